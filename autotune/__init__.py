@@ -1,0 +1,1 @@
+"""The tuner. Never imports torch."""

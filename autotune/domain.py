@@ -1,0 +1,353 @@
+"""The tuner's words as frozen values. See docs/glossary.md for what each means to a user.
+
+Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from search_spaces.configuration import Configuration, Resources
+from trainer.child.contract import (
+    CycleKind,
+    CycleRecord,
+    FailureReason,
+    Peaks,
+    Phase,
+    Pool,
+    Protocol,
+    RewardSpec,
+    StartupRecord,
+    encode,
+)
+
+__all__ = [
+    "Budget",
+    "Configuration",
+    "CycleKind",
+    "CycleRecord",
+    "Event",
+    "FailureReason",
+    "Fingerprint",
+    "Gain",
+    "Outcome",
+    "Peaks",
+    "Phase",
+    "Pool",
+    "Protocol",
+    "Recommendation",
+    "RecommendationRow",
+    "Resources",
+    "RewardSpec",
+    "StartupRecord",
+    "Study",
+    "StudySpec",
+    "StudyStatus",
+    "Trial",
+    "TrialDraft",
+    "TrialKind",
+    "TrialState",
+    "Workload",
+]
+
+
+class TrialKind(StrEnum):
+    """Why a trial is run."""
+
+    BASELINE = "baseline"
+    SEARCH = "search"
+    CONFIRM = "confirm"
+    WORST_CASE = "worst_case"
+    VERIFY = "verify"
+
+
+class TrialState(StrEnum):
+    """Optuna's states. WAITING and RUNNING may change; the others never do."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAIL = "FAIL"
+
+    @property
+    def is_finished(self) -> bool:
+        return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+class StudyStatus(StrEnum):
+    """Whether a study can still gain trials on its own."""
+
+    OPEN = "open"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything that must stay the same for two trials to be comparable."""
+
+    model: str
+    """Folder or hub id."""
+    prompts: str
+    """Path of the JSONL file the parent wrote."""
+    prompts_sha256: str
+    reward: RewardSpec
+    rows_per_update: int
+    """Completions per optimizer update, over all ranks."""
+    max_prompt_length: int
+    """Tokens."""
+    max_completion_length: int
+    """Tokens."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the user's own configuration that are not knobs, given to the framework unchanged."""
+    model_sha256: str = ""
+    """Of the model folder's file names, sizes and config, so that another model under the same path is seen."""
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A search, complete: the same specification always means the same study.
+
+    The budget is not part of it: more budget continues a study.
+    """
+
+    name: str
+    workload: Workload
+    framework: str
+    space: Mapping[str, Any]
+    """The search space as plain data (``SearchSpace.as_json``)."""
+    baseline: Configuration
+    resources: Resources
+    sampler: str = "tpe"
+    seed: int = 0
+    protocol: Protocol = field(default_factory=Protocol)
+    memory_limit: int | None = None
+    python: str = ""
+    """The training interpreter; part of the fingerprint, not of the identity."""
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data of everything that makes two studies the same or not."""
+        value: dict[str, Any] = encode(self)
+        value["baseline"] = dict(self.baseline)
+        value["resources"] = self.resources.as_json()
+        value.pop("name")
+        value.pop("python")
+        return value
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``identity``."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Study:
+    """A stored study."""
+
+    id: int
+    spec: StudySpec
+    created_at: float
+    status: StudyStatus = StudyStatus.OPEN
+    lengths: tuple[int, ...] = ()
+    """Recorded completion lengths every speed cycle replays; empty until the reference has run."""
+    revision: int = 0
+    """Grows with every change, so that a poller knows whether to look."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. ``reason`` is ``None`` exactly when it ended OK."""
+
+    reason: FailureReason | None = None
+    phase: str | None = None
+    """``Phase`` or ``StartupPart`` value."""
+    pool: Pool | None = None
+    message: str = ""
+    suggestion: str = ""
+    log_path: str = ""
+    fresh: bool = True
+    """The worker was fresh, or its memory was checked clean, when the trial began."""
+
+    @property
+    def ok(self) -> bool:
+        return self.reason is None
+
+    def sentence(self) -> str:
+        """``OOM in update (host memory): ...`` or ``OK``."""
+        if self.reason is None:
+            return "OK"
+        where = f" in {self.phase}" if self.phase else ""
+        pool = f" ({self.pool.value} memory)" if self.pool else ""
+        text = f": {self.message}" if self.message else ""
+        return f"{self.reason.value}{where}{pool}{text}"
+
+
+@dataclass(frozen=True)
+class TrialDraft:
+    """A trial before it has a number."""
+
+    kind: TrialKind
+    configuration: Configuration
+    protocol: Protocol
+    rows_per_update: int
+    pair: int | None = None
+    """Interleaving round of a CONFIRM trial; members of one round ran next to each other."""
+    source: str = ""
+    """Who proposed it: ``baseline``, ``tpe/headline``, ``tpe/permitted``, ``confirm`` ..."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One execution of one configuration."""
+
+    study_id: int
+    number: int
+    kind: TrialKind
+    configuration: Configuration
+    protocol: Protocol
+    rows_per_update: int
+    state: TrialState = TrialState.WAITING
+    attempt: int = 0
+    """Attempts started so far; a repeat after INFRA or a killed tuner keeps the number."""
+    pair: int | None = None
+    source: str = ""
+    outcome: Outcome | None = None
+    """Set when the trial is finished."""
+    cycles: tuple[CycleRecord, ...] = ()
+    """Of the last attempt, in order."""
+    startup: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by ``StartupPart`` value."""
+    worst_case_passed: bool = False
+    host_peak: int | None = None
+    """Summed PSS of the process tree, by the parent's watchdog."""
+    created_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    seconds: float | None = None
+    """Wall seconds of all attempts, start-up included."""
+
+    def with_(self, **changes: Any) -> Trial:
+        return replace(self, **changes)
+
+    @property
+    def feasible(self) -> bool:
+        """Finished, OK, and through the worst case."""
+        return self.state is TrialState.COMPLETE and self.worst_case_passed
+
+    def speed_cycles(self) -> tuple[CycleRecord, ...]:
+        """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock)."""
+        return tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
+
+    @property
+    def tokens_per_hour(self) -> float | None:
+        """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any."""
+        cycles = self.speed_cycles()
+        seconds = sum(c.seconds for c in cycles)
+        if not cycles or seconds <= 0:
+            return None
+        return 3600.0 * sum(c.completion_tokens for c in cycles) / seconds
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, for people and for the record."""
+
+    kind: str
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    trial: int | None = None
+    at: float = 0.0
+    id: int = 0
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Hardware, driver, versions of all that moves the numbers, workload hash."""
+
+    hardware: Mapping[str, Any]
+    software: Mapping[str, str]
+    workload: str
+    """Digest of the workload."""
+
+    @property
+    def digest(self) -> str:
+        text = json.dumps(encode(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent; the first limit reached ends the study. ``None`` = no such limit."""
+
+    wall_s: float | None = None
+    max_trials: int | None = None
+    gpu_hours: float | None = None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A ratio of throughputs minus one, with a two-sided 95 % interval; 0.25 means 25 % faster."""
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+    """Interleaved rounds it rests on; 0 means it was read from unconfirmed search trials."""
+    cycles: int
+    """Speed cycles on the smaller side."""
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class RecommendationRow:
+    """One answer: a configuration with its evidence."""
+
+    title: str
+    configuration: Configuration
+    tokens_per_hour: float
+    low: float
+    high: float
+    gain: Gain | None
+    """Over the baseline, or over ``reference`` when the baseline failed; ``None`` if it is the reference itself."""
+    confirmed: bool
+    worst_case_passed: bool
+    phase_shares: Mapping[str, float]
+    """Share of cycle time by phase; they sum to 1."""
+    limit: str
+    """One sentence: what limits it."""
+    host_peak: int | None
+    device_peak: int | None
+    headroom: float | None
+    """1 - peak / limit of the pool closest to its limit; ``None`` if no limit is known."""
+    trials: tuple[int, ...]
+    """Numbers of the supporting trials."""
+    changes: tuple[str, ...] = ()
+    """Knobs that differ from the baseline, as ``name: before -> after``."""
+    maximum_tokens_per_hour: float | None = None
+    """At maximum completion length."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What a study hands back."""
+
+    study: str
+    rows: tuple[RecommendationRow, ...]
+    """First: same learning as the baseline. Second, if any: with permitted numerics or learning changes."""
+    baseline: str
+    """``ok``, or the sentence of how the baseline failed."""
+    reference: int | None
+    """Trial number gains are stated over; ``None`` if nothing ran."""
+    ended_by: str
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    created_at: float = 0.0

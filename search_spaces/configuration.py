@@ -1,0 +1,106 @@
+"""The two values everything else is about: a configuration, and the machine share it runs on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+KnobValue = bool | int | float | str
+
+
+class Configuration(Mapping[str, KnobValue]):
+    """One value for every knob that is set; immutable, hashable, ordered by knob name."""
+
+    __slots__ = ("_key", "_values")
+
+    def __init__(self, values: Mapping[str, KnobValue]) -> None:
+        self._values: Mapping[str, KnobValue] = MappingProxyType(dict(sorted(values.items())))
+        self._key = json.dumps(dict(self._values), separators=(",", ":"))
+
+    def __getitem__(self, name: str) -> KnobValue:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and self._key == other._key
+
+    def __repr__(self) -> str:
+        return "Configuration(" + ", ".join(f"{k}={v!r}" for k, v in self._values.items()) + ")"
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal configurations have equal keys, whatever order they were given in."""
+        return self._key
+
+    def with_(self, **changes: KnobValue) -> Configuration:
+        """A copy with some knobs set to other values."""
+        return Configuration({**self._values, **changes})
+
+    def difference(self, other: Configuration) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
+        """Knobs whose value differs: name -> (here, there); ``None`` where a side does not set it."""
+        names = sorted(set(self) | set(other))
+        return {n: (self.get(n), other.get(n)) for n in names if self.get(n) != other.get(n)}
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What legality and memory formulas need to know of a model; ``None`` = not known."""
+
+    parameters: int | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    attention_heads: int | None = None
+    key_value_heads: int | None = None
+    vocabulary: int | None = None
+    max_positions: int | None = None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a trial may use, and the fixed facts legality is judged against.
+
+    ``gpus`` counts every GPU held, rollout GPUs included; 0 means a CPU run.
+    ``training_processes`` is W of the batch algebra when no knob splits the GPUs.
+    """
+
+    gpus: int = 0
+    nodes: int = 1
+    cpu_cores: int = 1
+    device: str = "cpu"
+    device_memory: int | None = None
+    """Bytes of one GPU."""
+    host_memory: int | None = None
+    compute_capability: tuple[int, int] | None = None
+    framework: str = "trl"
+    rows_per_update: int | None = None
+    """Rows per optimizer update fixed by the baseline; ``None`` leaves it free (before a baseline)."""
+    num_generations: int | None = None
+    """The baseline's group size."""
+    max_prompt_length: int | None = None
+    max_completion_length: int | None = None
+    model: ModelFacts = field(default_factory=ModelFacts)
+    software: Mapping[str, str] = field(default_factory=dict)
+    """Package -> version in the training interpreter; empty means not known, so nothing is ruled out."""
+    allow_learning: bool = True
+    """Learning knobs may leave the baseline's values where the space frees them."""
+
+    @property
+    def training_processes(self) -> int:
+        """Ranks that train when every GPU trains; 1 on a CPU."""
+        return max(1, self.gpus * self.nodes)
+
+    def as_json(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))  # type: ignore[no-any-return]
