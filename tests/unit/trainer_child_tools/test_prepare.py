@@ -1,0 +1,216 @@
+"""Preparing prompts: what is written is what will be trained on, and what cannot be used is refused whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.child import prepare as module
+from trainer.child.contract import FailureReason, Result, RunPaths, read_result
+
+
+class WordTokenizer:
+    """One token a word; a chat message costs two more."""
+
+    chat_template: str | None = "template"
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": [1] * len(text.split())}
+
+    def apply_chat_template(self, prompt: Any, tokenize: bool, add_generation_prompt: bool) -> str:
+        return " ".join(f"<{m['role']}> {m['content']}" for m in prompt) + (
+            " <assistant>" if add_generation_prompt else ""
+        )
+
+
+class FakeTask:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {
+            "question": f"what is {index} + {self.options['seed']}",
+            "answer": str(index),
+            "metadata": {"set": {1, 2}},
+        }
+
+    def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+        return float(answer == entry["answer"])
+
+
+@pytest.fixture
+def tokenizer(monkeypatch: pytest.MonkeyPatch) -> WordTokenizer:
+    tokenizer = WordTokenizer()
+    monkeypatch.setattr(module, "load_tokenizer", lambda model: tokenizer)
+    monkeypatch.setattr(module, "model_facts", lambda model: {"layers": 2})
+    monkeypatch.setattr(module, "create_task", lambda name, options: FakeTask(options))
+    monkeypatch.setattr("trainer.child.rewards.create_task", lambda name, options: FakeTask({**options, "seed": 0}))
+    return tokenizer
+
+
+def run(folder: Path, **changes: Any) -> Result:
+    config = {
+        "model": "m",
+        "max_prompt_length": 16,
+        "reward": {"kind": "reasoning_gym", "name": "chain_sum"},
+        "task": {"name": "chain_sum", "size": 20, "seed": 3},
+        **changes,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    result = module.main(folder)
+    assert read_result(RunPaths(folder).result) == result
+    return result
+
+
+def with_data(folder: Path, lines: list[str], reward: str = "[0.0 for _ in completions]", **changes: Any) -> Result:
+    folder.mkdir(exist_ok=True)
+    (folder / "data.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (folder / "reward.py").write_text(f"def score(prompts, completions, **columns):\n    return {reward}\n")
+    spec = {"kind": "file", "name": "score", "path": str(folder / "reward.py")}
+    return run(folder, task=None, data=str(folder / "data.jsonl"), reward=spec, **changes)
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_task_becomes_a_prompts_file(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    text = (tmp_path / "prompts.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert result.ok
+    assert result.data["count"] == len(rows) == 20
+    assert result.data["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    assert result.data["longest_prompt"] == 7  # <user> what is 0 + 3 <assistant>
+    assert rows[4]["prompt"] == [{"role": "user", "content": "what is 4 + 3"}]
+    assert json.loads(rows[4]["entry"])["metadata"] == {"set": [1, 2]}
+    assert result.data["model"] == {"layers": 2}
+    assert result.data["reward"] == "chain_sum"
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_same_seed_same_file_other_seed_another(tmp_path: Path) -> None:
+    digests = [
+        run(tmp_path / str(i), task={"name": "chain_sum", "size": 5, "seed": s}).data["sha256"]
+        for i, s in enumerate([1, 1, 2])
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_model_without_chat_template_gets_plain_text(tmp_path: Path, tokenizer: WordTokenizer) -> None:
+    tokenizer.chat_template = None
+    assert run(tmp_path).ok
+    assert json.loads((tmp_path / "prompts.jsonl").read_text().splitlines()[0])["prompt"] == "what is 0 + 3"
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_long_prompts_are_counted_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    lines = [json.dumps({"prompt": "word " * n}) for n in (3, 17, 40)]
+    result = with_data(tmp_path, lines)
+    assert (result.ok, result.reason) == (False, FailureReason.ILLEGAL)
+    assert "2 of 3 prompts are longer than the 16 tokens allowed (the longest has 40)" in result.message
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_prompt_of_exactly_the_limit_is_allowed(tmp_path: Path) -> None:
+    result = with_data(tmp_path, [json.dumps({"prompt": "word " * 16})])
+    assert result.ok
+    assert result.data["longest_prompt"] == 16
+
+
+@pytest.mark.usefixtures("tokenizer")
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ("columns['solution']", "raised KeyError: 'solution'"),
+        ("[1.0]", "returned 1 rewards for 2 completions"),
+        ("[None for _ in completions]", "returned None"),
+        ("[float('nan') for _ in completions]", "returned nan"),
+    ],
+)
+def test_bad_reward_is_a_reward_error(tmp_path: Path, reward: str, expected: str) -> None:
+    result = with_data(tmp_path, ['{"prompt": "hi"}'], reward)
+    assert (result.ok, result.reason) == (False, FailureReason.REWARD_ERROR)
+    assert expected in result.message
+    assert not (tmp_path / "prompts.jsonl").exists()
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_missing_reward_file_is_a_reward_error(tmp_path: Path) -> None:
+    result = run(tmp_path, reward={"kind": "file", "name": "score", "path": "/nowhere/r.py"})
+    assert result.reason is FailureReason.REWARD_ERROR
+    assert "/nowhere/r.py" in result.message
+
+
+@pytest.mark.usefixtures("tokenizer")
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], "holds no prompts"),
+        (["", "  "], "holds no prompts"),
+        (['{"prompt": "a"}', "{"], "line 2: not JSON"),
+        (["[1]"], "line 1: it needs a"),
+        (['{"question": "a"}'], "line 1: it needs a"),
+        (['{"prompt": ""}'], "line 1: it needs a"),
+        (['{"prompt": []}'], "line 1: it needs a"),
+        (['{"prompt": [{"content": "a"}]}'], "line 1: it needs a"),
+        (['{"prompt": "a", "x": 1}', '{"prompt": "b"}'], "line 2: its columns (prompt)"),
+        (["[" * 100_000], "line 1: not JSON"),
+    ],
+)
+def test_malformed_data_is_refused_by_line(tmp_path: Path, lines: list[str], expected: str) -> None:
+    result = with_data(tmp_path, lines)
+    assert result.reason is FailureReason.ILLEGAL
+    assert expected in result.message
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_binary_data_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(b"\xff\xfe\x00")
+    result = run(tmp_path, task=None, data=str(tmp_path / "d"))
+    assert result.reason is FailureReason.ILLEGAL
+    assert "cannot be read" in result.message
+
+
+@pytest.mark.usefixtures("tokenizer")
+@pytest.mark.parametrize("changes", [{"task": None}, {"data": "x"}, {"max_prompt_length": "9"}, {"reward": None}])
+def test_malformed_request_is_illegal(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert run(tmp_path, **changes).reason is FailureReason.ILLEGAL
+
+
+def test_messages_for_a_model_that_has_no_template_are_refused(tmp_path: Path, tokenizer: WordTokenizer) -> None:
+    tokenizer.chat_template = None
+    result = with_data(tmp_path, [json.dumps({"prompt": [{"role": "user", "content": "a"}]})])
+    assert "no chat template" in result.message
+
+
+def test_entries_that_json_cannot_carry_are_refused(
+    tmp_path: Path, tokenizer: WordTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ByIdentity(FakeTask):
+        def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+            return float(isinstance(entry["metadata"]["set"], set))
+
+    monkeypatch.setattr(module, "create_task", lambda name, options: ByIdentity(options))
+    assert "do not survive" in run(tmp_path).message
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=20))
+def test_rows_survive_writing_and_reading_whatever_the_text(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    """U+2028, NUL, lone surrogates and quotes in a prompt must not tear a line."""
+    path = tmp_path_factory.mktemp("rows") / "data.jsonl"
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8")
+    assert [row["prompt"] for row in module.read_rows(path)] == texts
+
+
+def test_line_separator_inside_a_json_string_does_not_end_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
+    assert module.read_rows(path) == [{"prompt": "a\u2028b"}]

@@ -1,0 +1,114 @@
+"""A probe says what an environment has, and what to type when something is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.child import probe
+from trainer.child.contract import FailureReason, RewardSpec, RunPaths, read_result
+
+COMPLETE = {"torch": "2.13.0", "trl": "1.16.0", "transformers": "5.17.0", "accelerate": "1.15.0", "datasets": "5.2.0"}
+GYM = RewardSpec(kind="reasoning_gym", name="chain_sum")
+
+
+def found(**packages: str) -> dict[str, Any]:
+    return {
+        "executable": "/env/bin/python",
+        "packages": packages,
+        "trl_supported": probe.trl_supported(packages.get("trl", "0")),
+    }
+
+
+def test_complete_environment_is_ok() -> None:
+    assert probe.judge(found(**COMPLETE), None).ok
+    assert probe.judge(found(**COMPLETE, reasoning_gym="0.1.25"), GYM).ok
+
+
+@pytest.mark.parametrize("name", sorted(COMPLETE))
+def test_each_missing_package_comes_with_its_command(name: str) -> None:
+    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != name}), None)
+    assert (result.ok, result.reason) == (False, FailureReason.ILLEGAL)
+    assert f"/env/bin/python lacks {name}; install with: /env/bin/python -m pip install" in result.message
+
+
+def test_missing_reward_package_comes_with_its_command_only_if_needed() -> None:
+    result = probe.judge(found(**COMPLETE), GYM)
+    assert "-m pip install reasoning-gym" in result.message
+    assert probe.judge(found(**COMPLETE), RewardSpec(kind="file", name="f", path="r.py")).ok
+
+
+def test_missing_trl_asks_for_a_supported_one() -> None:
+    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != "trl"}), None)
+    assert "'trl>=1.16,<1.17'" in result.message
+
+
+@pytest.mark.parametrize(
+    ("version", "supported"),
+    [
+        ("1.16.0", True),
+        ("1.16.3", True),
+        ("1.16.0.dev0", True),
+        ("1.16", True),
+        ("1.16.0+local.2", True),
+        ("1.15.9", False),
+        ("1.17.0", False),
+        ("0.18.0", False),
+        ("2.0", False),
+        ("unknown", False),
+        ("", False),
+    ],
+)
+def test_supported_window(version: str, supported: bool) -> None:
+    assert probe.trl_supported(version) is supported
+
+
+def test_unsupported_trl_is_refused_with_the_window() -> None:
+    result = probe.judge(found(**{**COMPLETE, "trl": "0.18.0"}), None)
+    assert not result.ok
+    assert result.message == "TRL 0.18.0 is not supported: use trl>=1.16,<1.17"
+
+
+def test_versions_are_read_without_importing_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package on the path with metadata is reported; importing it would end the test."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    info = tmp_path / "torch-9.9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert probe.facts(devices=False)["packages"]["torch"] == "9.9"
+
+
+def test_metadata_without_the_package_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "liger_kernel-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: liger-kernel\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "liger_kernel" not in probe.facts(devices=False)["packages"]
+
+
+def test_result_is_written_and_says_which_python(tmp_path: Path) -> None:
+    result = probe.main(tmp_path)
+    assert read_result(RunPaths(tmp_path).result) == result
+    assert result.data["executable"] == sys.executable
+
+
+@pytest.mark.parametrize("config", ["[]", "{", '{"reward": {"kind": 5}}', '{"reward": 1}'])
+def test_malformed_request_is_a_result_not_a_crash(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
+    assert not probe.main(tmp_path).ok
+
+
+def test_reward_of_the_request_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "facts", lambda devices: {**found(**COMPLETE), "asked": devices})
+    (tmp_path / "config.json").write_text(
+        json.dumps({"devices": True, "reward": {"kind": "reasoning_gym", "name": "x"}})
+    )
+    result = probe.main(tmp_path)
+    assert "reasoning-gym" in result.message
+    assert result.data["asked"] is True

@@ -1,0 +1,106 @@
+"""``prepare`` and ``probe`` in a real training environment, started as the tuner starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.child.contract import FailureReason, Result, RunPaths, read_result
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = os.environ.get("AUTOTUNE_TEST_PYTHON", "")
+MODEL = Path(os.environ.get("AUTOTUNE_BUNDLED_MODEL") or ROOT / ".models" / "SmolLM2-135M-Instruct")
+GYM = {"kind": "reasoning_gym", "name": "chain_sum"}
+
+pytestmark = [pytest.mark.trl, pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")]
+
+
+def command(name: str, folder: Path, config: dict[str, Any]) -> Result:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    start = ROOT / "trainer" / "child" / "start.py"
+    done = subprocess.run(
+        [PYTHON, str(start), name, "--directory", str(folder)], check=False, cwd=folder, capture_output=True, text=True
+    )
+    result = read_result(RunPaths(folder).result)
+    assert done.returncode == (0 if result.ok else 1), done.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    subprocess.run([PYTHON, str(ROOT / "tests" / "tiny_model.py"), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def test_probe_finds_the_stack_and_the_reward_package(tmp_path: Path) -> None:
+    result = command("probe", tmp_path / "run", {"devices": True, "reward": GYM})
+    assert result.ok, result.message
+    assert {"torch", "trl", "transformers", "reasoning_gym"} <= set(result.data["packages"])
+    assert result.data["devices"]["cuda"] in (True, False)
+
+
+def test_real_tokenizer_and_real_task(tmp_path: Path, tiny: Path) -> None:
+    """The tiny tokenizer has one token a byte, so every length can be counted by hand."""
+    config = {
+        "model": str(tiny / "model"),
+        "max_prompt_length": 200,
+        "reward": GYM,
+        "task": {"name": "chain_sum", "size": 12},
+    }
+    result = command("prepare", tmp_path / "run", config)
+    assert result.ok, result.message
+    rows = [json.loads(line) for line in Path(result.data["prompts"]).read_text().splitlines()]
+    assert len(rows) == result.data["count"] == 12
+    assert result.data["longest_prompt"] == max(len(row["prompt"].encode()) for row in rows)
+    assert result.data["model"]["layers"] == 2
+    assert result.data["model"]["parameters"] > 0
+
+
+def test_user_data_and_reward_file_with_hostile_neighbours(tmp_path: Path, tiny: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("trainer.py", "rewards.py", "transformers.py", "contract.py"):
+        (own / name).write_text("raise SystemExit('a file beside the reward was imported')\n")
+    (own / "my_reward.py").write_text("def score(completions, answer, **_):\n    return [float(a) for a in answer]\n")
+    reward = {"kind": "file", "name": "score", "path": str(own / "my_reward.py")}
+    config = {
+        "model": str(tiny / "model"),
+        "max_prompt_length": 200,
+        "reward": reward,
+        "data": str(tiny / "prompts.jsonl"),
+    }
+    result = command("prepare", tmp_path / "run", config)
+    assert result.ok, result.message
+    assert result.data["columns"] == ["answer", "prompt"]
+
+
+def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Path) -> None:
+    config = {
+        "model": str(tiny / "model"),
+        "max_prompt_length": 10,
+        "reward": GYM,
+        "task": {"name": "chain_sum", "size": 4},
+    }
+    result = command("prepare", tmp_path / "long", config)
+    assert result.reason is FailureReason.ILLEGAL
+    assert "4 of 4 prompts are longer than the 10 tokens allowed" in result.message
+    result = command("prepare", tmp_path / "model", {**config, "model": str(tmp_path / "nothing")})
+    assert result.reason is FailureReason.ILLEGAL
+    assert "tokenizer" in result.message
+
+
+@pytest.mark.slow
+def test_bundled_model(tmp_path: Path) -> None:
+    config = {"model": str(MODEL), "max_prompt_length": 128, "reward": GYM, "task": {"name": "chain_sum", "size": 64}}
+    result = command("prepare", tmp_path / "run", config)
+    assert result.ok, result.message
+    assert result.data["model"]["parameters"] == 134_515_008
+    first = json.loads(Path(result.data["prompts"]).read_text().splitlines()[0])
+    assert first["prompt"][0]["role"] == "user"

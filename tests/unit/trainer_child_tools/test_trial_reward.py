@@ -1,0 +1,82 @@
+"""A reward that cannot be scored with is refused before any trial, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.child.failures import RewardFailedError
+from trainer.child.trial_reward import as_numbers, check_reward
+
+ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
+
+
+def tokenize(text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+    return {"input_ids": list(text.encode())}
+
+
+def test_called_as_trl_calls_it_with_empty_completions_among_them() -> None:
+    seen: dict[str, Any] = {}
+
+    def reward(prompts: list[str], completions: list[str], target: list[int], **rest: Any) -> list[float]:
+        seen.update(rest, prompts=prompts, completions=completions, target=target)
+        rest["log_metric"]("accuracy", 1.0)
+        rest["log_extra"]("note", ["a"])
+        return [float(t) for t in target]
+
+    assert check_reward(reward, ROWS, tokenize) == [2.0, 2.0, 3.0, 3.0]
+    assert seen["prompts"] == ["1 + 1 ="] * 2 + ["1 + 2 ="] * 2
+    assert "" in seen["completions"]
+    assert [len(ids) for ids in seen["completion_ids"]] == [len(c) for c in seen["completions"]]
+    assert seen["trainer_state"].global_step == 0
+
+
+def test_conversational_rows_get_conversational_completions() -> None:
+    rows = [{"prompt": [{"role": "user", "content": "hi"}]}]
+    assert check_reward(lambda completions, **_: [len(c[-1]["content"]) for c in completions], rows, tokenize)[1] == 0
+
+
+def test_async_reward_is_awaited() -> None:
+    async def reward(completions: list[str], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    assert check_reward(reward, ROWS, tokenize) == [1.0] * 4
+
+
+def raising(**_: Any) -> list[float]:
+    raise KeyError("solution")
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (raising, "raised KeyError: 'solution'"),
+        (lambda completions: [1.0] * len(completions), "raised TypeError"),
+        (lambda **_: None, "returned a NoneType"),
+        (lambda **_: 1.0, "returned a float"),
+        (lambda **_: "1111", "returned a str"),
+        (lambda **_: {"a": 1}, "returned a dict"),
+        (lambda **_: [], "returned 0 rewards for 4 completions"),
+        (lambda **_: [1.0] * 5, "returned 5 rewards for 4 completions"),
+        (lambda **_: [1.0, 1.0, None, 1.0], "returned None for completion 2"),
+        (lambda **_: [1.0, float("nan"), 0, 0], "returned nan for completion 1"),
+        (lambda **_: [float("-inf"), 0, 0, 0], "returned -inf for completion 0"),
+        (lambda **_: [[1.0], 0, 0, 0], "which is no number"),
+    ],
+)
+def test_what_is_wrong_is_said(reward: Callable[..., Any], expected: str) -> None:
+    with pytest.raises(RewardFailedError) as caught:
+        check_reward(reward, ROWS, tokenize)
+    assert expected in str(caught.value)
+    assert "the reward function" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.lists(st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False))))
+def test_every_list_of_finite_numbers_is_accepted(values: list[Any]) -> None:
+    assert as_numbers(values, len(values), "f") == [float(v) for v in values]
+    assert as_numbers(tuple(values), len(values), "f") == [float(v) for v in values]

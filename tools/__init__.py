@@ -1,0 +1,1 @@
+"""Set-up scripts run by make, before anything is installed: standard library only."""

@@ -1,0 +1,151 @@
+"""The two environments of a checkout: the tool's own, and the training stack's. Standard library only.
+
+An environment carries the digest of what it was made from, so making it again when nothing changed
+costs milliseconds, and a half-made one is recognised and finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from pathlib import Path
+
+from tools.accelerator import Stack
+from tools.report import SetupError, elapsed, run, say
+
+ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
+STAMP = "made-from.sha256"
+SOLVER = "pycosat==0.6.6"
+"""reasoning-gym imports it at its top for one task, and it has no wheels: it must be compiled."""
+PIP = ("-m", "pip", "--disable-pip-version-check")
+
+
+def python_of(environment: Path) -> Path:
+    """The interpreter of an environment."""
+    return environment / "bin" / "python"
+
+
+def digest_of(environment: Path, files: tuple[Path, ...]) -> str:
+    """Changes with the contents of ``files``, the place of the environment and the Python it is made with."""
+    total = hashlib.sha256(f"{environment}\n{sys.version_info[:2]}\n".encode())
+    for path in files:
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def is_current(environment: Path, digest: str) -> bool:
+    """Whether ``environment`` was made to the end from what ``digest`` stands for."""
+    stamp = environment / STAMP
+    return python_of(environment).exists() and stamp.is_file() and stamp.read_text(encoding="ascii") == digest
+
+
+def make_tool_environment(environment: Path) -> None:
+    """The tool with its development tools, this checkout installed in editable form.
+
+    Raises:
+        SetupError: an environment cannot be made here, or a package cannot be installed.
+    """
+    lock = REQUIREMENTS / "dev.txt"
+    digest = digest_of(environment, (lock, ROOT / "pyproject.toml"))
+    if is_current(environment, digest):
+        return
+    started = time.monotonic()
+    say(f"the tool: installing it into {environment.name}")
+    python = _fresh(environment)
+    _pip(python, "install", "--quiet", "--require-hashes", "-r", str(lock))
+    _pip(python, "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    _finish(environment, digest)
+    say(f"the tool: ready after {elapsed(started)}")
+
+
+def make_training_environment(environment: Path, stack: Stack, torch_index: str | None = None) -> None:
+    """The training stack at the versions of its lock file: torch first, all else without dependencies.
+
+    Args:
+        environment: folder to make.
+        stack: which lock file.
+        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
+
+    Raises:
+        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+    """
+    lock = REQUIREMENTS / f"train-{stack}.txt"
+    digest = digest_of(environment, (lock,))
+    if is_current(environment, digest):
+        return
+    started = time.monotonic()
+    say(f"training stack ({stack}): installing it into {environment.name}, once")
+    python = _fresh(environment)
+    if torch_index:
+        _pip(python, "install", "--no-deps", "--index-url", torch_index, pin_of(lock, "torch"))
+    else:
+        _pip(python, "install", "--constraint", str(lock), pin_of(lock, "torch"))
+    say(f"training stack: torch is there after {elapsed(started)}; now the rest")
+    _pip(python, "install", "--no-deps", "-r", str(lock))
+    _install_solver(python)
+    _check_imports(python)
+    _finish(environment, digest)
+    say(f"training stack: ready after {elapsed(started)}")
+
+
+def pin_of(lock: Path, package: str) -> str:
+    """The line of ``lock`` that pins ``package``, without its comment."""
+    for line in lock.read_text(encoding="utf-8").splitlines():
+        pin = line.split("#")[0].strip()
+        if pin.startswith(f"{package}=="):
+            return pin
+    raise SetupError(f"{lock} does not pin {package}")
+
+
+def _fresh(environment: Path) -> Path:
+    """An interpreter to install into: the one of a half-made environment if it works, else a new one."""
+    (environment / STAMP).unlink(missing_ok=True)
+    python = python_of(environment)
+    if not _works(python):
+        try:
+            venv.EnvBuilder(clear=True, with_pip=True, symlinks=True).create(environment)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SetupError(
+                f"{sys.executable} cannot make a virtual environment ({error}); on Debian and Ubuntu install "
+                f"python3.{sys.version_info.minor}-venv"
+            ) from error
+    return python
+
+
+def _works(python: Path) -> bool:
+    """Whether ``python`` is of our version and has pip (an environment that was moved or half made has not)."""
+    code = f"import sys, pip; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
+    return (
+        python.exists() and subprocess.run([str(python), "-c", code], check=False, capture_output=True).returncode == 0
+    )
+
+
+def _pip(python: Path, *arguments: str) -> None:
+    run([str(python), *PIP, *arguments], f"pip could not finish: {' '.join(arguments)}")
+
+
+def _install_solver(python: Path) -> None:
+    """Compile the solver where there is a compiler; elsewhere leave a module that says what it lacks."""
+    command = [str(python), *PIP, "install", "--quiet", "--no-deps", SOLVER]
+    if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+        return
+    say(f"training stack: {SOLVER} could not be compiled here; reasoning-gym works without its zebra_puzzles")
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    answer = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True)
+    shutil.copyfile(Path(__file__).with_name("pycosat_missing.py"), Path(answer.stdout.strip()) / "pycosat.py")
+
+
+def _check_imports(python: Path) -> None:
+    code = "import torch, transformers, trl, peft, datasets, reasoning_gym; print(torch.__version__, trl.__version__)"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    run([str(python), "-c", code], "the training stack was installed but cannot be imported", environment)
+
+
+def _finish(environment: Path, digest: str) -> None:
+    (environment / STAMP).write_text(digest, encoding="ascii")

@@ -1,0 +1,37 @@
+"""Talking to the person who waits for a set-up, and running what it consists of. Standard library only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+
+class SetupError(RuntimeError):
+    """The set-up cannot go on; the message is a sentence that says what to do."""
+
+
+def say(text: str) -> None:
+    """To stderr: stdout is for data."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def elapsed(started: float) -> str:
+    """Since ``started`` (``time.monotonic()``), for a person: ``48 s`` or ``3 min 05 s``."""
+    seconds = round(time.monotonic() - started)
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02d} s"
+
+
+def run(command: list[str], complaint: str, environment: dict[str, str] | None = None) -> None:
+    """Run ``command`` to its end with its output shown.
+
+    Raises:
+        SetupError: with ``complaint``, if it cannot be started or fails.
+    """
+    try:
+        code = subprocess.run(command, env=environment, check=False).returncode
+    except OSError as error:
+        raise SetupError(f"{complaint}: {error}") from error
+    if code != 0:
+        raise SetupError(f"{complaint} (exit code {code}; its output is above)")

@@ -1,0 +1,78 @@
+"""Everything `make setup` does, in order: read the driver, the tool, the training stack, the bundled model.
+
+Standard library only: it is run by the Python that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from tools import accelerator, bundled_model, environments
+from tools.report import SetupError, say
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 0 when all that was asked for is there; 1 with one sentence on stderr otherwise."""
+    options = _parse(arguments)
+    try:
+        set_up(options)
+    except SetupError as error:
+        say(f"error: {error}")
+        return 1
+    return 0
+
+
+def set_up(options: argparse.Namespace) -> None:
+    """Make what is missing.
+
+    Raises:
+        SetupError: something could not be made.
+    """
+    python = _given(options.python)
+    wants_stack = not options.tool_only and python is None
+    stack = _stack(options.cpu) if wants_stack else None
+    environments.make_tool_environment(options.tool.absolute())
+    if stack is not None:
+        environments.make_training_environment(options.training.absolute(), stack, options.torch_index)
+    if options.model is not None and not options.tool_only:
+        python = python or environments.python_of(options.training.absolute())
+        bundled_model.provide(python, options.model.absolute())
+
+
+def _given(python: str | None) -> Path | None:
+    """The interpreter the user named, by path or by a name on PATH; a link into an environment stays one."""
+    if python is None:
+        return None
+    found = shutil.which(python)
+    if found is None:
+        raise SetupError(f"PYTHON={python} is no interpreter that can be run")
+    return Path(found).absolute()
+
+
+def _stack(cpu: bool) -> accelerator.Stack:
+    if cpu:
+        return accelerator.Stack.CPU
+    choice = accelerator.choose(accelerator.read_driver())
+    if choice.stack is None:
+        raise SetupError(choice.sentence)
+    say(choice.sentence)
+    return choice.stack
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tools.setup", description="Make what a checkout needs to run.")
+    parser.add_argument("--tool", type=Path, default=Path(".venv"), help="environment of the tool")
+    parser.add_argument("--training", type=Path, default=Path(".venv-train"), help="environment of the training stack")
+    parser.add_argument("--python", help="your own training environment; none is made then")
+    parser.add_argument("--model", type=Path, help="folder for the bundled model; left out, none is made")
+    parser.add_argument("--cpu", action="store_true", help="the CPU stack even where there is a GPU")
+    parser.add_argument("--torch-index", help="package index to take torch from")
+    parser.add_argument("--tool-only", action="store_true", help="only the environment of the tool")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""What is known of a model without loading it: sizes from its configuration, parameters from its weight files."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from .contract import ContractError
+
+NAMES = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "attention_heads": ("num_attention_heads", "n_head", "num_heads"),
+    "key_value_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
+    "vocabulary": ("vocab_size",),
+    "max_positions": ("max_position_embeddings", "n_positions", "max_sequence_length"),
+}
+LARGEST_HEADER = 100_000_000
+"""Bytes; safetensors' own limit."""
+
+
+def model_facts(model: str) -> Dict[str, Optional[int]]:
+    """Facts by the names of ``ModelFacts``; ``None`` = not known.
+
+    Raises:
+        OSError, ValueError: the model's configuration cannot be read.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model).to_dict()
+    text = config.get("text_config")
+    inner: Dict[str, Any] = {**config, **text} if isinstance(text, dict) else config
+    facts: Dict[str, Optional[int]] = {name: first_number(inner, keys) for name, keys in NAMES.items()}
+    if facts["key_value_heads"] is None:
+        facts["key_value_heads"] = facts["attention_heads"]
+    quantized = config.get("quantization_config") is not None  # its files hold packed values, not parameters
+    facts["parameters"] = None if quantized else stored_parameters(Path(model))
+    return facts
+
+
+def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
+    """The first of ``keys`` that holds a whole number."""
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def stored_parameters(folder: Path) -> Optional[int]:
+    """Parameters in the safetensors files of ``folder`` (tied ones once); ``None`` if there are none."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        return None
+    return sum(int(math.prod(shape)) for path in files for shape in shapes(path).values())
+
+
+def shapes(path: Path) -> Dict[str, Any]:
+    """Tensor shapes of a safetensors file, by name, from its header alone.
+
+    Raises:
+        ContractError: it is not a safetensors file.
+    """
+    with path.open("rb") as stream:
+        start = stream.read(8)
+        size = struct.unpack("<Q", start)[0] if len(start) == 8 else LARGEST_HEADER + 1
+        if size > LARGEST_HEADER:
+            raise ContractError("%s is not a safetensors file" % path)
+        try:
+            header = json.loads(stream.read(size))
+            return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ContractError("%s is not a safetensors file" % path) from None

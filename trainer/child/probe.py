@@ -1,0 +1,149 @@
+"""Say what a training environment has: one command of ``start.py``, leaving ``result.json``.
+
+Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is
+imported only when ``config.json`` asks about devices: ``{"devices": true, "reward": {...} | null}``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from .contract import ContractError, FailureReason, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
+from .failures import classify
+
+PACKAGES = (
+    "torch",
+    "trl",
+    "transformers",
+    "accelerate",
+    "datasets",
+    "peft",
+    "deepspeed",
+    "vllm",
+    "torchao",
+    "flash_attn",
+    "bitsandbytes",
+    "liger_kernel",
+    "reasoning_gym",
+)
+NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
+SUPPORTED_TRL = ((1, 16), (1, 17))
+"""From the first, below the second: the seams and the meter were checked against these."""
+
+
+def main(directory: Path) -> Result:
+    """Probe this interpreter; not ok if it cannot run a trial, with the pip command that mends it.
+
+    ``Result.data``: ``python``, ``executable``, ``packages`` (name -> version, installed ones only),
+    ``trl_supported``, and where asked ``devices`` (``cuda``, ``names``, ``capabilities``, ``cuda_version``).
+    """
+    paths = RunPaths(directory)
+    try:
+        wanted = read_wanted(paths.config)
+        result = judge(facts(bool(wanted.get("devices"))), wanted.get("reward"))
+    except Exception as error:
+        result = classify(error, None)
+    write_atomic(paths.result, dumps(result))
+    return result
+
+
+def read_wanted(path: Path) -> Mapping[str, Any]:
+    """What is asked; a probe without a ``config.json`` asks for the versions only."""
+    if not path.exists():
+        return {}
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise ContractError("%s: expected an object" % path)
+    if value.get("reward") is not None:
+        value["reward"] = decode(RewardSpec, value["reward"], "reward")
+    return value
+
+
+def facts(devices: bool) -> Dict[str, Any]:
+    """What this interpreter has; ``devices`` imports torch and asks it."""
+    packages = {name: found for name in PACKAGES for found in [version_of(name)] if found is not None}
+    data: Dict[str, Any] = {
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "packages": packages,
+        "trl_supported": "trl" in packages and trl_supported(packages["trl"]),
+    }
+    if devices and "torch" in packages:
+        data["devices"] = device_facts()
+    return data
+
+
+def version_of(name: str) -> Optional[str]:
+    """Version of an installed package that can also be found by an import; ``None`` if it is not there."""
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return version if version and importlib.util.find_spec(name) is not None else None
+
+
+def release(version: str) -> Tuple[int, ...]:
+    """The leading numbers of a version: ``1.16.0.dev0`` -> (1, 16, 0)."""
+    numbers = []
+    for part in version.split("+", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def trl_supported(version: str) -> bool:
+    """Whether the meter was checked against this TRL."""
+    return SUPPORTED_TRL[0] <= release(version)[:2] < SUPPORTED_TRL[1]
+
+
+def device_facts() -> Dict[str, Any]:
+    """What torch sees."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"cuda": False, "names": [], "capabilities": [], "cuda_version": torch.version.cuda}
+    count = range(torch.cuda.device_count())
+    return {
+        "cuda": True,
+        "names": [torch.cuda.get_device_name(i) for i in count],
+        "capabilities": ["%d.%d" % torch.cuda.get_device_capability(i) for i in count],
+        "cuda_version": torch.version.cuda,
+    }
+
+
+def judge(data: Mapping[str, Any], reward: Optional[RewardSpec]) -> Result:
+    """Whether what was found can run a trial."""
+    needed = list(NEEDED)
+    if reward is not None and reward.kind == "reasoning_gym":
+        needed.append("reasoning_gym")
+    missing = [name for name in needed if name not in data["packages"]]
+    if missing:
+        message = "%s lacks %s; install with: %s -m pip install %s" % (
+            data["executable"],
+            ", ".join(missing),
+            data["executable"],
+            " ".join(requirement(name) for name in missing),
+        )
+        return Result(ok=False, reason=FailureReason.ILLEGAL, message=message, data=data)
+    if not data["trl_supported"]:
+        message = "TRL %s is not supported: use %s" % (data["packages"]["trl"], supported_range())
+        return Result(ok=False, reason=FailureReason.ILLEGAL, message=message, data=data)
+    return Result(ok=True, data=data)
+
+
+def requirement(name: str) -> str:
+    """What to tell pip to install, quoted for a shell."""
+    return "'%s'" % supported_range() if name == "trl" else name.replace("_", "-")
+
+
+def supported_range() -> str:
+    """The supported TRL versions as pip would write them."""
+    low, high = (".".join(map(str, bound)) for bound in SUPPORTED_TRL)
+    return "trl>=%s,<%s" % (low, high)
