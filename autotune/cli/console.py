@@ -1,0 +1,76 @@
+"""The two channels: stdout carries data, stderr carries talk. 80 columns, no markup, no surprises."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+
+WIDTH = 80
+"""Columns of everything we draw; a narrower terminal gets its own width."""
+
+
+def out() -> Console:
+    """Where results go."""
+    return _console(sys.stdout)
+
+
+def talk() -> Console:
+    """Where progress, hints and errors go."""
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    probe = Console(file=stream)
+    width = min(WIDTH, probe.width) if probe.is_terminal else WIDTH
+    return Console(
+        file=stream,
+        width=max(1, width),
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a result; in a pipe or a file without the blanks that fill its lines."""
+    screen = out()
+    if screen.is_terminal:
+        screen.print(renderable)
+        return
+    with screen.capture() as captured:
+        screen.print(renderable)
+    for text in captured.get().splitlines():
+        line(text.rstrip())
+
+
+def line(text: str, *, stream: TextIO | None = None) -> None:
+    """One unwrapped line of plain text; stdout unless told."""
+    target = stream or sys.stdout
+    target.write(text + "\n")
+    target.flush()
+
+
+def say(text: str) -> None:
+    """One unwrapped line of talk."""
+    line(text, stream=sys.stderr)
+
+
+def document(value: Any) -> None:
+    """A JSON document on stdout; ASCII, so that no terminal or locale can break it."""
+    line(json.dumps(value, indent=2, allow_nan=False))
+
+
+def record(value: Any) -> None:
+    """One line of NDJSON on stdout."""
+    line(json.dumps(value, allow_nan=False, separators=(",", ":")))
+
+
+def tolerate_encoding() -> None:
+    """Let a stream that cannot show a character show a replacement instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")

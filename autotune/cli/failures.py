@@ -1,0 +1,79 @@
+"""The one place that turns an error into one line on stderr and an exit code; never a traceback by default."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from autotune.cli import console
+from autotune.cli.options import forget_settings, settings_in_use
+from autotune.cli.text import clean
+from autotune.errors import AutotuneError, UsageError
+from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
+from search_spaces.errors import SpaceError
+from trainer.child.contract import write_atomic
+
+EXIT_INTERNAL = 1
+EXIT_INTERRUPTED = 130
+
+
+def exit_code_of(run: Callable[[], None]) -> int:
+    """Run a command line; what it raises becomes the process's exit code.
+
+    Ours say their own code; a bad space is bad usage; anything else is a fault of the program, whose
+    traceback goes to a crash file.
+    """
+    forget_settings()
+    try:
+        run()
+    except SystemExit as ended:
+        return _code(ended)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except AutotuneError as error:
+        return _expected(error, error.exit_code)
+    except SpaceError as error:
+        return _expected(error, UsageError.exit_code)
+    except Exception as error:
+        return _unexpected(error)
+    return 0
+
+
+def _code(ended: SystemExit) -> int:
+    if ended.code is None:
+        return 0
+    if isinstance(ended.code, int):
+        return ended.code
+    console.say(f"autotune: {clean(ended.code)}")
+    return EXIT_INTERNAL
+
+
+def _expected(error: Exception, code: int) -> int:
+    if _settings().debug:
+        traceback.print_exception(error, file=sys.stderr)
+    console.say(f"autotune: {clean(error) or type(error).__name__}")
+    return code
+
+
+def _unexpected(error: Exception) -> int:
+    text = "".join(traceback.format_exception(error))
+    settings = _settings()
+    if settings.debug:
+        sys.stderr.write(text)
+    path = settings.home.crash_file()
+    try:
+        write_atomic(path, text)
+        where = f"the details are in {path}"
+    except OSError as problem:
+        where = f"the details could not be saved ({problem.strerror or problem}); {DEBUG_VARIABLE}=1 shows them"
+    console.say(f"autotune: unexpected {type(error).__name__}: {clean(error) or 'no message'}; {where}")
+    return EXIT_INTERNAL
+
+
+def _settings() -> Settings:
+    """The settings in use; with bad ones in the environment, those of an empty one."""
+    try:
+        return settings_in_use()
+    except UsageError:
+        return read_settings(environ={})

@@ -1,0 +1,106 @@
+"""What the reading commands share: options, settings, the store, and finding a study or a trial."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.text import clean
+from autotune.domain import Study, Trial
+from autotune.errors import NotFoundError
+from autotune.ports import Store
+from autotune.settings import Settings, read_settings
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder with the database and the runs; goes before $AUTOTUNE_HOME.", metavar="DIR"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout instead of text.")]
+StudyArgument = Annotated[
+    str | None, typer.Argument(metavar="STUDY", help="Name or id of a study; the newest if it is left out.")
+]
+TrialArgument = Annotated[
+    int, typer.Argument(metavar="N", min=0, help="Number of the trial, as `autotune trials` shows it.")
+]
+
+_last: ContextVar[Settings | None] = ContextVar("last_settings", default=None)
+
+
+def settings_for(home: Path | None) -> Settings:
+    """The environment with ``--home`` applied; remembered, so that a crash file goes to the same home."""
+    settings = read_settings(home=home)
+    _last.set(settings)
+    return settings
+
+
+def forget_settings() -> None:
+    """Before a command line begins: what an earlier one in this process used does not count."""
+    _last.set(None)
+
+
+def settings_in_use() -> Settings:
+    """The settings of the command that is running, else those of the environment."""
+    return _last.get() or read_settings()
+
+
+@contextmanager
+def reading(home: Path | None) -> Iterator[tuple[Settings, Store]]:
+    """The store, for reading.
+
+    Raises:
+        NotFoundError: there is no database yet; none is created by looking.
+    """
+    settings = settings_for(home)
+    if settings.database == str(settings.home.database) and not settings.home.database.exists():
+        raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
+    store: Store = import_module("autotune.wiring").open_store_for(settings)
+    try:
+        yield settings, store
+    finally:
+        store.close()
+
+
+def find_study(store: Store, name: str | None) -> Study:
+    """The study of that name or id, or the newest.
+
+    Raises:
+        NotFoundError: naming the nearest study there is.
+    """
+    studies = store.studies()
+    if not studies:
+        raise NotFoundError("there is no study yet; `autotune start` begins one")
+    if name is None:
+        return studies[0]
+    for study in studies:
+        if study.spec.name == name:
+            return study
+    for study in studies:
+        if str(study.id) == name:
+            return study
+    names = [study.spec.name for study in studies]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {clean(near[0])!r}?" if near else f"the newest is {clean(names[0])!r}"
+    raise NotFoundError(f"there is no study {clean(name)!r}; {hint}")
+
+
+def find_trial(trials: Sequence[Trial], number: int, study: Study) -> Trial:
+    """The trial of that number.
+
+    Raises:
+        NotFoundError: naming the nearest number there is.
+    """
+    for trial in trials:
+        if trial.number == number:
+            return trial
+    name = clean(study.spec.name)
+    if not trials:
+        raise NotFoundError(f"study {name!r} has no trial {number}; it has none yet")
+    near = min((t.number for t in trials), key=lambda n: abs(n - number))
+    raise NotFoundError(f"study {name!r} has no trial {number}; the nearest is {near}")

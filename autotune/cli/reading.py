@@ -1,0 +1,227 @@
+"""The commands that only look: status, trials, best. Each prints text for people or, with --json, a document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.cli import console
+from autotune.cli.durations import format_duration
+from autotune.cli.live import failure_words, phase_words
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.screens import end_screen
+from autotune.serialise import plain, recommendation_json, study_json, trial_json
+from autotune.cli.tables import (
+    PERMITTED_NOTE,
+    STANDINGS_WIDTH,
+    TRIALS_WIDTH,
+    best_first,
+    count,
+    knob_columns,
+    standings,
+    standings_table,
+    trials_table,
+)
+from autotune.cli.text import brief, clean, clock_time
+from autotune.domain import Recommendation, Study, StudyStatus, Trial, TrialKind, TrialState
+from autotune.ports import Store
+from autotune.recommend import recommend
+from autotune.settings import HomePaths
+from trainer.child.contract import CurrentPhase, RunPaths, read_phase
+
+BEST_SHOWN = 5
+FAILURES_SHOWN = 3
+
+
+class Sort(StrEnum):
+    """Order of ``autotune trials``."""
+
+    SPEED = "speed"
+    NUMBER = "number"
+
+
+class Source(StrEnum):
+    """Where an answer of ``autotune best`` comes from."""
+
+    RECOMMENDATION = "recommendation"
+    BEST_SO_FAR = "best_so_far"
+
+
+def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
+    """Where an attempt (the last unless told) keeps its files."""
+    return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
+
+
+def sign_of_life(paths: RunPaths, now: float) -> tuple[CurrentPhase, float] | None:
+    """(phase, seconds since the child last marked it), or ``None`` if it has marked none."""
+    phase = read_phase(paths.phase)
+    if phase is None:
+        return None
+    return phase, max(0.0, now - paths.phase.stat().st_mtime)
+
+
+def answer(store: Store, study: Study, trials: Sequence[Trial]) -> tuple[Source, Recommendation | None]:
+    """The stored recommendation, unless trials have ended since; then what all trials support now."""
+    stored = store.recommendation(study.id)
+    latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
+    if stored is not None and latest <= stored.created_at:
+        return Source.RECOMMENDATION, stored
+    ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
+    return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=time.time())
+
+
+def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """How a study stands: budget, what runs, counts, best so far.
+
+    \b
+    Examples:
+      autotune status
+      autotune status my-study --json
+    """
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        wall_s, gpu_s = store.spent(found.id)
+        running = next((t for t in trials if t.state is TrialState.RUNNING), None)
+        life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running), time.time())
+        if not as_json:
+            console.show(_status_screen(found, trials, (wall_s, gpu_s), running, life))
+            return
+        source, recommendation = answer(store, found, trials)
+        console.document(
+            {
+                "study": study_json(found),
+                "spent": {"wall_seconds": plain(wall_s), "gpu_seconds": plain(gpu_s)},
+                "counts": {"states": count(trials).states, "failures": count(trials).failures},
+                "running": None if running is None else _running_json(found, running, life),
+                "source": source.value,
+                "best": None if recommendation is None else recommendation_json(recommendation),
+            }
+        )
+
+
+def _running_json(study: Study, trial: Trial, life: tuple[CurrentPhase, float] | None) -> dict[str, Any]:
+    document = trial_json(trial, study.spec.baseline)
+    phase, age = life if life is not None else (None, None)
+    document["phase"] = None if phase is None else plain(phase.phase)
+    document["cycle"] = None if phase is None else phase.cycle
+    document["cycle_kind"] = None if phase is None else plain(phase.cycle_kind)
+    document["phase_age_seconds"] = plain(age)
+    return document
+
+
+def _status_screen(
+    study: Study,
+    trials: Sequence[Trial],
+    spent: tuple[float, float],
+    running: Trial | None,
+    life: tuple[CurrentPhase, float] | None,
+) -> RenderableType:
+    spec = study.spec
+    used = f"{format_duration(spent[0])}" + (f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else "")
+    begun = clock_time(study.created_at, today=time.time())
+    lines: list[RenderableType] = [
+        Text(f"{clean(spec.name)} · {study.status.value} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"model    {clean(spec.workload.model)}", overflow="fold"),
+        Text(f"used     {used}"),
+        Text(f"trials   {count(trials).sentence()}"),
+        Text(f"running  {_running_words(running, life, study)}", "cyan"),
+    ]
+    failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
+    lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
+    ranked = standings(trials, spec.baseline)[:BEST_SHOWN]
+    if ranked:
+        columns = knob_columns([spec.baseline, *(row.configuration for row in ranked)], console.WIDTH - STANDINGS_WIDTH)
+        lines += [
+            Text(),
+            standings_table(ranked, columns, spec.baseline),
+            Text(columns.legend(), "dim", overflow="fold"),
+        ]
+        if any(not row.same_learning for row in ranked):
+            lines.append(Text(PERMITTED_NOTE, "dim"))
+    return Group(*lines)
+
+
+def _running_words(running: Trial | None, life: tuple[CurrentPhase, float] | None, study: Study) -> str:
+    if running is None:
+        return "nothing"
+    what = "" if running.number == 0 else f" [{brief(running.configuration, study.spec.baseline)}]"
+    where = "starting" if life is None else f"{phase_words(life[0])}, last sign {format_duration(life[1])} ago"
+    return f"#{running.number} {running.kind.value}: {where}{what}"
+
+
+def trials(
+    study: StudyArgument = None,
+    state: Annotated[
+        TrialState | None, typer.Option("--state", case_sensitive=False, help="Only trials in this state.")
+    ] = None,
+    kind: Annotated[
+        TrialKind | None, typer.Option("--kind", case_sensitive=False, help="Only trials of this kind.")
+    ] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="Best first, or in the order they ran.")] = Sort.SPEED,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """All trials, best first, with only the knobs that differ.
+
+    \b
+    Examples:
+      autotune trials
+      autotune trials --state fail --sort number
+      autotune trials my-study --json | jq '.trials[0]'
+    """
+    with reading(home) as (_, store):
+        found = find_study(store, study)
+        every = store.trials(found.id)
+    chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
+    ordered = best_first(chosen) if sort is Sort.SPEED else sorted(chosen, key=lambda t: t.number)
+    if as_json:
+        documents = [trial_json(t, found.spec.baseline) for t in ordered]
+        console.document({"study": found.spec.name, "trials": documents})
+        return
+    if not ordered:
+        console.say("no trial matches" if every else f"study {clean(found.spec.name)} has no trial yet")
+        return
+    columns = knob_columns([t.configuration for t in ordered], console.WIDTH - TRIALS_WIDTH)
+    console.show(trials_table(ordered, columns))
+    if columns.legend():
+        console.say(columns.legend())
+
+
+def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """The recommendation, or the best so far; it says which.
+
+    \b
+    Examples:
+      autotune best
+      autotune best --json | jq '.recommendation.rows[0].configuration'
+    """
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        every = store.trials(found.id)
+        source, recommendation = answer(store, found, every)
+        wall_s, _ = store.spent(found.id)
+    if as_json:
+        document = None if recommendation is None else recommendation_json(recommendation)
+        console.document({"study": found.spec.name, "source": source.value, "recommendation": document})
+        return
+    if source is Source.BEST_SO_FAR:
+        console.say("best so far; the study has not given its recommendation on these trials")
+    shown = recommendation.rows[0].trials[-1] if recommendation is not None and recommendation.rows else None
+    console.show(
+        end_screen(
+            recommendation,
+            found,
+            every,
+            ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
+            spent_wall_s=wall_s,
+            files={"runs": settings.home.study(found.id, found.spec.name)},
+            next_command=f"autotune show {shown}" if shown is not None else "",
+        )
+    )

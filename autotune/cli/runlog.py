@@ -1,0 +1,86 @@
+"""Reading and following the log of an attempt: safe for a terminal, bounded in memory."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from autotune.cli.text import clean_line
+
+BLOCK = 1 << 16
+LONGEST_LINE = 1 << 20
+"""Characters after which a line without an end is shown in pieces."""
+
+
+class _Lines:
+    """Bytes in pieces -> whole, cleaned lines."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, last: bool = False) -> Iterator[str]:
+        self._rest += self._decoder.decode(data, last)
+        *whole, self._rest = self._rest.split("\n")
+        if self._rest and (last or len(self._rest) > LONGEST_LINE):
+            whole.append(self._rest)
+            self._rest = ""
+        for line in whole:
+            yield clean_line(line)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """All lines of a log, cleaned. Raises ``OSError``."""
+    lines = _Lines()
+    with path.open("rb") as stream:
+        while data := stream.read(BLOCK):
+            yield from lines.feed(data)
+    yield from lines.feed(b"", last=True)
+
+
+def tail(path: Path, count: int) -> tuple[str, ...]:
+    """The last ``count`` lines that are not blank; none if there is no log."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - BLOCK))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    cleaned = (clean_line(line) for line in text.split("\n"))
+    return tuple(line for line in cleaned if line)[-count:] if count > 0 else ()
+
+
+def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[str]:
+    """Lines as they are written, until ``ended`` says so; what was written before it did is shown.
+
+    A log that does not exist yet is waited for; one that was shortened is followed from its end.
+    """
+    lines, offset = _Lines(), 0
+    while True:
+        over = ended()
+        data, offset, shortened = _from(path, offset)
+        if shortened:
+            yield "[the log was shortened here]"
+        yield from lines.feed(data)
+        if data:
+            continue
+        if over:
+            yield from lines.feed(b"", last=True)
+            return
+        wait()
+
+
+def _from(path: Path, offset: int) -> tuple[bytes, int, bool]:
+    """(bytes from ``offset``, the next offset, whether the file shrank below it)."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, 2)
+            if size < offset:
+                return b"", size, True
+            stream.seek(offset)
+            data = stream.read(BLOCK)
+            return data, offset + len(data), False
+    except FileNotFoundError:
+        return b"", offset, False

@@ -1,0 +1,277 @@
+"""``autotune space``: what a search space holds, and what is legal of it on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli import console
+from autotune.cli.options import JsonOption
+from autotune.cli.text import clean, knob_value
+from autotune.errors import UsageError
+from search_spaces import legality
+from search_spaces.batch import accumulated
+from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
+from search_spaces.explanation import Explanation
+from search_spaces.knobs import FRAMEWORKS, KNOBS, Reach
+from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_names
+
+ILLEGAL = 2
+"""Exit code when nothing is legal."""
+
+app = typer.Typer(
+    name="space",
+    help="What a search space holds, and what is legal of it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SpaceArgument = Annotated[
+    str | None, typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out.")
+]
+FrameworkOption = Annotated[str, typer.Option("--framework", help=f"One of {', '.join(FRAMEWORKS)}.")]
+GpusOption = Annotated[int, typer.Option("--gpus", min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")]
+NodesOption = Annotated[int, typer.Option("--nodes", min=1, max=65536, help="Machines.")]
+RolloutGpusOption = Annotated[
+    int | None, typer.Option("--rollout-gpus", min=0, max=65536, help="GPUs given to a vLLM server.")
+]
+RowsOption = Annotated[
+    int | None, typer.Option("--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update.")
+]
+GenerationsOption = Annotated[int | None, typer.Option("--num-generations", min=1, help="Completions per prompt.")]
+MicroOption = Annotated[int | None, typer.Option("--micro-batch", min=1, help="Rows per rank.")]
+CapabilityOption = Annotated[
+    str | None, typer.Option("--compute-capability", metavar="X.Y", help="Of the GPUs, such as 8.9 for an L20.")
+]
+HeadsOption = Annotated[int | None, typer.Option("--attention-heads", min=1, help="Of the model.")]
+LengthOption = Annotated[
+    int | None, typer.Option("--max-length", min=1, help="Tokens of the longest prompt and completion together.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
+]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about: a machine, and a configuration on it."""
+
+    resources: Resources
+    configuration: Configuration
+
+
+@app.command()
+def show(
+    space: SpaceArgument = None,
+    framework: FrameworkOption = "trl",
+    gpus: GpusOption = 0,
+    nodes: NodesOption = 1,
+    rows_per_update: RowsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
+    name, found = _space(space, gpus, nodes)
+    needed = found.require.gpus or int(found.require.device == "cuda")
+    gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
+    question = _question(framework, gpus, nodes, rows=rows_per_update)
+    baseline = _beside(found, question)
+    told = found.explain(baseline, question.resources)
+    if as_json:
+        console.document(_shown(name, found, framework, told))
+        return
+    console.show(_knob_table(found, framework))
+    for text in _counted(name, found, told, question.resources):
+        console.line(text)
+
+
+@app.command()
+def check(
+    space: SpaceArgument = None,
+    framework: FrameworkOption = "trl",
+    gpus: GpusOption = 0,
+    nodes: NodesOption = 1,
+    rollout_gpus: RolloutGpusOption = None,
+    rows_per_update: RowsOption = None,
+    num_generations: GenerationsOption = None,
+    micro_batch: MicroOption = None,
+    compute_capability: CapabilityOption = None,
+    attention_heads: HeadsOption = None,
+    max_length: LengthOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
+    given = _given(rollout_gpus, num_generations, micro_batch, settings or [])
+    question = _question(framework, gpus, nodes, given, rows_per_update)
+    resources = replace(
+        question.resources,
+        compute_capability=_capability(compute_capability),
+        model=ModelFacts(attention_heads=attention_heads),
+        max_prompt_length=0 if max_length else None,
+        max_completion_length=max_length,
+    )
+    question = replace(question, resources=resources)
+    if settings or (given and space is None):
+        legal = _check_configuration(question, as_json)
+    else:
+        legal = _check_space(space, question, as_json)
+    if not legal:
+        raise typer.Exit(ILLEGAL)
+
+
+def _check_configuration(question: Question, as_json: bool) -> bool:
+    found = legality.check(question.configuration, question.resources)
+    notes = () if found else legality.notes(question.configuration, question.resources)
+    if as_json:
+        violations = [v.as_json() for v in found]
+        console.document({"legal": not found, "violations": violations, "notes": list(notes)})
+        return not found
+    for violation in found:
+        console.line(f"{violation.rule}: {clean(violation.sentence)}")
+    for note in notes:
+        console.line(f"note: {clean(note)}")
+    console.line("illegal" if found else "legal")
+    return not found
+
+
+def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
+    name, space = _space(name, question.resources.gpus, question.resources.nodes)
+    baseline = _beside(space, question)
+    told = space.explain(baseline, question.resources)
+    own = legality.check(baseline, question.resources) if question.configuration else ()
+    if as_json:
+        console.document({"space": name, "as_given": [v.as_json() for v in own], **told.as_json()})
+        return told.legal > 0
+    for violation in own:
+        console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
+    for rule, count in told.removed.items():
+        console.line(f"{rule} removes {count} of {told.combinations}:")
+        console.line(f"  {clean(told.examples[rule].sentence)}")
+    for text in _counted(name, space, told, question.resources):
+        console.line(text)
+    return told.legal > 0
+
+
+def _space(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
+    """The space asked for, or the preset for the machine."""
+    usual = "cpu" if gpus == 0 else "multi-node" if nodes > 1 else "node-8gpu" if gpus > 1 else "single-gpu"
+    try:
+        return name or usual, SearchSpace.load(name or usual)
+    except SpaceError as error:
+        raise UsageError(str(error)) from None
+
+
+def _given(
+    rollout_gpus: int | None, num_generations: int | None, micro_batch: int | None, settings: Sequence[str]
+) -> dict[str, KnobValue]:
+    """Knobs of the command line. GPUs for a rollout server mean that there is one."""
+    values: dict[str, KnobValue] = {}
+    if rollout_gpus:
+        values |= {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": rollout_gpus}
+    if num_generations is not None:
+        values["num_generations"] = num_generations
+    if micro_batch is not None:
+        values["micro_batch_size"] = micro_batch
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {clean(text)}: expected KNOB=VALUE.")
+        try:
+            values[name.strip()] = parse_value(name.strip(), value.strip())
+        except SpaceError as error:
+            raise UsageError(f"--set {clean(text)}: {error}") from None
+    return values
+
+
+def _question(
+    framework: str, gpus: int, nodes: int, given: Mapping[str, KnobValue] | None = None, rows: int | None = None
+) -> Question:
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
+    resources = Resources(
+        gpus=gpus, nodes=nodes, device="cuda" if gpus else "cpu", framework=framework, rows_per_update=rows
+    )
+    return Question(resources, Configuration(accumulated(given or {}, resources) if given else {}))
+
+
+def _beside(space: SearchSpace, question: Question) -> Configuration:
+    """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
+    return Configuration({**space.fixed, **question.configuration})
+
+
+def _capability(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    major, dot, minor = text.partition(".")
+    if not (major.isdecimal() and dot and minor.isdecimal() and len(text) < 8):
+        raise UsageError(f"--compute-capability {clean(text)}: expected a number such as 8.9.")
+    return int(major), int(minor)
+
+
+def _knob_table(space: SearchSpace, framework: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("knob", no_wrap=True, max_width=28)
+    table.add_column("values", overflow="fold", ratio=1)
+    table.add_column("class", no_wrap=True)
+    table.add_column("set by", no_wrap=True)
+    for name, values in _listed(space).items():
+        cells = (name, ", ".join(knob_value(v) for v in values), _class(name, values), _reach(name, framework))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
+    """Searched and fixed knobs in the catalogue's order."""
+    every = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
+    return {name: every[name] for name in KNOBS if name in every}
+
+
+def _class(name: str, values: Sequence[KnobValue]) -> str:
+    """What moving among ``values`` can change."""
+    effects = (KNOBS[name].effect_between(values[0], value) for value in values)
+    return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
+
+
+def _reach(name: str, framework: str) -> str:
+    setting = KNOBS[name].frameworks.get(framework)
+    return "-" if setting is None else "seam" if setting.reach is Reach.SEAM else "native"
+
+
+def _counted(name: str, space: SearchSpace, told: Explanation, resources: Resources) -> list[str]:
+    machine = f"{resources.framework}, " + (
+        f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
+    )
+    machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
+    about = "" if told.exact else "about "
+    lines = [
+        f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
+        f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
+    ]
+    if not told.legal and told.removed:
+        worst = next(iter(told.removed))
+        lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")
+    return lines
+
+
+def _shown(name: str, space: SearchSpace, framework: str, told: Explanation) -> dict[str, Any]:
+    knobs = []
+    for knob, values in _listed(space).items():
+        setting = KNOBS[knob].frameworks.get(framework)
+        knobs.append(
+            {
+                "knob": knob,
+                "values": list(values),
+                "unit": KNOBS[knob].unit,
+                "effect": _class(knob, values),
+                "reach": setting.reach.value if setting else None,
+                "key": setting.key if setting else None,
+                "summary": KNOBS[knob].summary,
+            }
+        )
+    return {"space": name, "framework": framework, "size": space.size, "knobs": knobs, **told.as_json()}

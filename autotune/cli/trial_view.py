@@ -1,0 +1,180 @@
+"""One trial in full: configuration, how it ended, where its time and memory went; pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.bars import LEGEND, stacked
+from autotune.cli.durations import format_duration
+from autotune.cli.grid import LabelGrid
+from autotune.serialise import cycle_rate
+from autotune.cli.sizes import format_size
+from autotune.cli.tables import plain_table
+from autotune.cli.text import clean, in_order, knob_value, rate
+from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Study, Trial
+from trainer.child.contract import StartupPart
+
+BAR_WIDTH = 22
+
+
+def trial_screen(trial: Trial, study: Study, *, log: Sequence[str] = (), log_path: str = "") -> RenderableType:
+    """Everything known of a trial, at most 80 columns wide.
+
+    Args:
+        trial: with its cycles.
+        study: its specification gives the baseline.
+        log: last lines of the log, shown for a trial that failed.
+        log_path: where the whole log is.
+    """
+    facts, more = LabelGrid(), LabelGrid()
+    _add_outcome(facts, trial)
+    _add_figures(more, trial)
+    if log_path:
+        more.add("log", log_path)
+    parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
+    parts.append(configuration_table(trial.configuration, study.spec.baseline))
+    if trial.cycles:
+        parts += [Text(), cycles_table(trial.cycles), Text(LEGEND, "dim")]
+    peaks = peaks_table(trial)
+    if peaks is not None:
+        parts += [Text(), peaks]
+    if more.table.row_count:
+        parts += [Text(), more.table]
+    if log:
+        parts += [Text(), Text(f"last {len(log)} lines of the log", "dim"), Text("\n".join(log), overflow="fold")]
+    return Group(*parts)
+
+
+def _head(trial: Trial, study: Study) -> Text:
+    words = [f"trial #{trial.number} of {clean(study.spec.name)}", trial.kind.value, trial.state.value]
+    if trial.source and trial.source != trial.kind.value:
+        words.append(f"by {clean(trial.source)}")
+    if trial.attempt > 1:
+        words.append(f"attempt {trial.attempt}")
+    if trial.pair is not None:
+        words.append(f"round {trial.pair}")
+    if trial.seconds is not None:
+        words.append(f"took {format_duration(trial.seconds)}")
+    return Text(" · ".join(words), "bold")
+
+
+def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
+    outcome = trial.outcome
+    if outcome is None:
+        grid.add("outcome", trial.state.value.lower())
+    elif outcome.ok:
+        worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
+        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; maximum-length batch {worst}")
+    else:
+        grid.add("outcome", outcome.sentence(), "red")
+        if outcome.suggestion:
+            grid.add("hint", outcome.suggestion, "bold")
+    if trial.startup:
+        grid.add("start-up", startup_words(trial))
+
+
+def configuration_table(configuration: Configuration, baseline: Configuration) -> Table:
+    """Every knob; those that differ from the baseline are marked and show its value."""
+    table = plain_table([("knob", "left"), ("value", "left"), ("baseline", "left")])
+    differs = configuration.difference(baseline)
+    for name in in_order({*configuration, *baseline}):
+        changed = name in differs
+        row = (clean(name), knob_value(configuration.get(name)), knob_value(baseline.get(name)) if changed else "")
+        table.add_row(*(Text(cell, "bold" if changed else "") for cell in row))
+    return table
+
+
+def startup_words(trial: Trial) -> str:
+    """``6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s``."""
+    known = [part.value for part in StartupPart if part.value in trial.startup]
+    names = [*known, *sorted(set(trial.startup) - set(known))]
+    parts = [f"{clean(name).replace('_', ' ')} {format_duration(trial.startup[name])}" for name in names]
+    return f"{format_duration(sum(trial.startup.values()))}: {', '.join(parts)}"
+
+
+def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
+    """A row for each cycle and rank: time, speed, useful share, phases as a bar, guard marks."""
+    ranks = len({cycle.rank for cycle in cycles}) > 1
+    table = plain_table(
+        [("cycle", "right"), ("lengths", "left"), ("time", "right"), ("tokens/h", "right"), ("useful", "right")]
+    )
+    table.add_column(Text("phases", "dim"), no_wrap=True, min_width=BAR_WIDTH)
+    table.add_column(Text("guard", "dim"), no_wrap=True, overflow="ellipsis")
+    for cycle in cycles:
+        useful = "-" if cycle.useful_share is None else f"{cycle.useful_share:.0%}"
+        table.add_row(
+            f"{cycle.index}/r{cycle.rank}" if ranks else str(cycle.index),
+            cycle.cycle_kind.value,
+            format_duration(cycle.seconds),
+            rate(cycle_rate(cycle)),
+            useful,
+            stacked(cycle.phases, BAR_WIDTH),
+            Text(guard_words(cycle), "yellow" if cycle.noisy or not cycle.accepted else "dim"),
+            style="" if cycle.accepted else "dim",
+        )
+    return table
+
+
+def guard_words(cycle: CycleRecord) -> str:
+    """``ok``, or why the clock guard objected and what came of it."""
+    if cycle.accepted and not cycle.noisy:
+        return "ok"
+    seen = []
+    if cycle.drift is not None:
+        seen.append(f"drift {cycle.drift:.1%}")
+    if cycle.outside_cpu is not None:
+        seen.append(f"others {cycle.outside_cpu:.0%}")
+    return " ".join(["noisy" if cycle.accepted else "discarded", *seen])
+
+
+def _add_figures(grid: LabelGrid, trial: Trial) -> None:
+    """Completion lengths and rewards, by kind of cycle."""
+    for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
+        cycles = [c for c in trial.cycles if c.cycle_kind is kind]
+        lengths = [n for c in cycles for n in c.lengths]
+        if lengths:
+            clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
+            cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
+            text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
+            grid.add("lengths", f"{kind.value}: {text}")
+    natural = [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL]
+    rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
+    groups = sum(c.groups for c in natural)
+    if rewards:
+        flat = sum(c.zero_std_groups for c in natural)
+        teaching = f"; {groups - flat} of {groups} groups have differing rewards" if groups else ""
+        grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at natural lengths{teaching}")
+
+
+def peaks_table(trial: Trial) -> Table | None:
+    """Highest memory by phase over all cycles, and of the whole tree; ``None`` if nothing was measured."""
+    phases: dict[str, list[Peaks]] = {}
+    for cycle in trial.cycles:
+        for name, peaks in cycle.peaks.items():
+            phases.setdefault(name, []).append(peaks)
+    if not phases and trial.host_peak is None:
+        return None
+    table = plain_table(
+        [("peak memory", "left"), ("host", "right"), ("GPU, driver", "right"), ("GPU, allocator", "right")]
+    )
+    for name, found in phases.items():
+        label = "whole cycle" if name == "cycle" else clean(name)
+        table.add_row(
+            label,
+            _highest([p.host for p in found]),
+            _highest([p.device_used for p in found]),
+            _highest([p.device_reserved or p.device_allocated for p in found]),
+        )
+    if trial.host_peak is not None:
+        table.add_row("whole trial", format_size(trial.host_peak), "", "")
+    return table
+
+
+def _highest(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    return format_size(max(known)) if known else "-"

@@ -1,0 +1,279 @@
+"""The public JSON of studies, trials and recommendations: one shape for every ``--json`` and every client.
+
+Names are stable; a key that carries a measurement ends in its unit (``_seconds``, ``_bytes``,
+``_tokens``, ``tokens_per_hour``, ``_share`` for 0..1). Times are UTC in ISO 8601. Unknown is ``null``;
+NaN and infinities never appear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from autotune.domain import (
+    Budget,
+    Configuration,
+    CycleRecord,
+    Event,
+    Gain,
+    Outcome,
+    Peaks,
+    Protocol,
+    Recommendation,
+    RecommendationRow,
+    Study,
+    Trial,
+)
+
+Document = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """Any value -> what JSON can carry: non-finite numbers become ``null``, lone surrogates a mark."""
+    if isinstance(value, Enum):
+        return plain(value.value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, Mapping):
+        return {plain(str(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return plain(str(value))
+
+
+def timestamp(at: float | None) -> str | None:
+    """``2026-11-20T12:00:00.000Z``; ``None`` for a time that is not known or cannot be one."""
+    if at is None or not math.isfinite(at) or at == 0:
+        return None
+    try:
+        moment = datetime.fromtimestamp(at, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def configuration_json(configuration: Configuration) -> Document:
+    """Knob name -> value, ordered by name."""
+    return {name: plain(configuration[name]) for name in configuration}
+
+
+def changes_json(configuration: Configuration, baseline: Configuration) -> Document:
+    """Knob name -> ``{"baseline", "here"}`` for every knob that differs."""
+    difference = configuration.difference(baseline)
+    return {name: {"baseline": plain(there), "here": plain(here)} for name, (here, there) in difference.items()}
+
+
+def budget_json(budget: Budget) -> Document:
+    """``null`` = no such limit."""
+    return {
+        "wall_seconds": plain(budget.wall_s),
+        "max_trials": budget.max_trials,
+        "gpu_hours": plain(budget.gpu_hours),
+    }
+
+
+def study_json(study: Study) -> Document:
+    """A study's specification and state, without its trials."""
+    spec, resources = study.spec, study.spec.resources
+    return {
+        "id": study.id,
+        "name": plain(spec.name),
+        "status": study.status.value,
+        "created_at": timestamp(study.created_at),
+        "revision": study.revision,
+        "digest": spec.digest,
+        "framework": plain(spec.framework),
+        "model": plain(spec.workload.model),
+        "reward": {"kind": plain(spec.workload.reward.kind), "name": plain(spec.workload.reward.name)},
+        "rows_per_update": spec.workload.rows_per_update,
+        "max_prompt_tokens": spec.workload.max_prompt_length,
+        "max_completion_tokens": spec.workload.max_completion_length,
+        "gpus": resources.gpus * resources.nodes,
+        "device": plain(resources.device),
+        "memory_limit_bytes": spec.memory_limit,
+        "sampler": plain(spec.sampler),
+        "seed": spec.seed,
+        "python": plain(spec.python),
+        "baseline": configuration_json(spec.baseline),
+        "recorded_lengths_tokens": list(study.lengths),
+    }
+
+
+def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -> Document:
+    """A trial; with ``cycles`` also its protocol and every cycle."""
+    document: Document = {
+        "number": trial.number,
+        "kind": trial.kind.value,
+        "state": trial.state.value,
+        "source": plain(trial.source),
+        "attempt": trial.attempt,
+        "pair": trial.pair,
+        "configuration": configuration_json(trial.configuration),
+        "changes": changes_json(trial.configuration, baseline),
+        "rows_per_update": trial.rows_per_update,
+        "tokens_per_hour": plain(trial.tokens_per_hour),
+        "speed_cycles": len(trial.speed_cycles()),
+        "feasible": trial.feasible,
+        "worst_case_passed": trial.worst_case_passed,
+        "outcome": None if trial.outcome is None else outcome_json(trial.outcome),
+        "startup_seconds": plain(trial.startup),
+        "host_peak_bytes": trial.host_peak,
+        "device_peak_bytes": device_peak(trial),
+        "created_at": timestamp(trial.created_at),
+        "started_at": timestamp(trial.started_at),
+        "finished_at": timestamp(trial.finished_at),
+        "wall_seconds": plain(trial.seconds),
+    }
+    if cycles:
+        document["protocol"] = protocol_json(trial.protocol)
+        document["cycles"] = [cycle_json(cycle) for cycle in trial.cycles]
+    return document
+
+
+def device_peak(trial: Trial) -> int | None:
+    """Bytes: the highest the driver saw in any cycle, else what the framework's allocator reserved."""
+    figures = [f for c in trial.cycles for p in c.peaks.values() if (f := p.device_used or p.device_reserved)]
+    return max(figures, default=None)
+
+
+def outcome_json(outcome: Outcome) -> Document:
+    """How a trial ended; ``reason`` is ``null`` exactly when ``ok``."""
+    return {
+        "ok": outcome.ok,
+        "reason": None if outcome.reason is None else outcome.reason.value,
+        "phase": plain(outcome.phase),
+        "pool": None if outcome.pool is None else outcome.pool.value,
+        "message": plain(outcome.message),
+        "suggestion": plain(outcome.suggestion),
+        "sentence": plain(outcome.sentence()),
+        "log_path": plain(outcome.log_path) or None,
+        "fresh_worker": outcome.fresh,
+    }
+
+
+def protocol_json(protocol: Protocol) -> Document:
+    """How a trial measures."""
+    return {
+        "warmup_cycles": protocol.warmup,
+        "natural_cycles": protocol.natural,
+        "recorded_cycles": protocol.recorded,
+        "maximum_cycles": protocol.maximum,
+        "recorded_lengths_tokens": list(protocol.lengths),
+        "drift_limit_share": plain(protocol.drift_limit),
+        "outside_cpu_limit_share": plain(protocol.outside_cpu_limit),
+        "max_repeats": protocol.max_repeats,
+    }
+
+
+def cycle_json(cycle: CycleRecord) -> Document:
+    """One cycle as one rank saw it."""
+    return {
+        "index": cycle.index,
+        "rank": cycle.rank,
+        "kind": cycle.cycle_kind.value,
+        "started_at": timestamp(cycle.started),
+        "seconds": plain(cycle.seconds),
+        "phase_seconds": plain(cycle.phases),
+        "completion_tokens": cycle.completion_tokens,
+        "prompt_tokens": cycle.prompt_tokens,
+        "computed_tokens": cycle.computed_tokens,
+        "tokens_per_hour": plain(cycle_rate(cycle)),
+        "useful_share": plain(cycle.useful_share),
+        "rows": cycle.rows,
+        "updates": cycle.updates,
+        "lengths_tokens": list(cycle.lengths),
+        "clipped_share": plain(cycle.clipped_share),
+        "peaks": {plain(name): peaks_json(peaks) for name, peaks in cycle.peaks.items()},
+        "cpu_seconds": plain(cycle.cpu_seconds),
+        "drift_share": plain(cycle.drift),
+        "outside_cpu_share": plain(cycle.outside_cpu),
+        "accepted": cycle.accepted,
+        "noisy": cycle.noisy,
+        "groups": cycle.groups,
+        "zero_std_groups": cycle.zero_std_groups,
+        "reward_mean": plain(cycle.reward_mean),
+        "loss": plain(cycle.loss),
+        "grad_norm": plain(cycle.grad_norm),
+        "logp_mismatch": plain(cycle.logp_mismatch),
+    }
+
+
+def cycle_rate(cycle: CycleRecord) -> float | None:
+    """Distinct completion tokens per hour of one cycle."""
+    return 3600.0 * cycle.completion_tokens / cycle.seconds if cycle.seconds > 0 else None
+
+
+def peaks_json(peaks: Peaks) -> Document:
+    """``null`` where the machine has no such figure."""
+    return {
+        "device_allocated_bytes": peaks.device_allocated,
+        "device_reserved_bytes": peaks.device_reserved,
+        "device_used_bytes": peaks.device_used,
+        "host_bytes": peaks.host,
+    }
+
+
+def gain_json(gain: Gain) -> Document:
+    """Ratios minus one: 0.25 is 25 % faster."""
+    return {
+        "value": plain(gain.value),
+        "low": plain(gain.low),
+        "high": plain(gain.high),
+        "pairs": gain.pairs,
+        "cycles": gain.cycles,
+    }
+
+
+def row_json(row: RecommendationRow) -> Document:
+    """One configuration with its evidence."""
+    return {
+        "title": plain(row.title),
+        "configuration": configuration_json(row.configuration),
+        "changes": plain(row.changes),
+        "tokens_per_hour": plain(row.tokens_per_hour),
+        "tokens_per_hour_low": plain(row.low),
+        "tokens_per_hour_high": plain(row.high),
+        "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
+        "gain": None if row.gain is None else gain_json(row.gain),
+        "confirmed": row.confirmed,
+        "worst_case_passed": row.worst_case_passed,
+        "phase_shares": plain(row.phase_shares),
+        "limit": plain(row.limit),
+        "host_peak_bytes": row.host_peak,
+        "device_peak_bytes": row.device_peak,
+        "headroom_share": plain(row.headroom),
+        "trials": list(row.trials),
+    }
+
+
+def recommendation_json(recommendation: Recommendation) -> Document:
+    """What a study hands back; intervals are two-sided 95 %."""
+    return {
+        "study": plain(recommendation.study),
+        "rows": [row_json(row) for row in recommendation.rows],
+        "baseline": plain(recommendation.baseline),
+        "reference": recommendation.reference,
+        "ended_by": plain(recommendation.ended_by),
+        "notes": plain(recommendation.notes),
+        "fingerprint": plain(recommendation.fingerprint),
+        "created_at": timestamp(recommendation.created_at),
+    }
+
+
+def event_json(event: Event) -> Document:
+    """Something that happened; ids grow."""
+    return {
+        "id": event.id,
+        "kind": plain(event.kind),
+        "message": plain(event.message),
+        "trial": event.trial,
+        "at": timestamp(event.at),
+        "data": plain(event.data),
+    }

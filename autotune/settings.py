@@ -1,0 +1,119 @@
+"""The environment, read once: where everything is kept. (``NO_COLOR`` is honoured by rich itself.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+from autotune.errors import EnvironmentProblem, UsageError
+
+HOME_VARIABLE = "AUTOTUNE_HOME"
+DATABASE_VARIABLE = "AUTOTUNE_DATABASE"
+DEBUG_VARIABLE = "AUTOTUNE_DEBUG"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class HomePaths:
+    """Every path below ``$AUTOTUNE_HOME``, in one place. Reading paths creates nothing."""
+
+    root: Path
+
+    @property
+    def database(self) -> Path:
+        """The SQLite file used when no database URL is given."""
+        return self.root / "autotune.sqlite"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def models(self) -> Path:
+        """Prepared models, kept between studies."""
+        return self.root / "models"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def crashes(self) -> Path:
+        """Tracebacks of unexpected errors, one file each."""
+        return self.root / "crashes"
+
+    def study(self, study_id: int, name: str) -> Path:
+        """Folder of a study's runs and exported files."""
+        slug = _UNSAFE.sub("-", name).strip("-.")[:48]
+        return self.runs / (f"{study_id}-{slug}" if slug else str(study_id))
+
+    def attempt(self, study_id: int, name: str, trial: int, attempt: int) -> Path:
+        """Folder of one attempt at one trial (``RunPaths`` names the files in it)."""
+        return self.study(study_id, name) / str(trial) / str(attempt)
+
+    def crash_file(self) -> Path:
+        """A file name no earlier crash of another process or second has."""
+        return self.crashes / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
+
+    def prepare(self) -> None:
+        """Create the home (readable by its owner only) and prove that it can be written.
+
+        Raises:
+            EnvironmentProblem: with one sentence saying what stands in the way.
+        """
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.root):
+                pass
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise EnvironmentProblem(
+                f"the home folder {self.root} cannot be written ({reason}); "
+                f"set {HOME_VARIABLE} or --home to a folder you can write to"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment and ``--home`` say."""
+
+    home: HomePaths
+    database: str
+    """A path or a database URL, as ``open_store`` takes it; a URL may hold a password, so it is never shown."""
+    debug: bool = False
+
+
+def read_settings(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Settings:
+    """The settings of this process; ``home`` (the ``--home`` option) goes before the environment.
+
+    Raises:
+        UsageError: the home cannot be a folder.
+    """
+    values = os.environ if environ is None else environ
+    paths = HomePaths(_home_root(values, home))
+    if paths.root.exists() and not paths.root.is_dir():
+        raise UsageError(f"the home {paths.root} is not a folder; set {HOME_VARIABLE} or --home to one")
+    database = values.get(DATABASE_VARIABLE, "").strip() or str(paths.database)
+    return Settings(
+        home=paths,
+        database=database,
+        debug=values.get(DEBUG_VARIABLE, "") not in ("", "0"),
+    )
+
+
+def _home_root(values: Mapping[str, str], home: Path | None) -> Path:
+    named = str(home) if home is not None else values.get(HOME_VARIABLE, "").strip()
+    if not named:
+        return user_data_path("autotune", appauthor=False)
+    try:
+        return Path(os.path.abspath(Path(named).expanduser()))
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"the home {named!r} is not a usable path: {error}") from None

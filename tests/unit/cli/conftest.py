@@ -1,0 +1,112 @@
+"""A home with a real SQLite store, and the command line as a user meets it."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from autotune.cli.app import build_app
+from autotune.cli.failures import exit_code_of
+from autotune.domain import Study, TrialKind, TrialState
+from autotune.ports import Store
+from autotune.settings import HomePaths, read_settings
+from autotune.store import open_store
+from tests import factories
+from trainer.child.contract import StartupPart
+
+Run = Callable[..., tuple[int, str, str]]
+"""Arguments -> (exit code, stdout, stderr)."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    root = tmp_path / "home"
+    for name in ("AUTOTUNE_DATABASE", "AUTOTUNE_DEBUG", "NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AUTOTUNE_HOME", str(root))
+    return read_settings().home
+
+
+@pytest.fixture
+def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stands in for the room that starts processes; the store is the real one."""
+    module = SimpleNamespace()
+
+    def open_store_for(settings: Any) -> Any:
+        settings.home.prepare()
+        return open_store(settings.database)
+
+    packages = {
+        "torch": "2.13.0",
+        "trl": "1.16.0",
+        "transformers": "5.17.0",
+        "accelerate": "1.15.0",
+        "datasets": "4.8.0",
+    }
+    module.open_store_for = open_store_for
+    module.probe = lambda python: {"python": "3.11.7", "packages": packages, "trl_supported": True}
+    monkeypatch.setitem(sys.modules, "autotune.wiring", module)
+    return module
+
+
+@pytest.fixture
+def autotune(home: HomePaths, wiring: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line in this process; returns (exit code, stdout, stderr)."""
+    start = SimpleNamespace()
+    start.register = lambda app: app.command("start")(lambda: None)
+    monkeypatch.setitem(sys.modules, "autotune.cli.start", start)
+    space = SimpleNamespace()
+    space.app = typer.Typer()
+    space.app.command("show")(lambda: None)
+    monkeypatch.setitem(sys.modules, "autotune.cli.space", space)
+
+    def run(*arguments: str) -> Any:
+        capsys.readouterr()
+        code = exit_code_of(lambda: build_app()(list(arguments), prog_name="autotune"))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def record(store: Store, study: Study, trial: Any) -> None:
+    """Store a made-up trial the way the loop does."""
+    draft = factories.draft(trial.kind, configuration=trial.configuration, source=trial.source, pair=trial.pair)
+    number = store.add_trial(study.id, draft, trial.created_at).number
+    assert number == trial.number
+    if trial.state is TrialState.WAITING:
+        return
+    store.start_attempt(study.id, number, trial.started_at or factories.NOW)
+    for part, seconds in trial.startup.items():
+        store.add_startup(study.id, number, 1, factories.startup(StartupPart(part), seconds))
+    if trial.worst_case_passed:
+        store.add_worst_case(study.id, number, 1, factories.worst_case())
+    for cycle in trial.cycles:
+        store.add_cycle(study.id, number, 1, cycle)
+    if trial.state.is_finished:
+        store.finish_trial(
+            study.id, number, trial.state, trial.outcome, trial.finished_at, trial.seconds, trial.host_peak
+        )
+
+
+@pytest.fixture
+def study(home: HomePaths) -> Any:
+    """A study with a baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
+    home.prepare()
+    store = open_store(home.database)
+    made = store.create_study(factories.study_spec(), factories.NOW)
+    faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+    bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
+    log = home.attempt(made.id, "first", 2, 1) / "log.txt"
+    record(store, made, factories.finished(0, cycle_seconds=10.0))
+    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=faster))
+    record(store, made, factories.failed(2, factories.oom(log_path=str(log)), configuration=bigger))
+    record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
+    record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
+    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
+    store.close()
+    return made

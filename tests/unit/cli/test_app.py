@@ -1,0 +1,181 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli.failures import exit_code_of
+from autotune.domain import Study
+from autotune.errors import AutotuneError, EnvironmentProblem, StoreError, StudyBusyError, UsageError
+from autotune.settings import HomePaths
+from search_spaces.errors import SpaceError
+from tests.unit.cli.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMANDS = ("start", "status", "trials", "best", "show", "logs", "doctor", "space")
+
+
+def raising(error: Any) -> Any:
+    def run() -> None:
+        raise error
+
+    return run
+
+
+def test_help_lists_every_command(autotune: Run) -> None:
+    code, out, err = autotune("--help")
+    assert (code, err) == (0, "")
+    listed = [line.split()[0] for line in out.split("Commands:")[1].splitlines() if line.strip()]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert "Exit codes: 0 done" in out
+    assert "--install-completion" in out
+
+
+def test_no_arguments_is_help(autotune: Run) -> None:
+    _, out, err = autotune()
+    assert "Usage: autotune" in out + err
+
+
+@pytest.mark.parametrize("command", ["status", "trials", "best", "show", "logs", "doctor"])
+def test_the_help_of_each_command_gives_examples_line_by_line(autotune: Run, command: Any) -> None:
+    code, out, _ = autotune(command, "--help")
+    assert code == 0
+    examples = out.split("Examples:")[1]
+    assert f"\n    autotune {command}" in examples
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_version(autotune: Run) -> None:
+    code, out, err = autotune("--version")
+    assert (code, err) == (0, "")
+    assert out.startswith("autotune ")
+
+
+def test_an_unknown_command_is_usage(autotune: Run) -> None:
+    code, out, err = autotune("statsu")
+    assert (code, out) == (2, "")
+    assert "status" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("bad budget"), 2),
+        (SpaceError("bad space"), 2),
+        (EnvironmentProblem("no GPU"), 5),
+        (StudyBusyError("another tuner"), 5),
+        (StoreError("disk is full"), 6),
+        (AutotuneError("hm"), 1),
+    ],
+)
+def test_our_errors_are_one_line_and_their_own_code(
+    home: HomePaths, capsys: pytest.CaptureFixture[str], error: Any, code: int
+) -> None:
+    assert exit_code_of(raising(error)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"autotune: {error}\n"
+    assert not home.crashes.exists()
+
+
+def test_a_message_of_many_lines_becomes_one_and_harmless(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code_of(raising(UsageError("one\ntwo\x1b[31m three")))
+    assert capsys.readouterr().err == "autotune: one two three\n"
+
+
+def test_the_unexpected_names_its_crash_file(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(raising(ZeroDivisionError("division by zero"))) == 1
+    captured = capsys.readouterr()
+    (file,) = home.crashes.iterdir()
+    assert captured.err == f"autotune: unexpected ZeroDivisionError: division by zero; the details are in {file}\n"
+    assert "Traceback" in file.read_text()
+    assert "raise error" in file.read_text()
+
+
+def test_debug_shows_the_traceback(
+    home: HomePaths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_DEBUG", "1")
+    exit_code_of(raising(ZeroDivisionError("oh")))
+    exit_code_of(raising(UsageError("bad")))
+    assert capsys.readouterr().err.count("Traceback") == 2
+
+
+def test_a_home_that_cannot_be_written_still_gives_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("AUTOTUNE_HOME", str(blocker / "below"))
+    assert exit_code_of(raising(ZeroDivisionError("oh"))) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "could not be saved" in err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [(SystemExit(3), 3), (SystemExit(None), 0), (SystemExit("text"), 1), (KeyboardInterrupt(), 130)],
+)
+def test_ends_that_are_no_errors(raised: BaseException, code: int) -> None:
+    assert exit_code_of(raising(raised)) == code
+
+
+def test_ctrl_c_inside_a_command(autotune: Run, wiring: Any, study: Study) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    wiring.open_store_for = interrupted
+    code, out, err = autotune("status")
+    assert (code, out, err) == (130, "", "")
+
+
+def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(autotune: Run, wiring: Any, tmp_path: Path) -> None:
+    def broken(_: Any) -> None:
+        raise RuntimeError("boom")
+
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "autotune.sqlite").write_text("")
+    wiring.open_store_for = broken
+    code, _, err = autotune("status", "--home", str(other))
+    assert code == 1
+    assert str(other / "crashes") in err
+    assert "Traceback" not in err
+
+
+def test_a_database_that_is_none_is_said_in_one_line(autotune: Run, home: HomePaths) -> None:
+    home.prepare()
+    home.database.write_bytes(b"this is no database" * 100)
+    code, out, err = autotune("status")
+    assert (code, out) == (6, "")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "sys.argv = ['autotune', '--help']\n"
+        "from autotune.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
+        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'fastapi'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "sys.exit(code)\n"
+    )
+    home = tmp_path / "home"
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "autotune start --budget 10m" in ended.stdout
+    assert not home.exists()

@@ -1,0 +1,156 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from autotune.cli.screens import end_screen, plan_screen
+from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
+from tests import factories
+from tests.unit.cli.drawing import lines, text, widest
+
+NOW = factories.NOW
+
+
+def plan(budget: Budget | None = None, **changes: Any) -> Any:
+    arguments = {"legal": 1248, "same_learning": 312, "now": NOW} | changes
+    return plan_screen(factories.study_spec(), budget or Budget(wall_s=600), **arguments)
+
+
+def end(recommendation: Recommendation | None, trials: Any = None, study: Study | None = None, **changes: Any) -> Any:
+    arguments = {"ended_by": "the time budget is used up"} | changes
+    if trials is None:
+        trials = [factories.finished(0), factories.finished(3), factories.failed(5)]
+    return end_screen(recommendation, study or factories.study(), trials, **arguments)
+
+
+def test_the_plan_is_five_lines_of_eighty_columns() -> None:
+    drawn = lines(plan())
+    assert [line.split()[0] for line in drawn] == ["model", "baseline", "space", "measured", "stops"]
+    assert widest(plan()) <= 80
+
+
+def test_the_plan_names_what_matters() -> None:
+    drawn = text(plan(Budget(wall_s=600, max_trials=40)))
+    assert "small · trl · CPU, 2 cores, memory limit 8.00 GiB" in drawn
+    assert "8 rows per update; mb 2, gen 4, prec fp32, ckpt on" in drawn
+    assert "1,248 legal combinations; 312 of them only change speed and memory" in drawn
+    assert "3 whole cycles; a 192-token batch must fit first" in drawn
+    assert "(10 min; + 60 s grace) or after 40 trials" in drawn
+
+
+def test_a_continued_study_says_what_is_used() -> None:
+    assert "2 min of it used" in text(plan(spent_wall_s=120.0))
+
+
+def test_without_a_limit_the_plan_says_how_it_ends() -> None:
+    assert "every legal combination has been tried, or at Ctrl-C" in text(plan(Budget()))
+
+
+@given(st.text(max_size=200), st.integers(20, 80))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_plan_stays_five_lines_whatever_the_names(name: str, width: int) -> None:
+    knobs = factories.configuration(attn_implementation=name, optimizer=name)
+    spec = factories.study_spec(baseline=knobs, workload=factories.workload(model=name), framework=name[:20])
+    drawn = lines(plan_screen(spec, Budget(wall_s=1e7), legal=10**9, same_learning=10**9, now=NOW), width)
+    assert len(drawn) == 5
+    assert "\x1b" not in "".join(drawn)
+
+
+def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
+    drawn = text(
+        end(
+            factories.recommendation(),
+            spent_wall_s=580.0,
+            files={"export": "/home/x/best.yaml"},
+            next_command="autotune show 3",
+        )
+    )
+    assert "Best configuration: +40.0 % tokens/hour over the baseline." in drawn
+    assert "micro_batch_size             2 → 4" in drawn
+    assert "gradient_accumulation_steps  4 → 2" in drawn
+    assert "226.0k (95 % interval 220.0k to 232.0k)" in drawn
+    assert "180.0k with every completion at maximum length" in drawn
+    assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline" in drawn
+    assert "confirmed in fresh processes, 3 rounds next to each other, 9 cycles" in drawn
+    assert "generate ███████████████░░░░░░░░░░░░░░░  50%" in drawn
+    assert "host peak 3.00 GiB, 62% headroom" in drawn or "host peak 3.00 GiB, 63% headroom" in drawn
+    assert "the update takes 35 % of a cycle" in drawn
+    assert "the time budget is used up; 3 tried: 2 ok, 1 OOM, 9 min 40 s used" in drawn
+    assert "one trial was repeated" in drawn
+    assert "/home/x/best.yaml" in drawn
+    assert "autotune show 3" in drawn
+
+
+def test_the_second_row_says_what_must_be_allowed() -> None:
+    allowed = factories.configuration(num_generations=8, precision="bf16")
+    second = factories.recommendation_row(
+        title="If you allow num_generations 8 and precision bf16", configuration=allowed, gain=factories.gain(value=1.2)
+    )
+    drawn = text(end(factories.recommendation(rows=(factories.recommendation_row(), second))))
+    first, rest = drawn.split("If you allow num_generations 8 and precision bf16")
+    assert "+40.0 %" in first
+    assert "+120.0 %" in rest
+    assert "fp32 → bf16" in rest
+
+
+def test_a_baseline_that_failed_is_told_honestly() -> None:
+    found = factories.recommendation(baseline=factories.oom().sentence(), reference=3)
+    drawn = " ".join(text(end(found)).split())
+    assert "baseline: OOM in update (host memory): the process tree reached" in drawn
+    assert "+40.0 % over reference #3" in drawn
+    assert "over the baseline" not in drawn
+
+
+def test_a_failed_baseline_with_only_the_reference_left() -> None:
+    row = factories.recommendation_row(gain=None)
+    drawn = text(end(factories.recommendation(rows=(row,), baseline="OOM in update", reference=3)))
+    assert "Your baseline failed; this is the first configuration that holds." in drawn
+
+
+def test_nothing_beats_the_baseline() -> None:
+    row = factories.recommendation_row(configuration=factories.configuration(), gain=None, changes=())
+    drawn = text(end(factories.recommendation(rows=(row,))))
+    assert "Nothing beats your baseline: keep it." in drawn
+    assert "ok, and nothing beats it" in drawn
+    assert "→" not in drawn
+
+
+def test_an_unconfirmed_best_does_not_claim_to_be_confirmed() -> None:
+    row = factories.recommendation_row(confirmed=False, gain=factories.gain(pairs=0))
+    drawn = text(end(factories.recommendation(rows=(row,))))
+    assert "not confirmed" in drawn
+    assert "confirmed in fresh processes" not in drawn
+
+
+def test_a_worst_case_that_failed_is_loud() -> None:
+    drawn = text(end(factories.recommendation(rows=(factories.recommendation_row(worst_case_passed=False),))))
+    assert "NOT passed" in drawn
+
+
+@pytest.mark.parametrize("found", [None, factories.recommendation(rows=())])
+def test_no_feasible_configuration_gives_the_causes_most_frequent_first(found: Any) -> None:
+    crash = Outcome(reason=FailureReason.CRASH, message="exit code 1")
+    trials = [factories.failed(0, crash), factories.failed(1), factories.failed(2)]
+    drawn = " ".join(text(end(found, trials)).split())
+    assert "No configuration was feasible." in drawn
+    assert drawn.index("(2 of 3 failures)") < drawn.index("(1 of 3 failures)")
+    assert "hint try micro_batch_size 1" in drawn
+
+
+def test_nothing_at_all_ran() -> None:
+    assert "0 tried: 0 ok" in text(end(None, []))
+
+
+@given(st.text(max_size=150), st.integers(12, 80), st.floats(allow_nan=True))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_end_never_breaks_a_narrow_terminal(word: str, width: int, number: Any) -> None:
+    row = factories.recommendation_row(
+        limit=word, title=word, tokens_per_hour=number, phase_shares={word: number, "update": 0.5},
+        configuration=factories.configuration(optimizer=word), gain=factories.gain(value=number),
+    )  # fmt: skip
+    found = factories.recommendation(rows=(row, replace(row, headroom=None)), baseline=word, notes=(word,))
+    screen = end(found, files={word: word}, next_command=word)
+    assert widest(screen, width) <= width
+    assert "\x1b" not in text(screen, width)

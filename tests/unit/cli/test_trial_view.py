@@ -1,0 +1,69 @@
+from typing import Any
+
+from autotune.cli.trial_view import guard_words, trial_screen
+from autotune.domain import CycleKind, TrialState
+from tests import factories
+from tests.unit.cli.drawing import lines, text, widest
+
+GIB = factories.GIB
+
+
+def show(trial: Any, **changes: Any) -> Any:
+    return trial_screen(trial, factories.study(), **changes)
+
+
+def test_guard_marks_say_what_was_wrong_and_what_came_of_it() -> None:
+    assert guard_words(factories.cycle()) == "ok"
+    assert guard_words(factories.cycle(accepted=False, drift=0.041)) == "discarded drift 4.1% others 1%"
+    assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "noisy others 20%"
+
+
+def test_a_discarded_cycle_is_shown_but_does_not_count() -> None:
+    cycles = (factories.cycle(0), factories.cycle(1, accepted=False, seconds=99.0), factories.cycle(2))
+    drawn = text(show(factories.finished(1).with_(cycles=cycles)))
+    assert "discarded" in drawn
+    assert "ok, 161.3k tokens/hour" in drawn
+
+
+def test_ranks_are_told_apart() -> None:
+    cycles = (factories.cycle(0), factories.cycle(0, rank=1, seconds=11.0))
+    drawn = text(show(factories.finished(1).with_(cycles=cycles)))
+    assert "0/r0" in drawn
+    assert "0/r1" in drawn
+
+
+def test_device_memory_stands_beside_host_memory() -> None:
+    peaks = {"update": factories.peaks(device_used=70 * GIB, device_reserved=60 * GIB)}
+    drawn = lines(show(factories.finished(1).with_(cycles=(factories.cycle(peaks=peaks),))))
+    update = next(line for line in drawn if line.startswith("update"))
+    assert update.split("  ")[0] == "update"
+    assert "70.0 GiB" in update
+    assert "60.0 GiB" in update
+
+
+def test_rewards_come_from_natural_lengths_only() -> None:
+    natural = factories.cycle(0, cycle_kind=CycleKind.NATURAL, reward_mean=0.5, groups=2, zero_std_groups=1)
+    recorded = factories.cycle(1, reward_mean=99.0)
+    drawn = text(show(factories.finished(1).with_(cycles=(natural, recorded))))
+    assert "mean 0.500 at natural lengths; 1 of 2 groups have differing rewards" in drawn
+
+
+def test_a_trial_that_waits_or_runs_has_no_invented_outcome() -> None:
+    assert "outcome     waiting" in text(show(factories.trial(1)))
+    assert "outcome     running" in text(show(factories.trial(1, state=TrialState.RUNNING, attempt=2)))
+
+
+def test_a_trial_that_did_not_pass_the_worst_case_is_not_called_feasible() -> None:
+    drawn = text(show(factories.finished(1, worst_case_passed=False)))
+    assert "NOT passed: not feasible" in " ".join(drawn.split())
+
+
+def test_everything_wide_at_once_stays_within_the_width() -> None:
+    cycle = factories.cycle(
+        10**6, seconds=99_999.0, accepted=False, drift=9.99, outside_cpu=9.99, phases={"x" * 40: 1.0}, rank=511
+    )
+    other = factories.cycle(0, lengths=(10**9,) * 8)
+    knobs = factories.configuration(attn_implementation="y" * 200, **{"k" * 90: "z"})
+    trial = factories.finished(10**6, configuration=knobs).with_(cycles=(cycle, other), startup={"import" * 20: 1.0})
+    for width in (20, 40, 80):
+        assert widest(show(trial, log=["w" * 300], log_path="/p" * 90), width) <= width
