@@ -244,6 +244,14 @@ class Store(Port):
         """All, by number, with their cycles of the last attempt."""
         ...
 
+    def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
+        """Of the last attempt, in the order they were added; the same note is kept once."""
+        ...
+
+    def worst_case(self, study_id: int, number: int) -> WorstCaseRecord | None:
+        """Of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
+        ...
+
     def add_event(self, study_id: int, event: Event) -> Event:
         """Stored with the next id."""
         ...

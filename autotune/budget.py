@@ -1,0 +1,128 @@
+"""What has been spent, what the next thing will cost, and which limit ends a study."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialKind, TrialState
+from autotune.ports import Clock, Store
+
+GRACE_S = 60.0
+"""A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
+
+PERSIST_EVERY_S = 1.0
+"""At most this much spending is forgotten when the tuner is killed."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Totals over all runs of the tuner on a study."""
+
+    wall_s: float
+    gpu_s: float
+
+
+class Ledger:
+    """Counts one run of the tuner on the monotonic clock and keeps the total in the store."""
+
+    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._gpus = gpus
+        self._before = Spent(*store.spent(study_id))
+        self._began = clock.monotonic()
+        self._persisted = self._began
+        self._session = store.open_session(study_id, clock.now())
+
+    def spent(self) -> Spent:
+        run = self._clock.monotonic() - self._began
+        return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
+
+    def persist(self, *, force: bool = False) -> None:
+        """Store the totals, at most once a second unless forced."""
+        moment = self._clock.monotonic()
+        if force or moment - self._persisted >= PERSIST_EVERY_S:
+            run = moment - self._began
+            self._store.spend(self._session, run, run * self._gpus, self._clock.now())
+            self._persisted = moment
+
+
+def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
+    """Wall seconds until the first time limit; ``None`` when there is none."""
+    left = []
+    if budget.wall_s is not None:
+        left.append(budget.wall_s - spent.wall_s)
+    if budget.gpu_hours is not None and gpus > 0:
+        left.append((budget.gpu_hours * 3600.0 - spent.gpu_s) / gpus)
+    return min(left) if left else None
+
+
+def total_s(budget: Budget, gpus: int) -> float | None:
+    """Wall seconds of the whole budget; ``None`` without a time limit."""
+    return remaining_s(budget, Spent(0.0, 0.0), gpus)
+
+
+def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
+    """The sentence of the limit that is used up, or ``None``.
+
+    ``max_trials`` counts the baseline and the search trials; a winner's confirmation comes on top.
+    """
+    if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
+        return "the time budget is used up"
+    if budget.gpu_hours is not None and spent.gpu_s >= budget.gpu_hours * 3600.0:
+        return "the GPU-hour budget is used up"
+    if budget.max_trials is not None and searched(trials) >= budget.max_trials:
+        return f"{budget.max_trials} trials have been run"
+    return None
+
+
+def searched(trials: Sequence[Trial]) -> int:
+    """How many trials count against ``max_trials``."""
+    return sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in trials)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted wall seconds of one trial."""
+
+    start_up: float
+    cycle: float
+    maximum_cycle: float
+
+    def total(self, protocol: Protocol) -> float:
+        """All cycles of ``protocol``, guard repeats not expected."""
+        plain = protocol.natural + protocol.recorded
+        return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle
+
+    def first_measurement(self, protocol: Protocol) -> float:
+        """Until the first timed cycle has ended."""
+        return self.start_up + protocol.warmup * self.maximum_cycle + self.cycle
+
+
+def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
+    """What a trial will cost, from finished ones; ``None`` before anything was measured.
+
+    A configuration that has run is predicted from its own trials, any other from the upper quartile
+    of all, so that a reserve made from it is rarely too small.
+    """
+    measured = [t for t in trials if t.state is TrialState.COMPLETE and t.seconds is not None and t.speed_cycles()]
+    own = [t for t in measured if t.configuration == configuration]
+    pool = own or measured
+    if not pool:
+        return None
+    cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
+    start_up = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles)) for t in pool]
+    return Cost(start_up=_upper(start_up), cycle=cycle, maximum_cycle=_upper(longest) if longest else cycle)
+
+
+def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:
+    seconds = [c.seconds for c in trial.cycles if c.cycle_kind in kinds and c.rank == 0]
+    return statistics.fmean(seconds) if seconds else None
+
+
+def _upper(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, (3 * len(ordered)) // 4)]

@@ -1,0 +1,113 @@
+"""Which further trials a leader must pass before it is recommended; pure.
+
+A leader was picked for having measured best, so its own figure flatters it (the winner's curse).
+It therefore runs again in fresh processes, next to the reference, with the order turned round in
+every second round, and with maximum-length cycles in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune import evidence
+from autotune.budget import predict
+from autotune.domain import Configuration, FailureReason, Protocol, StudySpec, Trial, TrialDraft, TrialKind, TrialState
+
+MIN_ROUNDS = 2
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next confirmation trial, and what its round still holds."""
+
+    draft: TrialDraft
+    round: tuple[Configuration, ...]
+    """Configurations this round still has to run, this one first; half a round shows nothing."""
+
+
+def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
+    """Recorded-length cycles alternating with maximum-length ones, and one natural cycle for the rewards."""
+    return replace(spec.protocol, natural=1, maximum=1, lengths=tuple(lengths))
+
+
+def next_trial(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> Plan | None:
+    """The next confirmation trial, or ``None`` when every leader has had its rounds.
+
+    A leader whose confirmation fails is no longer feasible, so the next best takes its place.
+    """
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return None
+    owed = _owed(trials, _contenders(spec, trials, anchor.configuration), anchor.configuration)
+    if not owed:
+        return None
+    pair, configuration = owed[0]
+    draft = TrialDraft(
+        kind=TrialKind.CONFIRM,
+        configuration=configuration,
+        protocol=protocol_for(spec, lengths),
+        rows_per_update=rows,
+        pair=pair,
+        source="confirm",
+    )
+    return Plan(draft=draft, round=tuple(c for p, c in owed if p == pair))
+
+
+def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float:
+    """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
+
+    Args:
+        total_s: the whole budget. Where two rounds would take more than half of it, one is kept room for:
+            a search that finds little is not mended by knowing well how little it found.
+    """
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return 0.0
+    # Two rows can lead by the end although only one does now: keep room for both.
+    contenders = _contenders(spec, trials, anchor.configuration)
+    runs = [anchor.configuration, *contenders] + [None] * (2 - len(contenders))
+    protocol = protocol_for(spec, ())
+    costs = [predict(trials, configuration) for configuration in runs]
+    one_round = sum(cost.total(protocol) for cost in costs if cost is not None)
+    return one_round * (MIN_ROUNDS if MIN_ROUNDS * one_round <= total_s / 2 else 1)
+
+
+def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
+    """Leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
+    found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline)]
+    return [c for c in found if c != anchor or anchor != spec.baseline]
+
+
+def _owed(
+    trials: Sequence[Trial], contenders: Sequence[Configuration], anchor: Configuration
+) -> list[tuple[int, Configuration]]:
+    """(round, configuration) still to run, in order; open rounds are completed first."""
+    done = {(t.pair, t.configuration) for t in trials if t.kind is TrialKind.CONFIRM and _counts(t)}
+    owed: list[tuple[int, Configuration]] = []
+    for pair in range(MAX_ROUNDS):
+        wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
+        if not wanted:
+            continue
+        order = list(dict.fromkeys([anchor, *wanted]))
+        if pair % 2:
+            order.reverse()
+        owed.extend((pair, c) for c in order if (pair, c) not in done)
+        if pair >= MIN_ROUNDS and owed:
+            break
+    return owed
+
+
+def _counts(trial: Trial) -> bool:
+    """A run that was broken off is owed again; one the machine kept breaking is not tried for ever."""
+    if trial.state is TrialState.FAIL and trial.outcome is not None:
+        return trial.outcome.reason is FailureReason.INFRA
+    return True
+
+
+def _undecided(trials: Sequence[Trial], configuration: Configuration, anchor: Configuration) -> bool:
+    if configuration == anchor:
+        return False
+    found = evidence.gain(trials, configuration, anchor)
+    return found is not None and found.pairs >= MIN_ROUNDS and not found.excludes_zero

@@ -1,0 +1,194 @@
+"""What a study's trials say about each configuration: which ones hold, which lead, against what."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from search_spaces.knobs import KNOBS, Effect
+
+# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom (NIST/SEMATECH e-Handbook
+# of Statistical Methods, section 1.3.6.7.2); above that the normal quantile is within 2 %.
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_NORMAL95 = 1.960
+
+_SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
+
+
+class Row(StrEnum):
+    """The two answers of a study (design: same learning; what is possible if more is allowed)."""
+
+    SAME_LEARNING = "same learning"
+    PERMITTED = "permitted"
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The best feasible configuration of a row."""
+
+    row: Row
+    configuration: Configuration
+
+
+def same_learning(configuration: Configuration, baseline: Configuration) -> bool:
+    """Whether only speed knobs differ from the baseline."""
+    return all(KNOBS[name].effect is Effect.SPEED for name in configuration.difference(baseline))
+
+
+def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
+    """Configurations of which any trial failed for a reason of its own."""
+    return frozenset(
+        t.configuration
+        for t in trials
+        if t.state is TrialState.FAIL and t.outcome is not None and t.outcome.reason not in _SAYS_NOTHING
+    )
+
+
+def feasible(trials: Iterable[Trial]) -> dict[Configuration, list[Trial]]:
+    """Configurations that passed the worst case in every trial they had, with their measured trials."""
+    trials = list(trials)
+    bad = failed_configurations(trials)
+    found: dict[Configuration, list[Trial]] = {}
+    for trial in trials:
+        if trial.feasible and trial.configuration not in bad and trial.tokens_per_hour is not None:
+            found.setdefault(trial.configuration, []).append(trial)
+    return found
+
+
+def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
+    """The trial gains are stated over: the baseline's, or the first feasible one if that failed."""
+    held = feasible(trials)
+    if baseline in held:
+        return held[baseline][0]
+    first = [runs[0] for runs in held.values()]
+    return min(first, key=lambda t: t.number, default=None)
+
+
+def speed(runs: Sequence[Trial]) -> float:
+    """Tokens/hour of a configuration: its confirmations if it has any, else its search trials.
+
+    A search trial that was picked for being the best is biased upwards; a confirmation is not.
+    """
+    confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
+    values = [t.tokens_per_hour for t in (confirmed or runs)]
+    return math.exp(statistics.fmean(math.log(v) for v in values if v))
+
+
+def leaders(trials: Sequence[Trial], baseline: Configuration) -> tuple[Leader, ...]:
+    """The best configuration of each row; the second row only if it is another configuration."""
+    held = feasible(trials)
+    if not held:
+        return ()
+    ranked = sorted(held, key=lambda c: (-speed(held[c]), held[c][0].number))
+    found: list[Leader] = []
+    anchor = baseline if baseline in held else ranked_first(held)
+    same = [c for c in ranked if same_learning(c, baseline)] or [anchor]
+    found.append(Leader(Row.SAME_LEARNING, same[0]))
+    if ranked[0] != same[0]:
+        found.append(Leader(Row.PERMITTED, ranked[0]))
+    return tuple(found)
+
+
+def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
+    """The feasible configuration that ran first."""
+    return min(held, key=lambda c: held[c][0].number)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Spread of log tokens/hour between processes of one configuration."""
+
+    sigma: float
+    degrees: int
+
+    @property
+    def t(self) -> float:
+        """Two-sided 95 % quantile."""
+        return t95(self.degrees)
+
+
+def t95(degrees: int) -> float:
+    """Student's t, two-sided 95 %."""
+    return _T95[max(1, degrees) - 1] if degrees <= len(_T95) else _NORMAL95
+
+
+def noise(trials: Sequence[Trial]) -> Noise:
+    """Pooled over every configuration of the study that ran in two or more processes.
+
+    Never below what the cycles inside a process already show (a mean of n cycles cannot be known
+    better than their spread / sqrt(n)); that figure alone is used while nothing has run twice.
+    Search trials of a configuration that was later confirmed are left out: it was chosen for being high.
+    """
+    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(trials)])
+    within = _pooled([_cycle_logs(t) for runs in feasible(trials).values() for t in runs])
+    counts = [len(t.speed_cycles()) for runs in feasible(trials).values() for t in runs]
+    floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
+    return Noise(floor, within.degrees) if floor >= between.sigma else between
+
+
+def _repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
+    groups = []
+    for runs in feasible(trials).values():
+        unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
+        if len(unchosen) >= 2:
+            groups.append(unchosen)
+    return groups
+
+
+def _cycle_logs(trial: Trial) -> list[float]:
+    return [math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens > 0]
+
+
+def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
+    squares, degrees = 0.0, 0
+    for group in groups:
+        if len(group) >= 2:
+            mean = statistics.fmean(group)
+            squares += sum((v - mean) ** 2 for v in group)
+            degrees += len(group) - 1
+    return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
+
+
+def gain(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> Gain | None:
+    """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
+
+    Rounds in which both ran next to each other are paired; with none, the two configurations' other
+    trials are compared and ``pairs`` is 0. ``None`` if either was never measured.
+    """
+    held = feasible(trials)
+    if configuration not in held or over not in held:
+        return None
+    rounds = _paired_logs(held[configuration], held[over])
+    spread = noise(trials)
+    if rounds:
+        middle = statistics.fmean(rounds)
+        error = spread.t * spread.sigma * math.sqrt(2.0 / len(rounds))
+    else:
+        here, there = held[configuration], held[over]
+        middle = math.log(speed(here)) - math.log(speed(there))
+        error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
+    cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
+    return Gain(
+        value=math.expm1(middle),
+        low=math.expm1(middle - error),
+        high=math.expm1(middle + error),
+        pairs=len(rounds),
+        cycles=cycles,
+    )
+
+
+def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:
+    mine = {t.pair: t for t in here if t.pair is not None}
+    theirs = {t.pair: t for t in there if t.pair is not None}
+    return [
+        math.log(mine[p].tokens_per_hour or 1.0) - math.log(theirs[p].tokens_per_hour or 1.0)
+        for p in sorted(mine.keys() & theirs.keys())
+    ]

@@ -1,0 +1,167 @@
+"""Trials -> recommendation; pure.
+
+The first row changes nothing about learning; the second, if there is one, says what more would be
+possible "if you allow" other numerics or another group size. A configuration is put in the
+baseline's place only when the 95 % interval of its gain lies above zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune import evidence
+from autotune.domain import (
+    Configuration,
+    CycleKind,
+    Gain,
+    Recommendation,
+    RecommendationRow,
+    StudySpec,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.evidence import Leader, Row
+from autotune.insights import phases
+from search_spaces.knobs import KNOBS, Effect
+
+
+def recommend(
+    spec: StudySpec, trials: Sequence[Trial], ended_by: str, *, fingerprint: str = "", now: float = 0.0
+) -> Recommendation | None:
+    """What the trials so far support; ``None`` when none of them is feasible."""
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return None
+    notes: list[str] = []
+    rows = []
+    for leader in evidence.leaders(trials, spec.baseline):
+        kept = _kept(spec, trials, leader, anchor.configuration, notes)
+        if kept is not None:
+            rows.append(_row(spec, trials, leader.row, kept, anchor))
+    return Recommendation(
+        study=spec.name,
+        rows=tuple(rows),
+        baseline=_baseline_sentence(spec, trials),
+        reference=anchor.number,
+        ended_by=ended_by,
+        notes=tuple(notes),
+        fingerprint=fingerprint,
+        created_at=now,
+    )
+
+
+def _kept(
+    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]
+) -> Configuration | None:
+    """The configuration the row may name: the leader, or the reference if the lead is not proven."""
+    if leader.configuration == anchor:
+        if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
+            notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
+        return anchor
+    found = evidence.gain(trials, leader.configuration, anchor)
+    if found is not None and found.low > 0:
+        return leader.configuration
+    name = "the baseline" if anchor == spec.baseline else "the reference"
+    notes.append(
+        f"{_changes_sentence(leader.configuration, anchor)} measured {_gain_sentence(found)} against {name}: "
+        "the interval includes no gain, so it is not recommended."
+    )
+    return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _row(
+    spec: StudySpec, trials: Sequence[Trial], row: Row, configuration: Configuration, anchor: Trial
+) -> RecommendationRow:
+    runs = evidence.feasible(trials)[configuration]
+    confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
+    shown = confirmed or runs
+    value = evidence.speed(runs)
+    spread = evidence.noise(trials)
+    error = spread.t * spread.sigma / math.sqrt(len(shown))
+    is_anchor = configuration == anchor.configuration
+    return RecommendationRow(
+        title=_title(row, configuration, spec.baseline),
+        configuration=configuration,
+        tokens_per_hour=value,
+        low=value * math.exp(-error),
+        high=value * math.exp(error),
+        gain=None if is_anchor else evidence.gain(trials, configuration, anchor.configuration),
+        confirmed=bool(confirmed),
+        worst_case_passed=all(t.worst_case_passed for t in runs),
+        phase_shares=phases.shares(_pooled(shown)),
+        limit=phases.limit_sentence(_pooled(shown), spec.memory_limit, spec.resources.device_memory),
+        host_peak=_highest([phases.host_peak(t) for t in runs]),
+        device_peak=_highest([phases.device_peak(t) for t in runs]),
+        headroom=phases.headroom(runs, spec.memory_limit, spec.resources.device_memory),
+        trials=tuple(t.number for t in runs),
+        changes=changes(configuration, spec.baseline),
+        maximum_tokens_per_hour=_at_maximum(runs),
+    )
+
+
+def _pooled(runs: Sequence[Trial]) -> Trial:
+    """One trial with the cycles of all runs of a configuration, and the highest peak of any."""
+    cycles = tuple(c for t in runs for c in t.cycles)
+    return runs[0].with_(cycles=cycles, host_peak=_highest([t.host_peak for t in runs]))
+
+
+def changes(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
+    """``name: before -> after`` for every knob that differs."""
+    return tuple(
+        f"{name}: {_text(before)} -> {_text(after)}"
+        for name, (after, before) in configuration.difference(baseline).items()
+    )
+
+
+def _title(row: Row, configuration: Configuration, baseline: Configuration) -> str:
+    if row is Row.SAME_LEARNING:
+        return "Same learning as your baseline" if configuration != baseline else "Your baseline"
+    allowed = [
+        f"{name} {_text(after)}"
+        for name, (after, _) in configuration.difference(baseline).items()
+        if KNOBS[name].effect is not Effect.SPEED
+    ]
+    return "If you allow " + " and ".join(allowed)
+
+
+def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
+    own = [t for t in trials if t.configuration == spec.baseline and t.state is TrialState.FAIL]
+    for trial in own:
+        if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
+            return trial.outcome.sentence()
+    return "ok"
+
+
+def _at_maximum(runs: Sequence[Trial]) -> float | None:
+    cycles = [c for t in runs for c in t.cycles if c.cycle_kind is CycleKind.MAXIMUM and c.rank == 0]
+    seconds = sum(c.seconds for c in cycles)
+    return 3600.0 * sum(c.completion_tokens for c in cycles) / seconds if seconds > 0 else None
+
+
+def _highest(values: Sequence[int | None]) -> int | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def _gain_sentence(found: Gain | None) -> str:
+    if found is None:
+        return "nothing comparable"
+    return f"{found.value:+.1%} (95 % interval {found.low:+.1%} to {found.high:+.1%})"
+
+
+def _changes_sentence(configuration: Configuration, anchor: Configuration) -> str:
+    return ", ".join(f"{n} {_text(after)}" for n, (after, _) in configuration.difference(anchor).items())
+
+
+def _text(value: object) -> str:
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def unconfirmed(recommendation: Recommendation) -> Recommendation:
+    """A copy that says its rows have not been confirmed; for a study that was stopped early."""
+    note = "The study was stopped before the leaders could be confirmed next to the baseline."
+    if all(row.confirmed or row.gain is None for row in recommendation.rows):
+        return recommendation
+    return replace(recommendation, notes=(*recommendation.notes, note))

@@ -1,0 +1,217 @@
+"""What a study does next: run a trial, or stop and why; pure.
+
+Order: the baseline, then proposals while the remaining budget holds a trial *and* the confirmation of
+the present leaders, then that confirmation, then nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune import confirm
+from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, total_s
+from autotune.domain import (
+    Budget,
+    Configuration,
+    FailureReason,
+    Outcome,
+    Protocol,
+    Study,
+    Trial,
+    TrialDraft,
+    TrialKind,
+    TrialState,
+)
+from autotune.ports import Proposer
+
+NATURAL_CYCLES = 2
+"""Natural-length cycles of the trial the recorded lengths are drawn from."""
+
+SAME_FAILURES = 4
+"""This many trials from the start with one and the same failure end a study: it is not the configurations."""
+
+FIRST_TRIAL_TIMEOUT_S = 3600.0
+TIMEOUT_FACTOR = 4.0
+"""A trial may take this many times its prediction before it is stopped."""
+SHORTEST_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run this next."""
+
+    draft: TrialDraft
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more to run."""
+
+    because: str
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How long an attempt may take, and whether the budget (not the trial's own cost) set it."""
+
+    seconds: float
+    by_budget: bool
+
+
+def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer) -> Run | Stop:
+    """The next trial or the end. Reads nothing but its arguments."""
+    gpus = study.spec.resources.gpus
+    left = remaining_s(budget, spent, gpus)
+    if left is not None and left <= 0:
+        return Stop(limit_reached(budget, spent, trials) or "the budget is used up")
+    if not trials:
+        return Run(baseline_draft(study))
+    hopeless = _hopeless(trials)
+    if hopeless is not None:
+        return Stop(hopeless)
+    because = _search_ends(study, trials, budget, spent, left)
+    if because is None:
+        draft = _proposal(study, trials, proposer)
+        if draft is not None:
+            return Run(draft)
+        because = "every legal combination that could fit has been tried"
+    return _confirmation(study, trials, left, because)
+
+
+def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Trial | None:
+    """A WAITING trial that an earlier attempt left behind, if the budget still lets it be measured.
+
+    One that does not fit stays WAITING: more budget continues it.
+    """
+    waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
+    if waiting is None:
+        return None
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    cost = predict(trials, waiting.configuration)
+    if left is None or (cost is None and left > 0):
+        return waiting
+    if waiting.kind is TrialKind.SEARCH:
+        left -= reserve_s(study, trials, budget)
+    return waiting if cost is not None and left >= cost.first_measurement(waiting.protocol) else None
+
+
+def baseline_draft(study: Study) -> TrialDraft:
+    """Trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
+    return TrialDraft(
+        kind=TrialKind.BASELINE,
+        configuration=study.spec.baseline,
+        protocol=_protocol(study),
+        rows_per_update=rows(study, study.spec.baseline),
+        source="baseline",
+    )
+
+
+def rows(study: Study, configuration: Configuration) -> int:
+    """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
+    micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
+    if isinstance(micro, int) and isinstance(accumulation, int):
+        return micro * accumulation * study.spec.resources.training_processes
+    return study.spec.workload.rows_per_update
+
+
+def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
+    """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
+    cost = predict(trials, trial.configuration)
+    own = FIRST_TRIAL_TIMEOUT_S if cost is None else TIMEOUT_FACTOR * cost.total(trial.protocol)
+    own = max(own, SHORTEST_TIMEOUT_S)
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    if left is None:
+        return Deadline(own, by_budget=False)
+    if trial.kind is TrialKind.SEARCH and cost is not None:
+        left = max(left - reserve_s(study, trials, budget), cost.first_measurement(trial.protocol))
+    # Half of the grace is kept for ending the process tree and writing the recommendation.
+    left += GRACE_S / 2
+    return Deadline(min(own, left), by_budget=left < own)
+
+
+def predicted_end_s(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent) -> float | None:
+    """Wall seconds from now until the study will end; ``None`` without a time limit."""
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    return None if left is None else max(0.0, left)
+
+
+def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
+    """Wall seconds kept for the confirmation; 0 without a time limit."""
+    whole = total_s(budget, study.spec.resources.gpus)
+    return 0.0 if whole is None else confirm.reserve_s(study.spec, trials, whole)
+
+
+def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
+    """An outcome as the study records it.
+
+    A trial stopped by the study's own budget says nothing about its configuration; one that claims
+    success without a measurement did not succeed.
+    """
+    if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
+        return replace(outcome, reason=FailureReason.CANCELLED, message="the study's budget ended", suggestion="")
+    if outcome.ok and not trial.worst_case_passed:
+        return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
+    if outcome.ok and trial.tokens_per_hour is None:
+        return replace(outcome, reason=FailureReason.CRASH, message="ended without a measured cycle")
+    return outcome
+
+
+def _search_ends(
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, left: float | None
+) -> str | None:
+    reached = limit_reached(budget, spent, trials)
+    if reached is not None:
+        return reached
+    if left is None:
+        return None
+    cost = predict(trials)
+    if cost is None:
+        return None
+    first = cost.first_measurement(_protocol(study))
+    if left - reserve_s(study, trials, budget) < first:
+        return "the time budget is used up"
+    return None
+
+
+def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
+    proposed = proposer.propose(trials, len(trials))
+    if proposed is None:
+        return None
+    configuration, source = proposed
+    return TrialDraft(
+        kind=TrialKind.SEARCH,
+        configuration=configuration,
+        protocol=_protocol(study),
+        rows_per_update=rows(study, configuration),
+        source=source,
+    )
+
+
+def _protocol(study: Study) -> Protocol:
+    if study.lengths:
+        return replace(study.spec.protocol, natural=0, lengths=study.lengths)
+    return replace(study.spec.protocol, natural=max(NATURAL_CYCLES, study.spec.protocol.natural))
+
+
+def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
+    plan = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update)
+    if plan is None:
+        return Stop(because)
+    costs = [predict(trials, configuration) for configuration in plan.round]
+    if left is not None and left < sum(c.total(plan.draft.protocol) for c in costs if c is not None):
+        return Stop("the time budget is used up")
+    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+    return Run(draft)
+
+
+def _hopeless(trials: Sequence[Trial]) -> str | None:
+    first = trials[0]
+    if first.outcome is not None and first.outcome.reason is FailureReason.REWARD_ERROR:
+        return f"the reward fails, which no configuration can mend: {first.outcome.message}"
+    if len(trials) < SAME_FAILURES or any(t.state is not TrialState.FAIL for t in trials):
+        return None
+    causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}
+    if len(causes) == 1 and first.outcome is not None and first.outcome.reason is not FailureReason.OOM:
+        return f"the first {len(trials)} trials all failed alike: {first.outcome.sentence()}"
+    return None

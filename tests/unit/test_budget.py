@@ -1,0 +1,77 @@
+"""Budgets, the ledger, and predictions."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.budget import Cost, Ledger, Spent, limit_reached, predict, remaining_s
+from autotune.domain import Budget, CycleKind, TrialKind
+from autotune.store import open_store
+from tests import factories as f
+from tests.fakes import FakeClock
+
+
+def test_the_first_limit_reached_is_named() -> None:
+    trials = [f.finished(0), f.finished(1)]
+    assert limit_reached(Budget(), Spent(1e9, 1e9), trials) is None
+    assert "time" in (limit_reached(Budget(wall_s=10), Spent(10, 0), trials) or "")
+    assert "GPU" in (limit_reached(Budget(gpu_hours=1), Spent(0, 3600), trials) or "")
+    assert "2 trials" in (limit_reached(Budget(max_trials=2), Spent(0, 0), trials) or "")
+
+
+def test_confirmations_do_not_count_against_max_trials() -> None:
+    trials = [f.finished(0), f.finished(1, kind=TrialKind.CONFIRM)]
+    assert limit_reached(Budget(max_trials=2), Spent(0, 0), trials) is None
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 8))
+def test_remaining_is_the_tightest_time_limit(wall: float, spent: float, gpus: int) -> None:
+    budget = Budget(wall_s=wall, gpu_hours=1.0)
+    left = remaining_s(budget, Spent(spent, spent * gpus), gpus)
+    assert left == min(wall - spent, (3600.0 - spent * gpus) / gpus)
+
+
+def test_no_time_limit_means_no_remaining() -> None:
+    assert remaining_s(Budget(max_trials=3), Spent(5, 5), 1) is None
+    assert remaining_s(Budget(gpu_hours=3), Spent(5, 0), 0) is None
+
+
+def test_prediction_comes_from_the_configuration_itself_when_it_has_run() -> None:
+    slow = f.configuration(gradient_checkpointing=True, logprob_rows=1)
+    trials = [f.finished(0, cycle_seconds=2.0), f.finished(1, configuration=slow, cycle_seconds=20.0)]
+    own = predict(trials, slow)
+    assert own is not None
+    assert own.cycle == 20.0
+    assert predict([], slow) is None
+    assert predict([f.failed(0)], slow) is None
+
+
+def test_cost_counts_every_cycle_of_the_protocol() -> None:
+    cost = Cost(start_up=10.0, cycle=2.0, maximum_cycle=5.0)
+    assert cost.total(f.protocol(warmup=1, natural=2, recorded=3, maximum=1)) == 10 + 5 * 2 + 2 * 5
+    assert cost.first_measurement(f.protocol(warmup=1)) == 10 + 5 + 2
+
+
+def test_start_up_is_what_is_left_beside_the_cycles() -> None:
+    trial = f.finished(0, cycle_seconds=10.0, seconds=50.0)
+    warm = f.cycle(9, seconds=4.0, cycle_kind=CycleKind.WARMUP)
+    cost = predict([trial.with_(cycles=(*trial.cycles, warm))])
+    assert cost is not None
+    assert (cost.start_up, cost.maximum_cycle) == (50.0 - 34.0, 4.0)
+
+
+def test_ledger_adds_up_over_runs_and_survives_being_killed() -> None:
+    store = open_store(":memory:")
+    study = store.create_study(f.study_spec(), f.NOW)
+    clock = FakeClock()
+    first = Ledger(store, clock, study.id, gpus=2)
+    clock.advance(10.0)
+    first.persist()
+    clock.advance(0.5)
+    first.persist()  # Within a second of the last: not written, and then the tuner is killed.
+    second = Ledger(store, clock, study.id, gpus=2)
+    assert second.spent() == Spent(10.0, 20.0)
+    clock.advance(5.0)
+    second.persist(force=True)
+    assert store.spent(study.id) == (15.0, 30.0)

@@ -1,0 +1,109 @@
+"""Which confirmation runs are owed, in which order."""
+
+from __future__ import annotations
+
+from autotune import confirm
+from autotune.domain import Configuration, FailureReason, Trial, TrialKind
+from tests import factories as f
+
+SPEC = f.study_spec()
+BASELINE = SPEC.baseline
+FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+SECOND = f.configuration(gradient_checkpointing=False)
+FOUR_TO_TWO = f.configuration(num_generations=2)
+
+
+def _searched(*, base: float = 10.0, fast: float = 5.0) -> list[Trial]:
+    return [f.finished(0, cycle_seconds=base), f.finished(1, configuration=FASTER, cycle_seconds=fast)]
+
+
+def _play(trials: list[Trial], seconds: dict[Configuration, float], limit: int = 40) -> list[tuple[int, Configuration]]:
+    """Run confirmation trials as asked until none is owed."""
+    ran: list[tuple[int, Configuration]] = []
+    while (plan := confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)) is not None:
+        assert len(ran) < limit
+        draft = plan.draft
+        assert draft.pair is not None
+        ran.append((draft.pair, draft.configuration))
+        trials.append(
+            f.finished(
+                len(trials),
+                kind=TrialKind.CONFIRM,
+                configuration=draft.configuration,
+                pair=draft.pair,
+                cycle_seconds=seconds[draft.configuration],
+            )
+        )
+    return ran
+
+
+def test_leader_and_baseline_alternate_and_the_order_turns() -> None:
+    ran = _play(_searched(), {BASELINE: 10.0, FASTER: 5.0})
+    assert ran == [(0, BASELINE), (0, FASTER), (1, FASTER), (1, BASELINE)]
+
+
+def test_both_rows_share_the_baseline_of_a_round() -> None:
+    trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
+    ran = _play(trials, {BASELINE: 10.0, FASTER: 5.0, FOUR_TO_TWO: 3.0})
+    assert len(ran) == 6
+    assert {c for pair, c in ran if pair == 0} == {BASELINE, FASTER, FOUR_TO_TWO}
+
+
+def test_a_baseline_that_leads_needs_no_confirmation() -> None:
+    assert _play(_searched(fast=20.0), {}) == []
+
+
+def test_a_tie_gets_more_rounds_but_not_for_ever() -> None:
+    trials = _searched(base=10.0, fast=9.9)
+    for trial in list(trials):
+        noisy = [c.seconds * s for c, s in zip(trial.cycles, (0.8, 1.0, 1.2), strict=True)]
+        trials[trial.number] = f.finished(trial.number, configuration=trial.configuration, cycle_seconds=noisy)
+    ran = _play(trials, {BASELINE: 10.0, FASTER: 9.9})
+    assert max(pair for pair, _ in ran) == confirm.MAX_ROUNDS - 1
+
+
+def test_a_leader_that_fails_gives_its_place_to_the_next() -> None:
+    trials = [*_searched(), f.finished(2, configuration=SECOND, cycle_seconds=7.0)]
+    trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
+    trials.append(f.failed(4, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0))
+    plan = confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
+    assert plan is not None
+    assert plan.draft.configuration == SECOND
+
+
+def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
+    trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
+    ran = _play(trials, {FASTER: 10.0})
+    assert ran == [(0, FASTER), (1, FASTER)]
+
+
+def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
+    trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE)]
+    assert confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS) is None
+    assert confirm.reserve_s(SPEC, trials, 600.0) == 0.0
+
+
+def test_the_reserve_holds_two_rounds_or_one_where_two_would_take_over_half_the_budget() -> None:
+    trials = _searched()
+    two, one = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, trials, 1.0)
+    assert two == 2 * one > 0
+    assert confirm.reserve_s(SPEC, trials, 2 * two) == two
+    assert confirm.reserve_s(SPEC, trials, 2 * two - 1) == one
+
+
+def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:
+    def after(reason: FailureReason) -> Configuration | None:
+        broken = f.failed(2, f.failure(reason), kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0)
+        plan = confirm.next_trial(SPEC, [*_searched(), broken], f.LENGTHS, f.ROWS)
+        return plan.draft.configuration if plan else None
+
+    assert after(FailureReason.CANCELLED) == BASELINE
+    assert after(FailureReason.INFRA) == FASTER
+
+
+def test_confirmation_replays_the_recorded_lengths_with_maximum_cycles_between() -> None:
+    plan = confirm.next_trial(SPEC, _searched(), f.LENGTHS, f.ROWS)
+    assert plan is not None
+    assert plan.draft.protocol.lengths == f.LENGTHS
+    assert plan.draft.protocol.maximum >= 1
+    assert plan.draft.protocol.natural >= 1

@@ -1,0 +1,143 @@
+"""What a study does next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from autotune import schedule
+from autotune.budget import Spent
+from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
+from autotune.schedule import Run, Stop
+from tests import factories as f
+
+STUDY = f.study(lengths=())
+WITH_LENGTHS = f.study()
+NOTHING = Spent(0.0, 0.0)
+
+
+class OneProposal:
+    """Proposes a fixed configuration once."""
+
+    def __init__(self, configuration: Configuration | None) -> None:
+        self._configuration = configuration
+
+    def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        return None if self._configuration is None else (self._configuration, "test")
+
+    def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
+        return None
+
+
+FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+PROPOSER = OneProposal(FASTER)
+
+
+def test_the_baseline_comes_first_and_records_natural_lengths() -> None:
+    step = schedule.next_step(STUDY, [], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.kind is TrialKind.BASELINE
+    assert step.draft.configuration == STUDY.spec.baseline
+    assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
+
+
+def test_search_trials_replay_the_lengths_once_there_are_any() -> None:
+    step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert (step.draft.kind, step.draft.configuration) == (TrialKind.SEARCH, FASTER)
+    assert step.draft.protocol.lengths == f.LENGTHS
+    assert step.draft.protocol.natural == 0
+
+
+def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
+    step = schedule.next_step(STUDY, [f.failed(0, kind=TrialKind.BASELINE)], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
+
+
+@pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (300.0, TrialKind.CONFIRM)])
+def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float, kind: TrialKind) -> None:
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), Spent(100.0, 0.0), PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.kind is kind
+
+
+def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
+    trials = [f.finished(0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=110.0), Spent(100.0, 0.0), PROPOSER)
+    assert isinstance(step, Stop)
+    assert "time" in step.because
+
+
+def test_an_exhausted_space_confirms_and_then_stops() -> None:
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    empty = OneProposal(None)
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, empty)
+    assert isinstance(step, Run)
+    assert step.draft.kind is TrialKind.CONFIRM
+    step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, empty)
+    assert isinstance(step, Stop)
+    assert "every legal combination" in step.because
+
+
+def test_max_trials_ends_the_search_but_not_the_confirmation() -> None:
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(max_trials=2), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.kind is TrialKind.CONFIRM
+
+
+def test_a_broken_reward_ends_the_study_at_once() -> None:
+    broken = f.failed(0, f.failure(FailureReason.REWARD_ERROR, message="KeyError: 'answer'"), kind=TrialKind.BASELINE)
+    step = schedule.next_step(STUDY, [broken], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Stop)
+    assert "KeyError" in step.because
+
+
+def test_the_same_crash_from_the_start_ends_the_study_and_ooms_do_not() -> None:
+    crash = f.failure(FailureReason.CRASH, message="no module named foo")
+    crashed = [f.failed(n, crash) for n in range(schedule.SAME_FAILURES)]
+    assert isinstance(schedule.next_step(STUDY, crashed, Budget(), NOTHING, PROPOSER), Stop)
+    assert isinstance(schedule.next_step(STUDY, crashed[:-1], Budget(), NOTHING, PROPOSER), Run)
+    ooms = [f.failed(n) for n in range(schedule.SAME_FAILURES)]
+    assert isinstance(schedule.next_step(STUDY, ooms, Budget(), NOTHING, PROPOSER), Run)
+
+
+def test_a_search_trial_may_not_eat_the_confirmation_reserve() -> None:
+    trials = (f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0))
+    search = f.trial(2)
+    budget, spent = Budget(wall_s=1000.0), Spent(500.0, 0.0)
+    bound = schedule.deadline(WITH_LENGTHS, search, trials, budget, spent)
+    confirming = schedule.deadline(
+        WITH_LENGTHS, f.trial(2, TrialKind.CONFIRM, configuration=FASTER), trials, budget, spent
+    )
+    assert bound.seconds < confirming.seconds <= 530.0
+
+
+def test_deadline_without_a_budget_is_the_trials_own() -> None:
+    bound = schedule.deadline(WITH_LENGTHS, f.trial(1), (f.finished(0),), Budget(), NOTHING)
+    assert not bound.by_budget
+    assert bound.seconds >= schedule.SHORTEST_TIMEOUT_S
+
+
+def test_a_timeout_the_budget_caused_teaches_nothing() -> None:
+    late = Outcome(reason=FailureReason.TIMEOUT, message="too slow")
+    trial = f.finished(1)
+    assert schedule.judged(late, trial, schedule.Deadline(1.0, by_budget=True)).reason is FailureReason.CANCELLED
+    assert schedule.judged(late, trial, schedule.Deadline(1.0, by_budget=False)).reason is FailureReason.TIMEOUT
+
+
+def test_success_without_worst_case_or_measurement_is_no_success() -> None:
+    bound = schedule.Deadline(1.0, by_budget=False)
+    assert schedule.judged(Outcome(), f.finished(1), bound).ok
+    assert not schedule.judged(Outcome(), f.finished(1, worst_case_passed=False), bound).ok
+    assert not schedule.judged(Outcome(), f.finished(1, cycles=0), bound).ok
+
+
+def test_an_interrupted_trial_goes_on_if_it_still_fits() -> None:
+    trials = (f.finished(0), f.trial(1))
+    assert schedule.interrupted(WITH_LENGTHS, trials, Budget(), NOTHING) == trials[1]
+    assert schedule.interrupted(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(990.0, 0.0)) is None
+    assert schedule.interrupted(WITH_LENGTHS, trials[:1], Budget(), NOTHING) is None

@@ -1,0 +1,274 @@
+"""The loop on a fake clock: what ends a study, what is resumed, what is recommended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from search_spaces.space import SearchSpace
+
+from autotune.budget import GRACE_S
+from autotune.domain import (
+    Budget,
+    Configuration,
+    FailureReason,
+    Outcome,
+    StudySpec,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.ports import Store
+from autotune.proposals import make_proposer
+from autotune.store import open_store
+from autotune.study import StudyLoop, StudyResult
+from tests import factories as f
+from tests.fakes import FakeClock, FakeStop, SeenObserver
+from tests.simulated import SimulatedRunner, cycle_seconds, host_bytes
+
+SPACE = SearchSpace.from_json(
+    {
+        "knobs": {
+            "micro_batch_size": [1, 2, 4, 8],
+            "gradient_checkpointing": [True, False],
+            "precision": ["fp32", "bf16"],
+            "num_generations": [2, 4],
+        }
+    }
+)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing below may catch it."""
+
+
+class House:
+    """A study's surroundings: one store and clock, a new loop for each run of the tuner."""
+
+    def __init__(self, spec: StudySpec | None = None, store: Store | None = None) -> None:
+        self.clock = FakeClock()
+        self.store = store or open_store(":memory:")
+        self.spec = spec or f.study_spec(space=SPACE.as_json())
+        self.study = self.store.create_study(self.spec, self.clock.now())
+        self.observer = SeenObserver()
+
+    def run(self, budget: Budget, stop: FakeStop | None = None, runner: SimulatedRunner | None = None) -> StudyResult:
+        self.runner = runner or SimulatedRunner(self.clock)
+        proposer = make_proposer(SPACE, self.spec.baseline, self.spec.resources, "tpe", self.spec.seed)
+        loop = StudyLoop(
+            study=self.store.study(self.study.id),
+            budget=budget,
+            store=self.store,
+            proposer=proposer,
+            runner=self.runner,
+            clock=self.clock,
+            observer=self.observer,
+            stop=stop or FakeStop(),
+            directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+        )
+        return loop.run()
+
+
+def _limited(trials: tuple[Trial, ...]) -> list[Configuration]:
+    return [t.configuration for t in trials if t.outcome and t.outcome.reason is FailureReason.OOM]
+
+
+def test_a_study_ends_by_itself_with_a_confirmed_gain() -> None:
+    house = House()
+    result = house.run(Budget(wall_s=3600.0))
+    assert result.recommendation is not None
+    row = result.recommendation.rows[0]
+    assert row.confirmed
+    assert row.gain is not None
+    assert row.gain.low > 0
+    assert row.configuration["micro_batch_size"] == 4
+    assert row.configuration["gradient_checkpointing"] is False
+    assert row.configuration["precision"] == "fp32"
+    assert row.tokens_per_hour == pytest.approx(3600 * sum(f.LENGTHS) / cycle_seconds(row.configuration))
+
+
+def test_the_second_row_says_what_more_would_be_possible() -> None:
+    result = House().run(Budget(wall_s=3600.0))
+    assert result.recommendation is not None
+    second = result.recommendation.rows[1]
+    assert second.configuration["precision"] == "bf16"
+    assert "precision bf16" in second.title
+
+
+@pytest.mark.parametrize("minutes", [4, 10, 30])
+def test_a_study_keeps_to_its_budget(minutes: int) -> None:
+    house = House()
+    result = house.run(Budget(wall_s=60.0 * minutes), runner=SimulatedRunner(house.clock, noise=0.05))
+    assert house.clock.monotonic() <= 60.0 * minutes + GRACE_S
+    assert result.trials
+    assert all(t.state.is_finished for t in result.trials)
+    assert house.store.spent(house.study.id)[0] == pytest.approx(house.clock.monotonic())
+
+
+def test_no_configuration_is_searched_twice() -> None:
+    result = House().run(Budget(wall_s=20_000.0))
+    searched = [t.configuration for t in result.trials if t.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
+    assert len(searched) == len(set(searched))
+    assert "every legal combination" in result.ended_by
+
+
+def test_no_trial_after_an_oom_asks_for_more_of_that_pool() -> None:
+    house = House()
+    limit = int(3.2 * f.GIB)
+    result = house.run(Budget(wall_s=20_000.0), runner=SimulatedRunner(house.clock, memory_limit=limit))
+    met: list[Configuration] = []
+    for trial in result.trials:
+        worse = [c for c in met if all(trial.configuration[k] == c[k] for k in c if k != "micro_batch_size" and k != "gradient_accumulation_steps" and k != "steps_per_generation") and trial.configuration["micro_batch_size"] >= c["micro_batch_size"]]  # type: ignore[operator]
+        assert not worse, f"trial {trial.number} repeats what {worse} showed"
+        if trial.outcome and trial.outcome.reason is FailureReason.OOM:
+            met.append(trial.configuration)
+    assert met
+    assert all(host_bytes(c) > limit for c in _limited(result.trials))
+    assert result.recommendation is not None
+    assert all(host_bytes(r.configuration) <= limit for r in result.recommendation.rows)
+
+
+def test_a_baseline_that_runs_out_of_memory_gives_a_gain_over_the_reference() -> None:
+    hungry = f.configuration(
+        micro_batch_size=8, gradient_accumulation_steps=1, steps_per_generation=1, gradient_checkpointing=False
+    )
+    house = House(f.study_spec(space=SPACE.as_json(), baseline=hungry))
+    result = house.run(Budget(wall_s=7200.0), runner=SimulatedRunner(house.clock, memory_limit=4 * f.GIB))
+    found = result.recommendation
+    assert found is not None
+    assert found.baseline.startswith("OOM in update")
+    assert found.reference is not None
+    assert found.reference > 0
+    assert result.trials[0].outcome is not None
+    assert result.trials[0].outcome.reason is FailureReason.OOM
+    assert found.rows[0].confirmed
+
+
+def test_when_nothing_beats_the_baseline_the_baseline_is_recommended() -> None:
+    best = f.configuration(
+        micro_batch_size=4,
+        gradient_accumulation_steps=2,
+        steps_per_generation=2,
+        gradient_checkpointing=False,
+        precision="bf16",
+    )
+    house = House(f.study_spec(space=SPACE.as_json(), baseline=best))
+    result = house.run(Budget(wall_s=7200.0))
+    assert result.recommendation is not None
+    assert [r.configuration for r in result.recommendation.rows] == [best]
+    assert result.recommendation.rows[0].gain is None
+    assert any("keep it" in note for note in result.recommendation.notes)
+
+
+def _sequence(store: Store, study_id: int) -> list[tuple[int, str, str]]:
+    return [(t.number, str(t.kind), t.configuration.key) for t in store.trials(study_id)]
+
+
+@pytest.mark.parametrize(("trial", "cycle"), [(0, 1), (1, 0), (3, 2), (6, 1)])
+def test_a_killed_study_goes_on_as_if_it_had_not_been(trial: int, cycle: int) -> None:
+    whole = House()
+    whole.run(Budget(max_trials=8))
+    killed = House()
+
+    def kill(running: Trial, index: int) -> None:
+        if (running.number, index, running.attempt) == (trial, cycle, 1):
+            raise Killed
+
+    with pytest.raises(Killed):
+        killed.run(Budget(max_trials=8), runner=SimulatedRunner(killed.clock, on_cycle=kill))
+    before = killed.store.trial(killed.study.id, trial)
+    assert before.state is TrialState.RUNNING
+    assert len(before.cycles) == cycle + 1
+    spent = killed.clock.monotonic()
+    result = killed.run(Budget(max_trials=8), runner=SimulatedRunner(killed.clock))
+    assert _sequence(killed.store, killed.study.id) == _sequence(whole.store, whole.study.id)
+    assert all(t.state.is_finished for t in result.trials)
+    assert killed.store.trial(killed.study.id, trial).attempt == 2
+    assert killed.store.spent(killed.study.id)[0] > spent
+
+
+def test_the_budget_counts_over_both_runs() -> None:
+    house = House()
+    stop = FakeStop()
+
+    def stop_later(trial: Trial, index: int) -> None:
+        stop.level = max(stop.level, int(trial.number == 2))
+
+    first = house.run(Budget(wall_s=1800.0), stop, SimulatedRunner(house.clock, on_cycle=stop_later))
+    assert first.stopped
+    assert first.recommendation is not None
+    house.run(Budget(wall_s=1800.0))
+    assert house.clock.monotonic() <= 1800.0 + GRACE_S
+
+
+def test_stopping_once_finishes_the_running_trial() -> None:
+    house = House()
+    stop = FakeStop()
+
+    def press(trial: Trial, index: int) -> None:
+        stop.level = 1 if trial.number == 1 else 0
+
+    result = house.run(Budget(max_trials=9), stop, SimulatedRunner(house.clock, on_cycle=press))
+    assert [t.state for t in result.trials] == [TrialState.COMPLETE, TrialState.COMPLETE]
+    assert result.ended_by == "stopped by the user"
+    assert result.recommendation is not None
+
+
+def test_stopping_twice_keeps_every_cycle_and_the_trial_for_later() -> None:
+    house = House()
+    stop = FakeStop()
+
+    def press(trial: Trial, index: int) -> None:
+        stop.level = 2 if trial.number == 1 else 0
+
+    result = house.run(Budget(max_trials=3), stop, SimulatedRunner(house.clock, on_cycle=press))
+    assert result.trials[1].state is TrialState.WAITING
+    again = house.run(Budget(max_trials=3))
+    assert again.trials[1].state is TrialState.COMPLETE
+    assert again.trials[1].attempt == 2
+    assert sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in again.trials) == 3
+
+
+def test_infra_is_repeated_once_and_then_recorded() -> None:
+    house = House()
+
+    def broken(trial: Trial) -> Outcome | None:
+        return Outcome(FailureReason.INFRA, message="a stranger took the GPU") if trial.number == 1 else None
+
+    result = house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, tamper=broken))
+    assert [n for n, *_ in house.runner.ran].count(1) == 2
+    assert result.trials[1].outcome is not None
+    assert result.trials[1].outcome.reason is FailureReason.INFRA
+
+
+def test_a_study_in_which_everything_crashes_alike_stops_early() -> None:
+    house = House()
+    crash = Outcome(FailureReason.CRASH, message="libfoo.so is missing")
+    result = house.run(Budget(wall_s=36_000.0), runner=SimulatedRunner(house.clock, tamper=lambda _: crash))
+    assert len(result.trials) <= 4
+    assert "libfoo" in result.ended_by
+    assert result.recommendation is None
+
+
+def test_a_trial_that_kills_the_tuner_every_time_is_given_up() -> None:
+    house = House()
+
+    def kill(running: Trial, index: int) -> None:
+        if running.number == 1:
+            raise Killed
+
+    for _ in range(3):
+        with pytest.raises(Killed):
+            house.run(Budget(max_trials=3), runner=SimulatedRunner(house.clock, on_cycle=kill))
+    result = house.run(Budget(max_trials=3))
+    assert result.trials[1].outcome is not None
+    assert result.trials[1].outcome.reason is FailureReason.CRASH
+    assert "died 3 times" in result.trials[1].outcome.message
+
+
+def test_more_budget_continues_a_finished_study() -> None:
+    house = House()
+    first = house.run(Budget(max_trials=3))
+    more = house.run(Budget(max_trials=6))
+    assert [t.configuration for t in more.trials[: len(first.trials)]] == [t.configuration for t in first.trials]
+    assert sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in more.trials) == 6
