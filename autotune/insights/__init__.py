@@ -1,0 +1,1 @@
+"""What a study's trials say, as pure functions for the CLI, the API and the report."""

@@ -1,0 +1,71 @@
+"""Which values of which knobs failed, and how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from autotune.domain import FailureReason, Outcome, Trial
+from autotune.insights.ranking import SEARCHED_KINDS
+from search_spaces.configuration import KnobValue
+
+_NO_VERDICT = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
+
+
+@dataclass(frozen=True)
+class ValueRecord:
+    """What became of the trials with one value of one knob."""
+
+    knob: str
+    value: KnobValue
+    tried: int
+    feasible: int
+    failures: Mapping[str, int]
+    """Trials by cause, such as ``OOM in update (host)``; most frequent first."""
+
+    @property
+    def feasible_share(self) -> float:
+        return self.feasible / self.tried
+
+
+def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
+    """One record for each value of each knob that was tried with at least two values, by knob and value.
+
+    Trials that never got a verdict (unfinished, cancelled, disturbed from outside) are left out.
+    """
+    decided = [t for t in trials if t.kind in SEARCHED_KINDS and _has_verdict(t)]
+    tried: dict[str, dict[KnobValue, list[Trial]]] = {}
+    for trial in decided:
+        for name, value in trial.configuration.items():
+            tried.setdefault(name, {}).setdefault(value, []).append(trial)
+    return tuple(
+        _record(name, value, by_value[value])
+        for name, by_value in sorted(tried.items())
+        if len(by_value) > 1
+        for value in sorted(by_value, key=_value_order)
+    )
+
+
+def cause(outcome: Outcome) -> str:
+    """A failure in few words, the same for the same kind of failure: ``OOM in update (host)``."""
+    if outcome.reason is None:
+        return "worst case not passed"
+    where = f" in {outcome.phase}" if outcome.phase else ""
+    pool = f" ({outcome.pool.value})" if outcome.pool else ""
+    return f"{outcome.reason.value}{where}{pool}"
+
+
+def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
+    failures = Counter(cause(t.outcome or Outcome()) for t in trials if not t.feasible)
+    ordered = dict(sorted(failures.items(), key=lambda item: (-item[1], item[0])))
+    return ValueRecord(name, value, len(trials), sum(t.feasible for t in trials), ordered)
+
+
+def _has_verdict(trial: Trial) -> bool:
+    return trial.state.is_finished and (trial.outcome is None or trial.outcome.reason not in _NO_VERDICT)
+
+
+def _value_order(value: KnobValue) -> tuple[bool, float, str]:
+    number = isinstance(value, int | float)
+    return (not number, float(value) if number else 0.0, str(value))

@@ -1,0 +1,35 @@
+"""The configurations that can be compared, fastest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.domain import Trial, TrialKind
+
+SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
+"""Kinds that measure a configuration for its own sake; the others repeat one."""
+
+
+def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Feasible baseline and search trials with a speed, by number."""
+    found = (t for t in trials if t.kind in SEARCHED_KINDS and t.feasible and t.tokens_per_hour)
+    return tuple(sorted(found, key=lambda t: t.number))
+
+
+def ranked(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """``measured`` by tokens/hour, fastest first, one trial for each configuration.
+
+    Of several trials of one configuration the one with the most speed cycles stands for it, then the
+    earliest: taking the fastest would rank luck.
+    """
+    standing: dict[str, Trial] = {}
+    for trial in measured(trials):
+        other = standing.get(trial.configuration.key)
+        if other is None or len(trial.speed_cycles()) > len(other.speed_cycles()):
+            standing[trial.configuration.key] = trial
+    return tuple(sorted(standing.values(), key=lambda t: (-speed(t), t.number)))
+
+
+def speed(trial: Trial) -> float:
+    """Tokens/hour, 0.0 where there is none."""
+    return trial.tokens_per_hour or 0.0

@@ -1,0 +1,175 @@
+"""What an out-of-memory failure rules out: every configuration that needs at least as much.
+
+Pure. A failure met in one pool and phase is compared along the knobs that act on that pool in that
+phase, each with its signed direction; a knob whose direction is not known must be equal. Whatever
+cannot be shown to need at least as much is not ruled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
+from search_spaces.knobs import Knob
+
+GENERATION_ROWS = "generation rows"
+"""Rows a rank generates at once: micro_batch_size x steps_per_generation. Neither factor says anything alone."""
+
+UNSET = repr(None)
+"""``value_text`` of a knob that is not set."""
+
+_POOL_WORDS = {Pool.DEVICE: "device memory", Pool.HOST: "host memory", Pool.ROLLOUT_CACHE: "rollout cache"}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One condition of a region: ``sign * need >= sign * level``, or equality where ``sign`` is 0."""
+
+    quantity: str
+    """A knob's name, or ``GENERATION_ROWS``."""
+    sign: int
+    level: float
+    """Of the failed configuration; 0.0 where ``sign`` is 0."""
+    value: str = ""
+    """``value_text`` of the failed configuration, compared where ``sign`` is 0."""
+    shown: str = ""
+    """The failed configuration's value as people read it."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """All configurations that need at least as much as one that ran out of memory."""
+
+    trial: int
+    pool: Pool | None
+    phase: str | None
+    bounds: tuple[Bound, ...]
+
+
+def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool) -> tuple[Region, ...]:
+    """The regions ruled out by ``trials``, by trial number.
+
+    Only failures of a fresh worker count: a warm one may have failed for what ran before.
+
+    Args:
+        trials: of one study, in any order.
+        knobs: the catalogue.
+        one_memory: device and host memory are the same (a CPU run).
+    """
+    found = (region(trial, knobs, one_memory=one_memory) for trial in sorted(trials, key=lambda t: t.number))
+    return tuple(r for r in found if r is not None)
+
+
+def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
+    """What ``trial`` rules out, or ``None`` if it did not run out of memory or no knob acts on it."""
+    outcome = trial.outcome
+    if trial.state is not TrialState.FAIL or outcome is None:
+        return None
+    if outcome.reason is not FailureReason.OOM or not outcome.fresh:
+        return None
+    pools = _pools(outcome.pool, one_memory)
+    phase = outcome.phase if outcome.phase in {p.value for p in Phase} else None
+    bounds = _bounds(trial.configuration, knobs, pools, phase)
+    if phase is not None and not any(b.sign for b in bounds):
+        # The catalogue knows of no knob in this phase, so the phase cannot be what matters.
+        bounds = _bounds(trial.configuration, knobs, pools, None)
+    if not any(b.sign for b in bounds):
+        return None
+    return Region(trial.number, outcome.pool, outcome.phase, bounds)
+
+
+def covers(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> bool:
+    """``configuration`` needs at least as much as the one that failed."""
+    for bound in region.bounds:
+        if bound.sign == 0:
+            if value_text(bound.quantity, configuration) != bound.value:
+                return False
+            continue
+        level = need(bound.quantity, configuration, knobs)
+        if level is None or bound.sign * level < bound.sign * bound.level:
+            return False
+    return True
+
+
+def sentence(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> str:
+    """Why ``region`` rules ``configuration`` out, for people."""
+    beyond = [b for b in region.bounds if b.sign and need(b.quantity, configuration, knobs) != b.level]
+    settings = ", ".join(f"{b.quantity} {b.shown}" for b in beyond)
+    who = f"trial {region.trial} ({settings})" if settings else f"trial {region.trial}"
+    pool = _POOL_WORDS[region.pool] if region.pool else "memory"
+    where = f" in {region.phase}" if region.phase else ""
+    return f"{who} ran out of {pool}{where}; this asks for at least as much"
+
+
+def need(quantity: str, configuration: Configuration, knobs: Mapping[str, Knob]) -> float | None:
+    """A number that grows with the knob's value (or its place in ``Knob.order``); ``None`` if it has none."""
+    if quantity == GENERATION_ROWS:
+        return generation_rows(configuration)
+    value = configuration.get(quantity)
+    if isinstance(value, bool | int | float):
+        return float(value)
+    order = knobs[quantity].order if quantity in knobs else ()
+    return float(order.index(value)) if value is not None and value in order else None
+
+
+def value_text(quantity: str, configuration: Configuration) -> str:
+    """A knob's value as text that tells ``1``, ``1.0`` and ``True`` apart; ``None`` where it is not set."""
+    return repr(configuration.get(quantity))
+
+
+def _pools(pool: Pool | None, one_memory: bool) -> frozenset[str]:
+    """The pools whose knobs bear on a failure in ``pool``; an unknown pool may be any."""
+    if pool is None:
+        return frozenset(p.value for p in Pool)
+    main = {Pool.DEVICE.value, Pool.HOST.value}
+    return frozenset(main) if one_memory and pool.value in main else frozenset({pool.value})
+
+
+def _bounds(
+    configuration: Configuration, knobs: Mapping[str, Knob], pools: frozenset[str], phase: str | None
+) -> tuple[Bound, ...]:
+    """The conditions under which another configuration needs at least as much as ``configuration``."""
+    names = sorted(set(knobs) | set(configuration))
+    signs = {n: s for n in names if (s := _sign(knobs.get(n), pools, phase)) is not None}
+    if "steps_per_generation" in signs and generation_rows(configuration) is not None:
+        sign = signs.pop("steps_per_generation")
+        if phase == Phase.GENERATE.value:
+            signs.pop("micro_batch_size", None)
+        signs[GENERATION_ROWS] = sign
+    return tuple(_bound(name, sign, configuration, knobs) for name, sign in sorted(signs.items()))
+
+
+def _bound(name: str, sign: int, configuration: Configuration, knobs: Mapping[str, Knob]) -> Bound:
+    level = need(name, configuration, knobs)
+    if sign == 0 or level is None:
+        return Bound(name, 0, 0.0, value_text(name, configuration))
+    return Bound(name, sign, level, shown=str(configuration.get(name, f"{level:g}")))
+
+
+def _sign(knob: Knob | None, pools: frozenset[str], phase: str | None) -> int | None:
+    """+1, -1, 0 (must be equal), or ``None`` where the knob does not touch these pools in this phase."""
+    if knob is None:
+        return 0
+    directions = {
+        effect.direction
+        for effect in knob.memory
+        if str(effect.pool) in pools and (phase is None or not effect.phases or phase in effect.phases)
+    }
+    if not directions:
+        return None
+    return directions.pop() if len(directions) == 1 else 0
+
+
+def generation_rows(configuration: Configuration) -> float | None:
+    """Rows a rank generates at once, or ``None`` if that cannot be told."""
+    rows, steps = configuration.get("micro_batch_size"), configuration.get("steps_per_generation")
+    if not _is_number(steps):
+        # Not set, or by the word: one generation serves a whole update.
+        steps = configuration.get("gradient_accumulation_steps")
+    return rows * steps if _is_number(rows) and _is_number(steps) else None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

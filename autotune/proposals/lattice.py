@@ -1,0 +1,169 @@
+"""The candidates of a track as points on a grid, so that thousands can be asked about at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration
+from autotune.proposals import dominance
+from autotune.proposals.dominance import Region
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Knob
+
+Mask = NDArray[np.bool_]
+Point = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One searched knob; a point holds the place of its coordinate in ``values``."""
+
+    name: str
+    values: tuple[KnobValue, ...]
+    ordered: bool
+    """Neighbouring values are alike (numbers); otherwise any two differ equally."""
+
+    @cached_property
+    def places(self) -> Mapping[KnobValue, int]:
+        return {value: place for place, value in enumerate(self.values)}
+
+
+class Lattice:
+    """Candidates in a fixed order, and the dimensions they differ in.
+
+    Args:
+        candidates: legal configurations, without repeats, in the order a grid search takes them.
+        searched: knobs that may be dimensions; the others follow from them.
+        anchors: configurations that must have a point too, such as the baseline.
+        knobs: the catalogue.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Configuration],
+        searched: Iterable[str],
+        anchors: Sequence[Configuration],
+        knobs: Mapping[str, Knob],
+    ) -> None:
+        self.candidates = tuple(candidates)
+        self._knobs = knobs
+        self._set = {name for c in self.candidates for name in c}
+        self._need_columns: dict[str, NDArray[np.float64]] = {}
+        self._text_columns: dict[str, NDArray[np.str_]] = {}
+        self._places = {c.key: i for i, c in enumerate(self.candidates)}
+        dimensions = (_dimension(n, self.candidates, anchors) for n in sorted(set(searched)))
+        self.dimensions = tuple(d for d in dimensions if d is not None)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def point(self, configuration: Configuration) -> Point | None:
+        """Where ``configuration`` lies, or ``None`` if it has a value that no dimension holds."""
+        places = []
+        for dimension in self.dimensions:
+            value = coordinate(dimension.name, configuration)
+            place = None if value is None else dimension.places.get(value)
+            if place is None:
+                return None
+            places.append(place)
+        return tuple(places)
+
+    def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
+        """What ``configuration`` has along each dimension it has a value for."""
+        values = ((d.name, coordinate(d.name, configuration)) for d in self.dimensions)
+        return {name: value for name, value in values if value is not None}
+
+    def at(self, point: Point) -> int | None:
+        """The candidate at ``point``, or ``None`` if none is there."""
+        return self._by_point.get(point)
+
+    def moved(self, index: int, coordinates: Mapping[str, KnobValue]) -> Point:
+        """The candidate's point with ``coordinates`` in place of its own where a dimension holds them."""
+        own = self._points[index].tolist()
+        return tuple(d.places.get(coordinates.get(d.name, ""), p) for d, p in zip(self.dimensions, own, strict=True))
+
+    def without(self, taken: Iterable[str], regions: Iterable[Region]) -> Mask:
+        """Which candidates are left: not among the keys ``taken`` and in no region."""
+        left = np.ones(len(self.candidates), dtype=np.bool_)
+        left[[i for key in taken if (i := self._places.get(key)) is not None]] = False
+        for region in regions:
+            left &= ~self._covered(region)
+        return left
+
+    def nearest(self, point: Point, left: Mask) -> int:
+        """The candidate of ``left`` closest to ``point``; the first of equals.
+
+        A step along an ordered dimension counts by its share of the dimension, any other change as one.
+        """
+        indices = np.flatnonzero(left)
+        distance = np.zeros(len(indices))
+        for axis, dimension in enumerate(self.dimensions):
+            steps = np.abs(self._points[indices, axis] - point[axis])
+            distance += steps / (len(dimension.values) - 1) if dimension.ordered else steps > 0
+        return int(indices[np.argmin(distance)])
+
+    @cached_property
+    def _points(self) -> NDArray[np.int64]:
+        points = [self.point(c) for c in self.candidates]
+        return np.array(points, dtype=np.int64).reshape(len(self.candidates), len(self.dimensions))
+
+    @cached_property
+    def _by_point(self) -> Mapping[Point, int]:
+        found: dict[Point, int] = {}
+        for index, point in enumerate(self._points.tolist()):
+            found.setdefault(tuple(point), index)
+        return found
+
+    def _covered(self, region: Region) -> Mask:
+        """``dominance.covers`` for every candidate."""
+        mask = np.ones(len(self.candidates), dtype=np.bool_)
+        for bound in region.bounds:
+            if bound.sign:
+                # An unknown need is NaN, which compares as False: not shown to need as much.
+                mask &= bound.sign * self._needs(bound.quantity) >= bound.sign * bound.level
+            elif bound.quantity in self._set:
+                mask &= self._texts(bound.quantity) == bound.value
+            elif bound.value != dominance.UNSET:
+                mask[:] = False
+        return mask
+
+    def _needs(self, quantity: str) -> NDArray[np.float64]:
+        if quantity not in self._need_columns:
+            found = [dominance.need(quantity, c, self._knobs) for c in self.candidates]
+            self._need_columns[quantity] = np.array(found, dtype=np.float64)
+        return self._need_columns[quantity]
+
+    def _texts(self, quantity: str) -> NDArray[np.str_]:
+        if quantity not in self._text_columns:
+            found = [dominance.value_text(quantity, c) for c in self.candidates]
+            self._text_columns[quantity] = np.array(found, dtype=np.str_)
+        return self._text_columns[quantity]
+
+
+def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
+    """Where ``configuration`` lies along the dimension of knob ``name``; ``None`` if it does not set it.
+
+    Steps per generation are counted in micro-batches, so one value means another rollout for each
+    micro-batch size; by the rows generated the two knobs can be moved apart.
+    """
+    if name == "steps_per_generation":
+        rows = dominance.generation_rows(configuration)
+        return configuration.get(name) if rows is None else rows
+    return configuration.get(name)
+
+
+def _dimension(name: str, candidates: Sequence[Configuration], anchors: Sequence[Configuration]) -> Dimension | None:
+    """``None`` where fewer than two values occur, or a candidate has none."""
+    found = {coordinate(name, c) for c in candidates}
+    values = {v for v in found | {coordinate(name, c) for c in anchors} if v is not None}
+    if None in found or len(values) < 2:
+        return None
+    numbers = [v for v in values if isinstance(v, int | float)]
+    if len(numbers) == len(values):
+        return Dimension(name, tuple(sorted(numbers)), ordered=True)
+    return Dimension(name, tuple(sorted(values, key=repr)), ordered=False)

@@ -1,0 +1,167 @@
+"""Decides what to try next: two tracks, one sampler, nothing illegal, repeated or known not to fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import Configuration, Resources, Trial
+from autotune.errors import UsageError
+from autotune.ports import Proposer
+from autotune.proposals import dominance
+from autotune.proposals.dominance import Region
+from autotune.proposals.lattice import Lattice
+from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, Knob
+from search_spaces.space import SearchSpace
+
+HEADLINE = "headline"
+"""Candidates that learn exactly as the baseline does: the gain stated first comes from these."""
+
+PERMITTED = "permitted"
+"""The other candidates, with other numerics or learning where the space allows it; ranked apart."""
+
+PERMITTED_EVERY = 3
+"""One proposal in so many goes to the permitted track."""
+
+
+def make_proposer(
+    space: SearchSpace, baseline: Configuration, resources: Resources, sampler: str, seed: int
+) -> Proposer:
+    """The proposer of a study.
+
+    Raises:
+        UsageError: no sampler of that name.
+    """
+    headline = space.candidates(baseline, resources, same_learning=True)
+    permitted = space.candidates(baseline, resources, same_learning=False)
+    return TwoTrackProposer(
+        headline=headline,
+        permitted=permitted,
+        searched=space.values,
+        baseline=baseline,
+        complete_baseline=space.complete(baseline, resources),
+        sampler=named_sampler(sampler),
+        seed=seed,
+        one_memory=resources.device == "cpu",
+    )
+
+
+def named_sampler(name: str) -> Sampler:
+    """Raises ``UsageError``, with the names there are, for an unknown one."""
+    if name not in SAMPLERS:
+        raise UsageError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}")
+    return SAMPLERS[name]
+
+
+@dataclass(frozen=True)
+class Track:
+    """A set of candidates proposals come from."""
+
+    name: str
+    lattice: Lattice
+
+
+class TwoTrackProposer:
+    """``ports.Proposer``. See docs/decisions/0003-two-tracks.md.
+
+    Args:
+        headline: legal candidates with the baseline's numerics and learning, in a fixed order.
+        permitted: all legal candidates, in a fixed order.
+        searched: names of the knobs the space varies.
+        baseline: the user's present configuration, as it stands in trial 0.
+        complete_baseline: the same as the candidates are written, with what the framework does on its own.
+        sampler: who chooses among the candidates that are left.
+        seed: of the study.
+        one_memory: device and host memory are the same (a CPU run).
+        knobs: the catalogue.
+    """
+
+    def __init__(
+        self,
+        *,
+        headline: Sequence[Configuration],
+        permitted: Sequence[Configuration],
+        searched: Iterable[str],
+        baseline: Configuration,
+        complete_baseline: Configuration,
+        sampler: Sampler,
+        seed: int,
+        one_memory: bool,
+        knobs: Mapping[str, Knob] = KNOBS,
+    ) -> None:
+        names = tuple(searched)
+        own = frozenset(headline)
+        others = tuple(c for c in permitted if c not in own)
+        anchors = (complete_baseline,)
+        self._headline = Track(HEADLINE, Lattice(headline, names, anchors, knobs))
+        self._permitted = Track(PERMITTED, Lattice(others, names, anchors, knobs)) if others else None
+        self._same_learning = own | {complete_baseline}
+        self._as_candidate = {baseline: complete_baseline}
+        self._sampler = sampler
+        self._seed = seed
+        self._one_memory = one_memory
+        self._knobs = knobs
+
+    def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        trials = self._as_candidates(history)
+        taken = {t.configuration.key for t in trials if is_taken(t)}
+        regions = self._regions(trials)
+        known = evidence(trials)
+        same = tuple(e for e in known if e.configuration in self._same_learning)
+        for track in self._order(number):
+            left = track.lattice.without(taken, regions)
+            if not left.any():
+                continue
+            lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
+            index = self._sampler.choose(track.lattice, left, lessons, draw(self._seed, number), start)
+            return track.lattice.candidates[index], f"{self._sampler.name}/{track.name}"
+        return None
+
+    def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
+        asked = self._as_candidate.get(configuration, configuration)
+        for region in self._regions(self._as_candidates(history)):
+            if dominance.covers(region, asked, self._knobs):
+                return dominance.sentence(region, asked, self._knobs)
+        return None
+
+    def count_ruled_out(self, history: Sequence[Trial]) -> int:
+        regions = self._regions(self._as_candidates(history))
+        tracks = [self._headline, *([self._permitted] if self._permitted else [])]
+        return sum(len(t.lattice.candidates) - int(t.lattice.without(set(), regions).sum()) for t in tracks)
+
+    def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
+        """The baseline may leave to the framework what candidates spell out; then it could not be compared."""
+        names = self._as_candidate
+        return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in history]
+
+    def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
+        return dominance.regions(trials, self._knobs, one_memory=self._one_memory)
+
+    def _order(self, number: int) -> tuple[Track, ...]:
+        if self._permitted is None:
+            return (self._headline,)
+        tracks = (self._headline, self._permitted)
+        return tracks[::-1] if number % PERMITTED_EVERY == 0 else tracks
+
+    def _permitted_lessons(
+        self, known: Sequence[Evidence], same: Sequence[Evidence]
+    ) -> tuple[tuple[Evidence, ...], Mapping[str, KnobValue] | None]:
+        """What the permitted track learns from, and the headline's best settings to start at.
+
+        A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
+        so neither track learns from the other's values; but the best speed settings are a good start.
+        """
+        apart = tuple(e for e in known if e.configuration not in self._same_learning)
+        best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
+        if best is None:
+            return apart, None
+        return apart, self._headline.lattice.coordinates(best.configuration)
+
+
+def draw(seed: int, number: int) -> int:
+    """32 bits that depend on the study's seed and the trial's number alone."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")

@@ -1,0 +1,128 @@
+"""Trials in the sampler's words: what each teaches, and the throw-away Optuna study made of that.
+
+A configuration that failed is not left out but told as infeasible: samplers ignore FAIL, so they
+would go on proposing what ran out of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.proposals.lattice import Lattice, Point
+
+_TEACHING_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
+"""Confirmations repeat configurations that are known already."""
+
+_NOT_THE_CONFIGURATION = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
+
+_CONSTRAINT = "feasible"
+
+
+class Standing(Enum):
+    """What is known of a configuration."""
+
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    PENDING = "pending"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one trial teaches the sampler."""
+
+    number: int
+    configuration: Configuration
+    standing: Standing
+    value: float = math.nan
+    """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere."""
+
+
+def is_taken(trial: Trial) -> bool:
+    """The trial's configuration has been had. Where the trial never got a verdict, it has not."""
+    outcome = trial.outcome
+    return outcome is None or outcome.reason not in _NOT_THE_CONFIGURATION
+
+
+def evidence(trials: Iterable[Trial]) -> tuple[Evidence, ...]:
+    """What ``trials`` teach, by trial number."""
+    found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
+    return tuple(e for e in found if e is not None)
+
+
+def _evidence(trial: Trial) -> Evidence | None:
+    if trial.kind not in _TEACHING_KINDS or not is_taken(trial):
+        return None
+    if not trial.state.is_finished:
+        return Evidence(trial.number, trial.configuration, Standing.PENDING)
+    if trial.state is TrialState.PRUNED:
+        return None
+    if not trial.feasible:
+        return Evidence(trial.number, trial.configuration, Standing.INFEASIBLE)
+    speed = trial.tokens_per_hour
+    if speed is None or speed <= 0:
+        return None
+    return Evidence(trial.number, trial.configuration, Standing.FEASIBLE, math.log(speed))
+
+
+def distributions(lattice: Lattice) -> dict[str, BaseDistribution]:
+    """One distribution over places for each dimension."""
+    return {
+        d.name: IntDistribution(0, len(d.values) - 1)
+        if d.ordered
+        else CategoricalDistribution(tuple(range(len(d.values))))
+        for d in lattice.dimensions
+    }
+
+
+def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence]) -> list[FrozenTrial]:
+    """``evidence`` as Optuna trials; what has no point on the lattice is left out.
+
+    Infeasible ones carry the worst feasible value, so that no surrogate takes the failure for speed.
+    """
+    worst = min((e.value for e in evidence if e.standing is Standing.FEASIBLE), default=0.0)
+    shapes = distributions(lattice)
+    located = ((e, lattice.point(e.configuration)) for e in evidence)
+    return [_frozen(e, lattice, point, shapes, worst) for e, point in located if point is not None]
+
+
+def _frozen(
+    evidence: Evidence, lattice: Lattice, point: Point, shapes: dict[str, BaseDistribution], worst: float
+) -> FrozenTrial:
+    params = {d.name: place for d, place in zip(lattice.dimensions, point, strict=True)}
+    if evidence.standing is Standing.PENDING:
+        return optuna.create_trial(state=optuna.trial.TrialState.RUNNING, params=params, distributions=shapes)
+    feasible = evidence.standing is Standing.FEASIBLE
+    return optuna.create_trial(
+        value=evidence.value if feasible else worst,
+        params=params,
+        distributions=shapes,
+        constraints={_CONSTRAINT: 0.0 if feasible else 1.0},
+    )
+
+
+def rebuilt_study(lattice: Lattice, evidence: Sequence[Evidence], sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+    """A study in memory that knows ``evidence``; thrown away after one proposal."""
+    with _quiet():
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.add_trials(frozen_trials(lattice, evidence))
+    return study
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No "A new study created" line for a study nobody will see."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,58 @@
+"""From what the user wrote to the database it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from autotune.errors import StoreError
+from autotune.store.backend import Backend
+from autotune.store.postgresql import Postgresql
+from autotune.store.sqlite import SqliteFile, SqliteMemory
+
+__all__ = ["backend_of"]
+
+_MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
+
+
+def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
+    """The database ``address`` names: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
+
+    Raises:
+        StoreError: it is none of them; the message never repeats the address, which may hold a password.
+    """
+    if isinstance(address, Path) or "://" not in address:
+        if str(address) == ":memory:":
+            return SqliteMemory()
+        if not str(address).strip():
+            raise StoreError("the database has no name; give a file, or a postgresql:// address")
+        return SqliteFile(Path(address).expanduser().absolute(), busy_timeout_s)
+    if address in _MEMORY:
+        return SqliteMemory()
+    url = _parsed(address)
+    backend = url.get_backend_name()
+    if backend == "postgresql":
+        return Postgresql(url)
+    if backend != "sqlite":
+        raise StoreError(f"studies are kept in SQLite or PostgreSQL, not in {backend}")
+    if url.query or not url.database:
+        raise StoreError("a SQLite database is named by its path alone: sqlite:////folder/file.db, without options")
+    return SqliteFile(Path(url.database).absolute(), busy_timeout_s)
+
+
+def _parsed(address: str) -> URL:
+    if address.startswith("postgres://"):
+        address = "postgresql://" + address.removeprefix("postgres://")
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError):
+        # Not chained: the parser's own message may hold a piece of the password.
+        raise StoreError(
+            "the database address cannot be read; it is written postgresql://user:password@host:port/database, "
+            "with :, @ and / in the password as %3A, %40 and %2F"
+        ) from None
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    return url

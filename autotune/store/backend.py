@@ -1,0 +1,59 @@
+"""What differs between databases, as one protocol; everything else in this room is the same for all."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine
+
+from autotune.domain import Study
+from autotune.ports import StudyLock
+
+__all__ = ["WRITE", "Backend"]
+
+WRITE = "autotune_write"
+"""Execution option of a connection whose next transaction will write."""
+
+
+class Backend(Protocol):
+    """One database: how to reach it, how to lock it, and how to say what is wrong with it."""
+
+    @property
+    def place(self) -> str:
+        """The database as messages name it; never with a password."""
+        ...
+
+    def engine(self) -> Engine:
+        """A new engine; called once."""
+        ...
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Held around every transaction, where the threads of this process must take turns."""
+        ...
+
+    def creation(self, engine: Engine) -> AbstractContextManager[object]:
+        """Held by the one process, of all that open the database, that creates or migrates it.
+
+        Raises:
+            StoreError: another process has held it for too long.
+        """
+        ...
+
+    def ready(self, engine: Engine) -> bool:
+        """Whether the database's own settings (not its tables) are as they must be."""
+        ...
+
+    def make_ready(self, engine: Engine) -> None:
+        """Called under ``creation`` when not ``ready``."""
+        ...
+
+    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
+        """Held around the transaction that changes tables; ``connection`` has begun none yet."""
+        ...
+
+    def study_lock(self, engine: Engine, study: Study) -> StudyLock: ...
+
+    def explain(self, error: Exception) -> str:
+        """What the driver's error means and what to do about it, in one sentence."""
+        ...

@@ -1,0 +1,151 @@
+"""What attempts measure: storing each record once, and reading it back for many trials at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy.orm import Session
+
+from autotune.domain import CycleRecord, Peaks, StartupRecord
+from autotune.store import codec
+from autotune.store.models import (
+    AttemptRow,
+    CycleRow,
+    NoteRow,
+    PhaseRow,
+    StartupRow,
+    TrialRow,
+    WorstCaseRow,
+)
+from autotune.store.rows import AttemptFacts, cycle_of, cycle_row, phase_rows
+from trainer.child.contract import NoteRecord, WorstCaseRecord
+
+__all__ = ["add_cycle", "add_note", "add_startup", "add_worst_case", "facts_of", "notes_of", "worst_case_of"]
+
+
+def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
+    """The first of the same attempt, rank and index stays: recovery reads what was stored already again."""
+    same = (CycleRow.attempt_id == attempt.id, CycleRow.rank == cycle.rank, CycleRow.position == cycle.index)
+    if session.scalar(select(CycleRow.id).where(*same)) is not None:
+        return
+    row = cycle_row(attempt.id, cycle)
+    session.add(row)
+    session.flush()
+    session.add_all(phase_rows(row.id, cycle))
+
+
+def add_startup(session: Session, attempt: AttemptRow, part: StartupRecord) -> None:
+    """A part told again replaces what was told before."""
+    session.merge(StartupRow(attempt_id=attempt.id, part=part.part.value, seconds=part.seconds))
+
+
+def add_worst_case(session: Session, attempt: AttemptRow, record: WorstCaseRecord) -> None:
+    """Told again, it replaces what was told before."""
+    session.merge(WorstCaseRow(attempt_id=attempt.id, record=codec.dump(record)))
+
+
+def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
+    """The same note of the same attempt is stored once."""
+    text = codec.dump(note)
+    if session.scalar(select(NoteRow.id).where(NoteRow.attempt_id == attempt.id, NoteRow.record == text)) is None:
+        session.add(NoteRow(attempt_id=attempt.id, record=text))
+
+
+def notes_of(session: Session, trial: ColumnElement[bool]) -> tuple[NoteRecord, ...]:
+    """Of the last attempt, in the order told."""
+    query = select(NoteRow.record).where(NoteRow.attempt_id.in_(_last_attempts(trial))).order_by(NoteRow.id)
+    return tuple(codec.load(NoteRecord, text) for text in session.scalars(query))
+
+
+def worst_case_of(session: Session, trial: ColumnElement[bool]) -> WorstCaseRecord | None:
+    """Of the last attempt."""
+    text = session.scalar(select(WorstCaseRow.record).where(WorstCaseRow.attempt_id.in_(_last_attempts(trial))))
+    return codec.load(WorstCaseRecord, text) if text is not None else None
+
+
+def facts_of(session: Session, trials: ColumnElement[bool]) -> Mapping[int, AttemptFacts]:
+    """By trial row id, for every trial that has been attempted; five queries in all."""
+    attempts = session.execute(
+        select(AttemptRow.trial_id, AttemptRow.id, AttemptRow.started_at, AttemptRow.seconds)
+        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+        .where(trials)
+        .order_by(AttemptRow.number)
+    ).all()
+    last = {trial: (attempt, started) for trial, attempt, started, _ in attempts}
+    seconds: defaultdict[int, list[float]] = defaultdict(list)
+    for trial, _, _, spent in attempts:
+        if spent is not None:
+            seconds[trial].append(spent)
+    startup = _startup(session, trials)
+    through = select(WorstCaseRow.attempt_id).where(WorstCaseRow.attempt_id.in_(_last_attempts(trials)))
+    passed = set(session.scalars(through))
+    cycles = _cycles(session, trials)
+    return {
+        trial: AttemptFacts(
+            seconds=sum(seconds[trial]) if trial in seconds else None,
+            started_at=started,
+            startup=startup.get(attempt, {}),
+            worst_case_passed=attempt in passed,
+            cycles=tuple(cycles.get(attempt, ())),
+        )
+        for trial, (attempt, started) in last.items()
+    }
+
+
+def _last_attempts(trials: ColumnElement[bool]) -> Select[int]:
+    """Row ids of the last attempt of each trial."""
+    return (
+        select(AttemptRow.id)
+        .join(TrialRow, TrialRow.id == AttemptRow.trial_id)
+        .where(trials, AttemptRow.number == TrialRow.attempt)
+    )
+
+
+def _startup(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Mapping[str, float]]:
+    query = select(StartupRow.attempt_id, StartupRow.part, StartupRow.seconds).where(
+        StartupRow.attempt_id.in_(_last_attempts(trials))
+    )
+    parts: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for attempt, part, seconds in session.execute(query):
+        parts[attempt][part] = seconds
+    return parts
+
+
+def _cycles(session: Session, trials: ColumnElement[bool]) -> Mapping[int, list[CycleRecord]]:
+    phases, peaks = _phases(session, trials)
+    measured = CycleRow.attempt_id.in_(_last_attempts(trials))
+    query = select(CycleRow).where(measured).order_by(CycleRow.position, CycleRow.rank)
+    cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
+    for row in session.scalars(query):
+        cycles[row.attempt_id].append(cycle_of(row, phases.get(row.id, {}), peaks.get(row.id, {})))
+    return cycles
+
+
+def _phases(
+    session: Session, trials: ColumnElement[bool]
+) -> tuple[Mapping[int, dict[str, float]], Mapping[int, dict[str, Peaks]]]:
+    """(seconds, peaks) by cycle row id; plain columns, because these rows are the many."""
+    query = (
+        select(
+            PhaseRow.cycle_id,
+            PhaseRow.phase,
+            PhaseRow.seconds,
+            PhaseRow.has_peaks,
+            PhaseRow.device_allocated,
+            PhaseRow.device_reserved,
+            PhaseRow.device_used,
+            PhaseRow.host,
+        )
+        .join(CycleRow, CycleRow.id == PhaseRow.cycle_id)
+        .where(CycleRow.attempt_id.in_(_last_attempts(trials)))
+    )
+    phases: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    peaks: defaultdict[int, dict[str, Peaks]] = defaultdict(dict)
+    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in session.execute(query):
+        if seconds is not None:
+            phases[cycle][phase] = seconds
+        if has_peaks:
+            peaks[cycle][phase] = Peaks(allocated, reserved, used, host)
+    return phases, peaks

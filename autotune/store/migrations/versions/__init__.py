@@ -1,0 +1,1 @@
+"""One file for each step, numbered; a step that has been released is never changed."""

@@ -1,0 +1,223 @@
+"""The tables. Whatever may hold text from outside, NaN or a shape of its own is canonical JSON (``codec``);
+what is counted, ordered or joined on is a column. Nothing is kept in two places.
+
+Seconds, bytes and tokens; times are UTC seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlalchemy import BigInteger, Boolean, Double, ForeignKey, Integer, MetaData, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+__all__ = [
+    "AttemptRow",
+    "Base",
+    "CycleRow",
+    "EventRow",
+    "FingerprintRow",
+    "NoteRow",
+    "PhaseRow",
+    "RecommendationRow",
+    "SessionRow",
+    "StartupRow",
+    "StudyRow",
+    "TrialRow",
+    "WorstCaseRow",
+]
+
+
+class Base(DeclarativeBase):
+    """Constraint names are fixed, so that a migration can name what it changes on every database."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    # SQLite numbers rows by itself only in a column called INTEGER, which holds 64 bits there.
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        int: BigInteger().with_variant(Integer(), "sqlite"),
+        float: Double(),
+        str: Text(),
+        bool: Boolean(),
+    }
+
+
+class StudyRow(Base):
+    """A study. Its row is locked by every change of anything in it, so changes have one order."""
+
+    __tablename__ = "studies"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    digest: Mapped[str]
+    """Of the specification's identity, for people who look with SQL."""
+    spec: Mapped[str]
+    status: Mapped[str]
+    lengths: Mapped[str]
+    revision: Mapped[int]
+    created_at: Mapped[float]
+
+
+class TrialRow(Base):
+    """A trial, apart from what its attempts measured."""
+
+    __tablename__ = "trials"
+    __table_args__ = (UniqueConstraint("study_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"))
+    number: Mapped[int]
+    kind: Mapped[str]
+    state: Mapped[str]
+    attempt: Mapped[int]
+    """Number of the last attempt; 0 before the first."""
+    configuration: Mapped[str]
+    protocol: Mapped[str]
+    rows_per_update: Mapped[int]
+    pair: Mapped[int | None]
+    source: Mapped[str]
+    outcome: Mapped[str | None]
+    host_peak: Mapped[int | None]
+    created_at: Mapped[float]
+    finished_at: Mapped[float | None]
+
+
+class AttemptRow(Base):
+    """One run of a trial in processes; a trial has several after INFRA or a killed tuner."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (UniqueConstraint("trial_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trials.id"))
+    number: Mapped[int]
+    started_at: Mapped[float]
+    seconds: Mapped[float | None]
+    """``None`` until it has ended."""
+
+
+class StartupRow(Base):
+    """One part of an attempt's start-up."""
+
+    __tablename__ = "startup_parts"
+
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    part: Mapped[str] = mapped_column(primary_key=True)
+    seconds: Mapped[float]
+
+
+class WorstCaseRow(Base):
+    """An attempt's maximum-length micro-batch went through; no row means it did not (yet)."""
+
+    __tablename__ = "worst_cases"
+
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
+    record: Mapped[str]
+
+
+class NoteRow(Base):
+    """Something an attempt had to say that is not a measurement."""
+
+    __tablename__ = "notes"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("attempts.id"), index=True)
+    record: Mapped[str]
+
+
+class CycleRow(Base):
+    """One cycle of one rank."""
+
+    __tablename__ = "cycles"
+    __table_args__ = (UniqueConstraint("attempt_id", "rank", "position"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    attempt_id: Mapped[int] = mapped_column(ForeignKey("attempts.id"))
+    rank: Mapped[int]
+    position: Mapped[int]
+    """``CycleRecord.index``; INDEX is a word of SQL."""
+    cycle_kind: Mapped[str]
+    seconds: Mapped[float]
+    completion_tokens: Mapped[int]
+    prompt_tokens: Mapped[int]
+    computed_tokens: Mapped[int]
+    row_count: Mapped[int]
+    updates: Mapped[int]
+    accepted: Mapped[bool]
+    noisy: Mapped[bool]
+    started: Mapped[float]
+    rest: Mapped[str]
+    """``CycleRest``: what may be NaN (loss, gradient norm ...), and the lengths."""
+
+
+class PhaseRow(Base):
+    """Seconds and memory peaks of one phase of a cycle; the phase ``cycle`` is the whole of it."""
+
+    __tablename__ = "phases"
+
+    cycle_id: Mapped[int] = mapped_column(ForeignKey("cycles.id"), primary_key=True)
+    phase: Mapped[str] = mapped_column(primary_key=True)
+    seconds: Mapped[float | None]
+    """``None``: no time was measured, only peaks."""
+    has_peaks: Mapped[bool]
+    """False: no peaks were measured; True with all of them empty: the machine has no such figures."""
+    device_allocated: Mapped[int | None]
+    device_reserved: Mapped[int | None]
+    device_used: Mapped[int | None]
+    host: Mapped[int | None]
+
+
+class EventRow(Base):
+    """Something that happened, numbered 1, 2, 3 ... within its study."""
+
+    __tablename__ = "events"
+
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), primary_key=True)
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    trial: Mapped[int | None]
+    at: Mapped[float]
+    message: Mapped[str]
+    data: Mapped[str]
+
+
+class SessionRow(Base):
+    """A tuner's run of a study and what it has spent so far; the sum over them is the ledger."""
+
+    __tablename__ = "sessions"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), index=True)
+    started_at: Mapped[float]
+    updated_at: Mapped[float]
+    wall_s: Mapped[float]
+    gpu_s: Mapped[float]
+
+
+class FingerprintRow(Base):
+    """What the numbers were measured on; the newest counts."""
+
+    __tablename__ = "fingerprints"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), index=True)
+    digest: Mapped[str]
+    body: Mapped[str]
+    created_at: Mapped[float]
+
+
+class RecommendationRow(Base):
+    """What was recommended, and when; the newest counts."""
+
+    __tablename__ = "recommendations"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), index=True)
+    body: Mapped[str]
+    created_at: Mapped[float]

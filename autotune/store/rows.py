@@ -1,0 +1,197 @@
+"""Rows <-> frozen domain values. Every value made here is new, so nothing stored can be reached through it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from autotune.domain import (
+    Configuration,
+    CycleKind,
+    CycleRecord,
+    Event,
+    Outcome,
+    Peaks,
+    Protocol,
+    Study,
+    StudySpec,
+    StudyStatus,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.errors import StoreError
+from autotune.store import codec
+from autotune.store.models import CycleRow, EventRow, PhaseRow, StudyRow, TrialRow
+
+__all__ = [
+    "AttemptFacts",
+    "configuration_of",
+    "cycle_of",
+    "cycle_row",
+    "event_of",
+    "phase_rows",
+    "protocol_of",
+    "study_of",
+    "trial_of",
+]
+
+
+@dataclass(frozen=True)
+class CycleRest:
+    """The part of a ``CycleRecord`` that has no column."""
+
+    lengths: tuple[int, ...]
+    cpu_seconds: float
+    drift: float | None
+    outside_cpu: float | None
+    clipped_share: float | None
+    groups: int
+    zero_std_groups: int
+    reward_mean: float | None
+    loss: float | None
+    grad_norm: float | None
+    logp_mismatch: float | None
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """What a trial's attempts measured: the last one's, and the seconds of all."""
+
+    seconds: float | None = None
+    started_at: float | None = None
+    startup: Mapping[str, float] | None = None
+    worst_case_passed: bool = False
+    cycles: tuple[CycleRecord, ...] = ()
+
+
+def study_of(row: StudyRow) -> Study:
+    """The study a row tells of."""
+    return Study(
+        id=row.id,
+        spec=codec.load(StudySpec, row.spec),
+        created_at=row.created_at,
+        status=StudyStatus(row.status),
+        lengths=codec.load(tuple[int, ...], row.lengths),
+        revision=row.revision,
+    )
+
+
+@lru_cache(maxsize=4096)
+def configuration_of(text: str) -> Configuration:
+    """Cached because it is immutable all through, and the same few come again and again."""
+    return codec.load(Configuration, text)  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=256)
+def protocol_of(text: str) -> Protocol:
+    """Cached because it is immutable all through, and a study has few."""
+    return codec.load(Protocol, text)  # type: ignore[no-any-return]
+
+
+def trial_of(row: TrialRow, facts: AttemptFacts) -> Trial:
+    """The trial a row tells of, with what its attempts measured."""
+    return Trial(
+        study_id=row.study_id,
+        number=row.number,
+        kind=TrialKind(row.kind),
+        configuration=configuration_of(row.configuration),
+        protocol=protocol_of(row.protocol),
+        rows_per_update=row.rows_per_update,
+        state=TrialState(row.state),
+        attempt=row.attempt,
+        pair=row.pair,
+        source=row.source,
+        outcome=codec.load(Outcome, row.outcome) if row.outcome is not None else None,
+        cycles=facts.cycles,
+        startup=dict(facts.startup or {}),
+        worst_case_passed=facts.worst_case_passed,
+        host_peak=row.host_peak,
+        created_at=row.created_at,
+        started_at=facts.started_at,
+        finished_at=row.finished_at,
+        seconds=facts.seconds,
+    )
+
+
+def cycle_row(attempt_id: int, cycle: CycleRecord) -> CycleRow:
+    """Raises ``StoreError`` if a duration is not a finite number: such a record is no measurement."""
+    timed = {"seconds": cycle.seconds, "started": cycle.started, **cycle.phases}
+    for name, value in timed.items():
+        if not math.isfinite(value):
+            raise StoreError(f"cycle {cycle.index} of rank {cycle.rank} is not stored: its {name} is {value}")
+    rest = CycleRest(**{name: getattr(cycle, name) for name in CycleRest.__dataclass_fields__})
+    return CycleRow(
+        attempt_id=attempt_id,
+        rank=cycle.rank,
+        position=cycle.index,
+        cycle_kind=cycle.cycle_kind.value,
+        seconds=cycle.seconds,
+        completion_tokens=cycle.completion_tokens,
+        prompt_tokens=cycle.prompt_tokens,
+        computed_tokens=cycle.computed_tokens,
+        row_count=cycle.rows,
+        updates=cycle.updates,
+        accepted=cycle.accepted,
+        noisy=cycle.noisy,
+        started=cycle.started,
+        rest=codec.dump(rest),
+    )
+
+
+def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
+    """One row for every phase that has seconds, peaks or both."""
+    rows = []
+    for name in sorted({*cycle.phases, *cycle.peaks}):
+        peaks = cycle.peaks.get(name)
+        known = peaks or Peaks()
+        rows.append(
+            PhaseRow(
+                cycle_id=cycle_id,
+                phase=name,
+                seconds=cycle.phases.get(name),
+                has_peaks=peaks is not None,
+                device_allocated=known.device_allocated,
+                device_reserved=known.device_reserved,
+                device_used=known.device_used,
+                host=known.host,
+            )
+        )
+    return rows
+
+
+def cycle_of(row: CycleRow, phases: Mapping[str, float], peaks: Mapping[str, Peaks]) -> CycleRecord:
+    """The cycle a row and its phases' rows tell of."""
+    rest: CycleRest = codec.load(CycleRest, row.rest)
+    return CycleRecord(
+        index=row.position,
+        cycle_kind=CycleKind(row.cycle_kind),
+        seconds=row.seconds,
+        phases=phases,
+        completion_tokens=row.completion_tokens,
+        prompt_tokens=row.prompt_tokens,
+        rows=row.row_count,
+        updates=row.updates,
+        computed_tokens=row.computed_tokens,
+        peaks=peaks,
+        accepted=row.accepted,
+        noisy=row.noisy,
+        rank=row.rank,
+        started=row.started,
+        **{name: getattr(rest, name) for name in CycleRest.__dataclass_fields__},
+    )
+
+
+def event_of(row: EventRow) -> Event:
+    """The event a row tells of."""
+    return Event(
+        kind=row.kind,
+        message=codec.load(str, row.message),
+        data=codec.load(Mapping[str, Any], row.data),
+        trial=row.trial,
+        at=row.at,
+        id=row.id,
+    )

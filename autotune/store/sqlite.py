@@ -1,0 +1,200 @@
+"""SQLite: the only file with SQL or error codes of its own.
+
+Settings and why: docs/decisions/0001-own-tables.md.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from autotune.domain import Study
+from autotune.errors import StoreError
+from autotune.ports import StudyLock
+from autotune.store.backend import WRITE
+from autotune.store.locks import FileStudyLock, LocalLocks
+
+__all__ = ["SqliteFile", "SqliteMemory"]
+
+_CREATION_TIMEOUT_S = 60.0
+
+_ADVICE: Mapping[int, str] = {
+    sqlite3.SQLITE_FULL: "the disk is full; free some space and start again (what was acknowledged is kept)",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore a copy, or move it away to begin a new one",
+    sqlite3.SQLITE_NOTADB: "the file is not a database; move it away, or name another one",
+    sqlite3.SQLITE_READONLY: "it cannot be written; check the permissions of the file and of its folder",
+    sqlite3.SQLITE_PERM: "it cannot be written; check the permissions of the file and of its folder",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that its folder exists and may be written",
+    sqlite3.SQLITE_IOERR: "reading or writing the disk failed; check the disk and its free space",
+}
+
+_ERRNO: Mapping[int | None, int] = {
+    errno.EACCES: sqlite3.SQLITE_PERM,
+    errno.EPERM: sqlite3.SQLITE_PERM,
+    errno.EROFS: sqlite3.SQLITE_READONLY,
+    errno.ENOSPC: sqlite3.SQLITE_FULL,
+    errno.EDQUOT: sqlite3.SQLITE_FULL,
+}
+
+
+class SqliteFile:
+    """A file, with its write-ahead log and its locks beside it."""
+
+    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+
+    @property
+    def place(self) -> str:
+        return f"database {self._path}"
+
+    def engine(self) -> Engine:
+        if self._path.is_dir():
+            raise StoreError(f"{self.place} is a folder; name a file in it")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(
+            URL.create("sqlite", database=str(self._path)),
+            connect_args={"timeout": self._busy_timeout_s},
+            hide_parameters=True,
+        )
+        _prepare(engine)
+        return engine
+
+    def turn(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    @contextmanager
+    def creation(self, engine: Engine) -> Iterator[None]:  # noqa: ARG002 - another database locks inside itself
+        try:
+            with FileLock(f"{self._path}.lock", timeout=_CREATION_TIMEOUT_S):
+                yield
+        except Timeout:
+            raise StoreError(
+                f"{self.place} has been under preparation by another process for {_CREATION_TIMEOUT_S:.0f} s; "
+                "end that process and start again"
+            ) from None
+
+    def ready(self, engine: Engine) -> bool:
+        with engine.connect() as connection:
+            return connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+    def make_ready(self, engine: Engine) -> None:
+        with _outside_transaction(engine) as cursor:
+            mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreError(
+                f"{self.place}: its file system cannot hold a write-ahead log; use a folder on a local disk"
+            )
+
+    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
+        return _without_foreign_keys(connection)
+
+    def study_lock(self, engine: Engine, study: Study) -> StudyLock:  # noqa: ARG002 - the file system holds it
+        base = self._path.with_name(f"{self._path.name}.study-{study.id}")
+        return FileStudyLock(base, study.spec.name)
+
+    def explain(self, error: Exception) -> str:
+        return _explain(error, self._busy_timeout_s)
+
+
+class SqliteMemory:
+    """A database in this process only, gone when the store is closed."""
+
+    place = "database :memory:"
+
+    def __init__(self) -> None:
+        self._turn = threading.RLock()
+        self._locks = LocalLocks()
+
+    def engine(self) -> Engine:
+        engine = create_engine(
+            "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}, hide_parameters=True
+        )
+        _prepare(engine)
+        return engine
+
+    def turn(self) -> AbstractContextManager[object]:
+        return self._turn
+
+    def creation(self, engine: Engine) -> AbstractContextManager[object]:  # noqa: ARG002 - nobody else can reach it
+        return nullcontext()
+
+    def ready(self, engine: Engine) -> bool:  # noqa: ARG002 - it has no settings
+        return True
+
+    def make_ready(self, engine: Engine) -> None:
+        """Nothing to make."""
+
+    def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
+        return _without_foreign_keys(connection)
+
+    def study_lock(self, engine: Engine, study: Study) -> StudyLock:  # noqa: ARG002 - held in this process
+        return self._locks.lock(study.id, study.spec.name)
+
+    def explain(self, error: Exception) -> str:
+        return _explain(error, 0.0)
+
+
+def _prepare(engine: Engine) -> None:
+    """Connections that check foreign keys, and transactions that begin when and how we say."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:  # noqa: ARG001 - the event's shape
+        # The driver must not begin transactions by itself: it would do so too late for reads and never IMMEDIATE.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A deferred transaction that turns to writing fails at once if another wrote meanwhile; this one waits.
+        write = connection.get_execution_options().get(WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+@contextmanager
+def _outside_transaction(engine: Engine) -> Iterator[sqlite3.Cursor]:
+    raw = engine.raw_connection()
+    try:
+        cursor: sqlite3.Cursor = raw.cursor()  # type: ignore[assignment]  # the driver's own class
+        yield cursor
+        cursor.close()
+    finally:
+        raw.close()
+
+
+@contextmanager
+def _without_foreign_keys(connection: Connection) -> Iterator[None]:
+    """SQLite changes a table by making it anew, and dropping the old one must not delete what points to it."""
+    raw = connection.connection.cursor()
+    raw.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.close()
+
+
+def _explain(error: Exception, busy_timeout_s: float) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is None:
+        code = _ERRNO.get(getattr(cause, "errno", None), 0)
+    if code == 0 and isinstance(cause, OSError):
+        return f"{cause.strerror}: {cause.filename}"
+    primary = code & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"another process has kept it locked for {busy_timeout_s:g} s; end that process or wait, and try again"
+    return _ADVICE.get(primary, str(cause) or type(cause).__name__)

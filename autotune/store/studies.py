@@ -1,0 +1,202 @@
+"""Studies and what hangs on them directly: events, the ledger, fingerprints, recommendations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from autotune.domain import Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
+from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
+from autotune.store import codec
+from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
+from autotune.store.rows import event_of, study_of
+
+__all__ = [
+    "add_event",
+    "changing",
+    "create",
+    "every",
+    "existing",
+    "locked",
+    "newest_fingerprint",
+    "newest_recommendation",
+    "one",
+    "open_session",
+    "read_events",
+    "save_fingerprint",
+    "save_recommendation",
+    "set_lengths",
+    "set_status",
+    "spend",
+    "spent",
+]
+
+
+def existing(session: Session, name_or_id: str | int) -> StudyRow:
+    """Raises ``NotFoundError``."""
+    match = StudyRow.name == name_or_id if isinstance(name_or_id, str) else StudyRow.id == name_or_id
+    row = session.scalars(select(StudyRow).where(match)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no study {name_or_id!r}")
+    return row
+
+
+def locked(session: Session, study_id: int) -> StudyRow:
+    """The study's row, as it is now and until the transaction ends. Raises ``NotFoundError``."""
+    row = session.get(StudyRow, study_id, with_for_update=True)
+    if row is None:
+        raise NotFoundError(f"there is no study {study_id!r}")
+    return row
+
+
+def changing(session: Session, study_id: int) -> StudyRow:
+    """The same, its revision grown.
+
+    Whoever changes anything in a study comes through here before reading what the change depends on,
+    so changes have one order and numbers have no gaps, whatever the database.
+
+    Raises:
+        NotFoundError: no such study.
+    """
+    row = locked(session, study_id)
+    row.revision += 1
+    return row
+
+
+def create(session: Session, spec: StudySpec, now: float) -> Study:
+    """Raises ``AlreadyExistsError``."""
+    text = codec.dump(spec)
+    row = StudyRow(
+        name=spec.name,
+        digest=spec.digest,
+        spec=text,
+        status=StudyStatus.OPEN.value,
+        lengths=codec.dump(()),
+        revision=1,
+        created_at=now,
+    )
+    session.add(row)
+    try:
+        session.flush()
+    except IntegrityError:
+        raise AlreadyExistsError(f"a study {spec.name!r} exists already") from None
+    return study_of(row)
+
+
+def one(session: Session, name_or_id: str | int) -> Study:
+    """Raises ``NotFoundError``."""
+    return study_of(existing(session, name_or_id))
+
+
+def every(session: Session) -> tuple[Study, ...]:
+    """Newest first."""
+    return tuple(study_of(row) for row in session.scalars(select(StudyRow).order_by(StudyRow.id.desc())))
+
+
+def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None:
+    """Raises ``FinishedTrialError`` if others are set."""
+    text = codec.dump(tuple(lengths))
+    row = locked(session, study_id)
+    if row.lengths == text:
+        return
+    if row.lengths != codec.dump(()):
+        raise FinishedTrialError(f"the recorded lengths of study {row.name!r} are set and never change")
+    changing(session, study_id).lengths = text
+
+
+def set_status(session: Session, study_id: int, status: StudyStatus) -> None:
+    """The same again changes nothing. Raises ``NotFoundError``."""
+    if locked(session, study_id).status != status.value:
+        changing(session, study_id).status = status.value
+
+
+def add_event(session: Session, study_id: int, event: Event) -> Event:
+    """Numbered under the study's lock, so that a reader who asks for what came after n misses none."""
+    changing(session, study_id)
+    last = session.scalar(select(func.max(EventRow.id)).where(EventRow.study_id == study_id))
+    row = EventRow(
+        study_id=study_id,
+        id=(last or 0) + 1,
+        kind=event.kind,
+        trial=event.trial,
+        at=event.at,
+        message=codec.dump(event.message),
+        data=codec.dump(event.data),
+    )
+    session.add(row)
+    return event_of(row)
+
+
+def read_events(session: Session, study_id: int, after: int, limit: int) -> tuple[Event, ...]:
+    """Oldest first."""
+    existing(session, study_id)
+    rows = session.scalars(
+        select(EventRow)
+        .where(EventRow.study_id == study_id, EventRow.id > after)
+        .order_by(EventRow.id)
+        .limit(max(0, limit))
+    )
+    return tuple(event_of(row) for row in rows)
+
+
+def open_session(session: Session, study_id: int, now: float) -> int:
+    """The new session's id."""
+    changing(session, study_id)
+    row = SessionRow(study_id=study_id, started_at=now, updated_at=now, wall_s=0.0, gpu_s=0.0)
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def spend(session: Session, session_id: int, wall_s: float, gpu_s: float, now: float) -> None:
+    """Raises ``NotFoundError``."""
+    row = session.get(SessionRow, session_id)
+    if row is None:
+        raise NotFoundError(f"there is no session {session_id!r}")
+    changing(session, row.study_id)
+    row.wall_s, row.gpu_s, row.updated_at = wall_s, gpu_s, now
+
+
+def spent(session: Session, study_id: int) -> tuple[float, float]:
+    """(wall seconds, GPU seconds)."""
+    existing(session, study_id)
+    rows = session.execute(select(SessionRow.wall_s, SessionRow.gpu_s).where(SessionRow.study_id == study_id)).all()
+    return sum((wall for wall, _ in rows), 0.0), sum((gpu for _, gpu in rows), 0.0)
+
+
+def save_fingerprint(session: Session, study_id: int, fingerprint: Fingerprint, now: float) -> None:
+    """The newest again is not stored again."""
+    locked(session, study_id)
+    body = codec.dump(fingerprint)
+    if _newest(session, FingerprintRow, study_id) == body:
+        return
+    changing(session, study_id)
+    session.add(FingerprintRow(study_id=study_id, digest=fingerprint.digest, body=body, created_at=now))
+
+
+def newest_fingerprint(session: Session, study_id: int) -> Fingerprint | None:
+    """``None`` before the first."""
+    existing(session, study_id)
+    body = _newest(session, FingerprintRow, study_id)
+    return codec.load(Fingerprint, body) if body is not None else None
+
+
+def save_recommendation(session: Session, study_id: int, recommendation: Recommendation) -> None:
+    """Beside the earlier ones."""
+    changing(session, study_id)
+    body = codec.dump(recommendation)
+    session.add(RecommendationRow(study_id=study_id, body=body, created_at=recommendation.created_at))
+
+
+def newest_recommendation(session: Session, study_id: int) -> Recommendation | None:
+    """``None`` before the first."""
+    existing(session, study_id)
+    body = _newest(session, RecommendationRow, study_id)
+    return codec.load(Recommendation, body) if body is not None else None
+
+
+def _newest(session: Session, table: type[FingerprintRow] | type[RecommendationRow], study_id: int) -> str | None:
+    return session.scalar(select(table.body).where(table.study_id == study_id).order_by(table.id.desc()).limit(1))

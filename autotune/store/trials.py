@@ -1,0 +1,155 @@
+"""Trials: their numbers, their states, and reading them with what their last attempt measured."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from autotune.domain import Outcome, Trial, TrialDraft, TrialState
+from autotune.errors import FinishedTrialError, NotFoundError
+from autotune.store import codec
+from autotune.store.measurements import facts_of, notes_of, worst_case_of
+from autotune.store.models import AttemptRow, TrialRow
+from autotune.store.rows import AttemptFacts, trial_of
+from autotune.store.studies import changing, existing
+from trainer.child.contract import NoteRecord, WorstCaseRecord
+
+__all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfinished_attempt", "worst_case"]
+
+
+def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial:
+    """WAITING, with the next number; the study's lock keeps two writers from taking the same one."""
+    changing(session, study_id)
+    last = session.scalar(select(func.max(TrialRow.number)).where(TrialRow.study_id == study_id))
+    row = TrialRow(
+        study_id=study_id,
+        number=0 if last is None else last + 1,
+        kind=draft.kind.value,
+        state=TrialState.WAITING.value,
+        attempt=0,
+        configuration=codec.dump(draft.configuration),
+        protocol=codec.dump(draft.protocol),
+        rows_per_update=draft.rows_per_update,
+        pair=draft.pair,
+        source=draft.source,
+        created_at=now,
+    )
+    session.add(row)
+    session.flush()
+    return trial_of(row, AttemptFacts())
+
+
+def start(session: Session, study_id: int, number: int, now: float) -> Trial:
+    """WAITING -> RUNNING; raises ``FinishedTrialError`` from any other state."""
+    row = _in_state(session, study_id, number, TrialState.WAITING)
+    row.state = TrialState.RUNNING.value
+    row.attempt += 1
+    session.add(AttemptRow(trial_id=row.id, number=row.attempt, started_at=now))
+    return _fresh(session, row)
+
+
+def requeue(session: Session, study_id: int, number: int, seconds: float) -> Trial:
+    """RUNNING -> WAITING; raises ``FinishedTrialError`` from any other state."""
+    row = _in_state(session, study_id, number, TrialState.RUNNING)
+    row.state = TrialState.WAITING.value
+    _last_attempt(session, row).seconds = seconds
+    return _fresh(session, row)
+
+
+def finish(
+    session: Session,
+    study_id: int,
+    number: int,
+    ended: tuple[TrialState, Outcome],
+    now: float,
+    seconds: float,
+    host_peak: int | None,
+) -> Trial:
+    """``seconds`` are the last attempt's; the trial's own are the sum over its attempts."""
+    row = _in_state(session, study_id, number, TrialState.RUNNING)
+    state, outcome = ended
+    row.state = state.value
+    row.outcome = codec.dump(outcome)
+    row.finished_at = now
+    row.host_peak = host_peak
+    _last_attempt(session, row).seconds = seconds
+    return _fresh(session, row)
+
+
+def unfinished_attempt(session: Session, study_id: int, number: int, attempt: int) -> AttemptRow:
+    """The attempt a record belongs to, in a trial that may still change; the study is locked.
+
+    Raises:
+        FinishedTrialError: the trial is finished.
+        NotFoundError: no such study, trial or attempt.
+    """
+    changing(session, study_id)
+    trial = _existing_trial(session, study_id, number)
+    if TrialState(trial.state).is_finished:
+        raise _refused(trial)
+    return _attempt(session, trial, attempt)
+
+
+def one(session: Session, study_id: int, number: int) -> Trial:
+    """Raises ``NotFoundError``."""
+    existing(session, study_id)
+    row = _existing_trial(session, study_id, number)
+    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
+
+
+def every(session: Session, study_id: int) -> tuple[Trial, ...]:
+    """By number; a fixed handful of queries, however many trials."""
+    existing(session, study_id)
+    rows = session.scalars(select(TrialRow).where(TrialRow.study_id == study_id).order_by(TrialRow.number)).all()
+    facts = facts_of(session, TrialRow.study_id == study_id)
+    return tuple(trial_of(row, facts.get(row.id, AttemptFacts())) for row in rows)
+
+
+def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
+    """Of the last attempt, in the order told."""
+    existing(session, study_id)
+    return notes_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
+
+
+def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
+    """Of the last attempt."""
+    existing(session, study_id)
+    return worst_case_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
+
+
+def _fresh(session: Session, row: TrialRow) -> Trial:
+    session.flush()
+    return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
+
+
+def _existing_trial(session: Session, study_id: int, number: int) -> TrialRow:
+    match = (TrialRow.study_id == study_id, TrialRow.number == number)
+    row = session.scalars(select(TrialRow).where(*match)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"study {study_id} has no trial {number!r}")
+    return row
+
+
+def _in_state(session: Session, study_id: int, number: int, state: TrialState) -> TrialRow:
+    changing(session, study_id)
+    row = _existing_trial(session, study_id, number)
+    if row.state != state.value:
+        raise _refused(row)
+    return row
+
+
+def _refused(row: TrialRow) -> FinishedTrialError:
+    never = "; a finished trial never changes" if TrialState(row.state).is_finished else ""
+    return FinishedTrialError(f"trial {row.number} is {row.state}{never}")
+
+
+def _attempt(session: Session, trial: TrialRow, number: int) -> AttemptRow:
+    match = (AttemptRow.trial_id == trial.id, AttemptRow.number == number)
+    row = session.scalars(select(AttemptRow).where(*match)).one_or_none()
+    if row is None:
+        raise NotFoundError(f"trial {trial.number} has no attempt {number!r}")
+    return row
+
+
+def _last_attempt(session: Session, trial: TrialRow) -> AttemptRow:
+    return _attempt(session, trial, trial.attempt)

@@ -1,0 +1,26 @@
+"""The runner suite on ``LocalRunner`` with the scripted child."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.ports import Assignment
+from tests.contracts.runner_suite import Assign, MakeRunner, TrialRunnerSuite
+from tests.scripted import assignment, local_runner
+
+
+class TestLocalRunner(TrialRunnerSuite):
+    @pytest.fixture
+    def make_runner(self) -> MakeRunner:
+        return lambda **changes: local_runner(self.home, **changes)
+
+    @pytest.fixture
+    def assign(self, tmp_path: Path) -> Assign:
+        def assign(*, slow: bool = False, deadline_s: float = 30.0) -> Assignment:
+            script: dict[str, Any] = {"sleep": 0.5} if slow else {}
+            return assignment(tmp_path / "attempt", script, deadline_s=deadline_s)
+
+        return assign

@@ -1,0 +1,89 @@
+"""Candidates as points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.domain import Configuration
+from autotune.proposals.lattice import Lattice
+from search_spaces.knobs import KNOBS
+from tests.contracts.proposer_suite import landscape
+
+WORLD = landscape()
+LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)
+EVERY = np.ones(len(LATTICE), dtype=np.bool_)
+
+
+def _index(configuration: Configuration) -> int:
+    return WORLD.permitted.index(configuration)
+
+
+def test_every_candidate_has_a_point_of_its_own() -> None:
+    points = [LATTICE.point(c) for c in WORLD.permitted]
+    assert len(set(points)) == len(WORLD.permitted)
+    assert [LATTICE.at(p) for p in points if p is not None] == list(range(len(WORLD.permitted)))
+
+
+def test_knobs_with_one_value_are_no_dimensions() -> None:
+    lattice = Lattice(WORLD.headline, WORLD.searched, (), KNOBS)
+    assert {d.name for d in lattice.dimensions} == {
+        "micro_batch_size", "gradient_checkpointing", "attn_implementation", "logprob_rows",
+    }  # fmt: skip
+
+
+def test_an_anchor_outside_the_candidates_gets_a_point() -> None:
+    anchor = WORLD.baseline.with_(micro_batch_size=6)
+    assert LATTICE.point(anchor) is None
+    point = Lattice(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).point(anchor)
+    assert point is not None
+    assert Lattice(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).at(point) is None
+
+
+def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
+    start = WORLD.baseline.with_(micro_batch_size=8, logprob_rows=4)
+    point = LATTICE.point(start)
+    assert point is not None
+    assert LATTICE.nearest(point, EVERY) == _index(start)
+    left = EVERY.copy()
+    left[_index(start)] = False
+    neighbour = WORLD.permitted[LATTICE.nearest(point, left)]
+    assert set(start.difference(neighbour)) < {"micro_batch_size", "logprob_rows"}
+
+
+def test_taken_keys_are_left_out_and_unknown_ones_ignored() -> None:
+    left = LATTICE.without([WORLD.permitted[5].key, "{}"], ())
+    assert np.flatnonzero(~left).tolist() == [5]
+    assert LATTICE.without((), ()).all()
+
+
+def test_an_empty_lattice_has_nothing_left() -> None:
+    empty = Lattice((), WORLD.searched, (WORLD.baseline,), KNOBS)
+    assert len(empty) == 0
+    assert not empty.without([WORLD.baseline.key], ()).any()
+
+
+def test_moving_keeps_what_is_not_named_and_ignores_what_it_does_not_know() -> None:
+    start = _index(WORLD.baseline)
+    point = LATTICE.moved(start, {"micro_batch_size": 16, "logprob_rows": 999, "unheard_of": 1})
+    assert LATTICE.at(point) == _index(WORLD.baseline.with_(micro_batch_size=16))
+
+
+@pytest.mark.parametrize(("micro", "steps", "rows"), [(1, 8, 8), (8, 1, 8), (4, 4, 16), (2, "accumulation", 16)])
+def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: int | str, rows: int) -> None:
+    several = [
+        Configuration({"micro_batch_size": m, "steps_per_generation": s, "gradient_accumulation_steps": 8})
+        for m, s in ((1, 8), (8, 1), (4, 4), (2, "accumulation"), (1, 1))
+    ]
+    lattice = Lattice(several, ("micro_batch_size", "steps_per_generation"), (), KNOBS)
+    configuration = Configuration(
+        {"micro_batch_size": micro, "steps_per_generation": steps, "gradient_accumulation_steps": 8}
+    )
+    assert lattice.coordinates(configuration) == {"micro_batch_size": micro, "steps_per_generation": rows}
+
+
+def test_a_knob_some_candidate_does_not_set_is_no_dimension() -> None:
+    several = [Configuration({"micro_batch_size": 1}), WORLD.baseline, WORLD.baseline.with_(micro_batch_size=2)]
+    lattice = Lattice(several, WORLD.searched, (), KNOBS)
+    assert [d.name for d in lattice.dimensions] == ["micro_batch_size"]
+    assert lattice.nearest((1,), np.ones(3, dtype=np.bool_)) == 2

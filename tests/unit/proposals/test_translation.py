@@ -1,0 +1,94 @@
+"""What each trial teaches, and how Optuna is told."""
+
+from __future__ import annotations
+
+import math
+
+import optuna
+import pytest
+
+from autotune.domain import Configuration, FailureReason, TrialKind, TrialState
+from autotune.proposals.lattice import Lattice
+from autotune.proposals.translation import Standing, evidence, frozen_trials, is_taken, rebuilt_study
+from search_spaces.knobs import KNOBS
+from tests import factories
+from tests.contracts.proposer_suite import complete, ended, landscape
+
+WORLD = landscape()
+LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)
+FAST, SLOW, OTHER = WORLD.headline[:3]
+
+
+def test_speed_is_told_as_a_logarithm_to_be_maximised() -> None:
+    told = frozen_trials(LATTICE, evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)]))
+    values = [t.value for t in told]
+    assert values == pytest.approx([math.log(36_000), math.log(72_000)])
+    lessons = evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)])
+    study = rebuilt_study(LATTICE, lessons, optuna.samplers.RandomSampler())
+    assert study.best_trial.number == 1
+
+
+@pytest.mark.parametrize(
+    "reason", [r for r in FailureReason if r not in (FailureReason.CANCELLED, FailureReason.INFRA)]
+)
+def test_failures_are_infeasible_with_the_worst_feasible_value(reason: FailureReason) -> None:
+    trials = [complete(0, SLOW, 10.0), complete(1, FAST, 20.0), ended(2, OTHER, reason)]
+    told = frozen_trials(LATTICE, evidence(trials))
+    assert [t.state for t in told] == [optuna.trial.TrialState.COMPLETE] * 3
+    assert told[2].value == told[0].value
+    assert all(v <= 0 for t in told[:2] for v in t.constraints.values())
+    assert all(v > 0 for v in told[2].constraints.values())
+    assert all(t.constraints for t in told), "a trial without a constraint would count as unconstrained"
+
+
+def test_a_failure_before_any_success_has_a_finite_value() -> None:
+    (told,) = frozen_trials(LATTICE, evidence([ended(0, OTHER, FailureReason.OOM)]))
+    assert told.value is not None
+    assert math.isfinite(told.value)
+
+
+def test_what_did_not_pass_the_worst_case_is_infeasible() -> None:
+    (told,) = evidence([complete(0, FAST, 20.0, worst_case_passed=False)])
+    assert told.standing is Standing.INFEASIBLE
+
+
+@pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.RUNNING])
+def test_unfinished_trials_are_pending(state: TrialState) -> None:
+    lessons = evidence([factories.trial(3, state=state, configuration=FAST)])
+    assert [e.standing for e in lessons] == [Standing.PENDING]
+    (told,) = frozen_trials(LATTICE, lessons)
+    assert told.state is optuna.trial.TrialState.RUNNING
+    assert told.params
+
+
+@pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA])
+def test_no_verdict_teaches_nothing_and_takes_nothing(reason: FailureReason) -> None:
+    lost = ended(2, OTHER, reason)
+    assert evidence([lost]) == ()
+    assert not is_taken(lost)
+
+
+@pytest.mark.parametrize("kind", [TrialKind.CONFIRM, TrialKind.WORST_CASE, TrialKind.VERIFY])
+def test_repeats_teach_nothing_but_are_taken(kind: TrialKind) -> None:
+    repeat = complete(2, OTHER, 30.0, kind=kind)
+    assert evidence([repeat]) == ()
+    assert is_taken(repeat)
+
+
+def test_lessons_come_by_number_whatever_order_they_are_given_in() -> None:
+    trials = [complete(n, c, 10.0 + n) for n, c in enumerate((FAST, SLOW, OTHER))]
+    assert evidence(trials[::-1]) == evidence(trials)
+
+
+def test_what_lies_outside_the_lattice_is_left_out() -> None:
+    outside = FAST.with_(micro_batch_size=3)
+    without = Configuration({"micro_batch_size": 1})
+    trials = [complete(0, outside, 9.0), complete(1, without, 9.0), complete(2, FAST, 9.0)]
+    assert len(frozen_trials(LATTICE, evidence(trials))) == 1
+
+
+def test_the_study_is_rebuilt_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    before = optuna.logging.get_verbosity()
+    rebuilt_study(LATTICE, evidence([complete(0, FAST, 9.0)]), optuna.samplers.TPESampler(seed=0))
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == before
