@@ -1,0 +1,42 @@
+"""A baseline made comparable: every knob the space moves is set, and equal configurations look the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from search_spaces.batch import batch_of, normalised
+from search_spaces.configuration import Configuration, KnobValue, Resources
+from search_spaces.knobs import KNOBS, defaults
+from search_spaces.legality.knob_rules import resting
+
+
+def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
+    """``baseline`` with what the framework would do on its own written out.
+
+    - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
+      as the frameworks have it.
+    - Each knob of ``names`` that is not set gets the framework's default. One without a default stays unset.
+    - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
+    - ``logprob_rows`` is at most the rows a rank generates.
+
+    Completing twice changes nothing more.
+    """
+    values = normalised(baseline, resources)
+    unset = defaults(resources.framework)
+    for name in names:
+        if name in values or name not in KNOBS:
+            continue
+        setting = KNOBS[name].frameworks.get(resources.framework)
+        default = unset.get(name, values.get(setting.follows) if setting else None)
+        if default is not None:
+            values[name] = default
+    return Configuration(capped(resting(values, resources), resources))
+
+
+def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with ``logprob_rows`` cut to the rows a rank has; more would act the same."""
+    rows = values.get("logprob_rows")
+    if isinstance(rows, int):
+        batch = batch_of(values, resources)
+        values["logprob_rows"] = min(rows, max(1, batch.micro * batch.steps))
+    return values

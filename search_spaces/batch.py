@@ -1,0 +1,155 @@
+"""The batch algebra: ranks x micro-batch x accumulation = rows per update, in whole groups.
+
+Rows are completions. A rank is one training process. Pure arithmetic; nothing here judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.knobs import defaults
+from search_spaces.knobs.batch import ACCUMULATION
+
+TOLERANCE_PERCENT = 5
+"""How far rows per update may be from the baseline's where the ranks do not divide them."""
+
+BATCH_KNOBS = ("micro_batch_size", "num_generations", "steps_per_generation", "gradient_accumulation_steps")
+RANK_KNOBS = ("rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size")
+"""Knobs that decide how many ranks there are."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A configuration's batch in numbers."""
+
+    ranks: int
+    micro: int
+    accumulation: int
+    group: int
+    steps: int
+    """Micro-batches one generation serves."""
+
+    @property
+    def rows(self) -> int:
+        """Completions in one optimizer update, over all ranks."""
+        return self.ranks * self.micro * self.accumulation
+
+    @property
+    def rollout_rows(self) -> int:
+        """Completions in one generation, over all ranks."""
+        return self.ranks * self.micro * self.steps
+
+
+def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
+    """Processes that train: every GPU held less those of a rollout server; 1 on a CPU. Never below 1."""
+    unset = defaults(resources.framework)
+    processes = resources.training_processes
+    engine = values.get("rollout_engine", unset.get("rollout_engine"))
+    mode = values.get("rollout_mode", unset.get("rollout_mode"))
+    if engine == "vllm" and mode == "server":
+        processes -= _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
+    return max(1, processes)
+
+
+def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
+    """Ranks with rows of their own: training GPUs over the ranks that share a sequence."""
+    return max(1, training_gpus(values, resources) // _whole(values.get("sequence_parallel_size"), 1))
+
+
+def batch_of(values: Mapping[str, KnobValue], resources: Resources) -> Batch:
+    """The batch a framework makes of ``values``, with its own defaults where a knob is not set."""
+    unset = defaults(resources.framework)
+    accumulation = _whole(values.get("gradient_accumulation_steps", unset.get("gradient_accumulation_steps")), 1)
+    group = values.get("num_generations", resources.num_generations or unset.get("num_generations"))
+    return Batch(
+        ranks=data_ranks(values, resources),
+        micro=_whole(values.get("micro_batch_size", unset.get("micro_batch_size")), 1),
+        accumulation=accumulation,
+        group=_whole(group, 1),
+        steps=_whole(values.get("steps_per_generation"), accumulation),
+    )
+
+
+def normalised(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with the four batch knobs as numbers, so that equal batches look the same."""
+    batch = batch_of(values, resources)
+    return {
+        **values,
+        "micro_batch_size": batch.micro,
+        "gradient_accumulation_steps": batch.accumulation,
+        "num_generations": batch.group,
+        "steps_per_generation": batch.steps,
+    }
+
+
+def accumulated(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with an accumulation that reaches ``resources.rows_per_update``, if they set none themselves."""
+    if resources.rows_per_update is None or "gradient_accumulation_steps" in values:
+        return dict(values)
+    batch = batch_of(values, resources)
+    steps = values.get("steps_per_generation", ACCUMULATION)
+    accumulation, count = fit(batch.ranks, batch.micro, batch.group, steps, resources.rows_per_update)
+    return {**values, "gradient_accumulation_steps": accumulation, "steps_per_generation": count}
+
+
+def rows_allowed(rows: int, target: int, ranks: int) -> bool:
+    """``rows`` may stand for ``target``: equal, or within the tolerance where ``ranks`` cannot share ``target``."""
+    if target % ranks == 0:
+        return rows == target
+    return 100 * abs(rows - target) <= TOLERANCE_PERCENT * target
+
+
+def on_policy(steps: int, accumulation: int) -> bool:
+    """Every completion is trained on in the update right after it was generated."""
+    return steps <= accumulation and accumulation % steps == 0
+
+
+def fit(
+    ranks: int, micro: int, group: int, steps: KnobValue | Fraction, target: int, reuse: Fraction = Fraction(1)
+) -> tuple[int, int]:
+    """``(gradient_accumulation_steps, steps_per_generation)`` that bring an update closest to ``target`` rows.
+
+    Args:
+        ranks: data-parallel training processes.
+        micro: rows per rank and micro-batch.
+        group: ``num_generations``.
+        steps: wanted ``steps_per_generation``: a number, ``"accumulation"``, or a share of the accumulation.
+        target: rows per update.
+        reuse: updates one generation serves; more than 1 means off-policy.
+
+    Returns:
+        The closest legal pair, or the closest pair if none is legal; the rules then say why.
+    """
+    row_step = ranks * micro
+    closest = max(1, (2 * target + row_step) // (2 * row_step))
+    window = [closest]
+    if target % ranks:
+        low = max(1, -(-(100 - TOLERANCE_PERCENT) * target // (100 * row_step)))
+        high = (100 + TOLERANCE_PERCENT) * target // (100 * row_step)
+        window = sorted({*range(low, high + 1), closest}, key=lambda n: (abs(n * row_step - target), n))
+    for accumulation in window:
+        count = _steps(steps, accumulation)
+        fresh = on_policy(count, accumulation) if reuse == 1 else Fraction(count, accumulation) == reuse
+        if fresh and rows_allowed(accumulation * row_step, target, ranks) and (row_step * count) % group == 0:
+            return accumulation, count
+    return closest, _steps(steps, closest)
+
+
+def _steps(wanted: KnobValue | Fraction, accumulation: int) -> int:
+    if wanted == ACCUMULATION:
+        return accumulation
+    if not isinstance(wanted, Fraction):
+        return _whole(wanted, accumulation)
+    limit = accumulation * wanted
+    if wanted >= 1:
+        return max(1, int(limit))
+    divisors = (n for n in range(max(1, int(limit)), 0, -1) if accumulation % n == 0)
+    return next(divisors, 1)
+
+
+def _whole(value: KnobValue | None, otherwise: int) -> int:
+    """``value`` as a number of at least 0, or ``otherwise`` if it is not a whole number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise

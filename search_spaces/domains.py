@@ -1,0 +1,156 @@
+"""What a space leaves to choose on one machine, cut into parts that can be enumerated.
+
+A switch (a knob that others need, such as the rollout engine) is fixed in each part, so that knobs it
+turns off can rest. The batch knobs are one variable, because the accumulation follows from all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from search_spaces.baseline import capped, complete
+from search_spaces.batch import batch_of, data_ranks, fit
+from search_spaces.configuration import Configuration, KnobValue, Resources
+from search_spaces.knobs import KNOBS, Effect
+from search_spaces.legality.case import Reference
+from search_spaces.legality.knob_rules import resting
+from search_spaces.product import spread
+
+Values = Mapping[str, KnobValue]
+Domains = dict[str, tuple[KnobValue, ...]]
+
+BATCH_CHOICES = (
+    "micro_batch_size",
+    "num_generations",
+    "steps_per_generation",
+    "rollout_gpus",
+    "sequence_parallel_size",
+    "logprob_rows",
+)
+MAX_BATCHES = 50_000
+"""Batch combinations looked at; of more, that many all over."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """All combinations with the same switches.
+
+    ``context`` holds what does not vary here. ``variables`` are independent choices; each option of a
+    variable sets the same knobs.
+    """
+
+    context: dict[str, KnobValue]
+    variables: tuple[tuple[dict[str, KnobValue], ...], ...]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A space on a machine, beside a baseline."""
+
+    baseline: Configuration
+    domains: Domains
+    resources: Resources
+    reference: Reference
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[str, tuple[KnobValue, ...]],
+        fixed: Values,
+        baseline: Values,
+        resources: Resources,
+        *,
+        same_learning: bool,
+    ) -> Situation:
+        """``values`` and ``fixed`` of the space, less what changes numerics or learning where that is not wanted."""
+        whole = complete(baseline, resources, (*values, *fixed))
+        allowed = Effect.SPEED if same_learning else Effect.LEARNING if resources.allow_learning else Effect.NUMERICS
+        listed = {**values, **{name: (value,) for name, value in fixed.items()}}
+        domains = {name: _allowed(name, found, whole.get(name), allowed) for name, found in listed.items()}
+        return cls(whole, domains, resources, Reference.of(whole, resources))
+
+    def parts(self) -> Iterator[Part]:
+        """The parts, in the order of the switches' values; every combination is in exactly one."""
+        needed = {n for name in {*self.domains, *self.baseline} if name in KNOBS for n in KNOBS[name].needs}
+        switches = [name for name in self.domains if name in needed]
+        seen: set[str] = set()
+        for choice in itertools.product(*(self.domains[name] for name in switches)):
+            context = resting({**self._single(), **dict(zip(switches, choice, strict=True))}, self.resources)
+            key = repr([context[name] for name in switches])
+            if key not in seen:
+                seen.add(key)
+                yield self._part(context, switches)
+
+    def _single(self) -> dict[str, KnobValue]:
+        """The baseline with every listed knob at its first value."""
+        return {**self.baseline, **{name: found[0] for name, found in self.domains.items()}}
+
+    def _part(self, context: dict[str, KnobValue], switches: list[str]) -> Part:
+        free: Domains = {}
+        for name, found in self.domains.items():
+            if name in switches:
+                continue
+            rests = any(resting({**context, name: value}, self.resources)[name] != value for value in found)
+            free[name] = (context[name],) if rests else found
+        batches = tuple(self._batches(context, free))
+        context.update(batches[0])
+        others = [(name, found) for name, found in free.items() if name not in BATCH_CHOICES]
+        context.update({name: found[0] for name, found in others})
+        variables = [tuple({name: value} for value in found) for name, found in others if len(found) > 1]
+        if len(batches) > 1:
+            variables.insert(0, batches)
+        return Part(context, tuple(variables))
+
+    def _batches(self, context: Values, free: Domains) -> Iterator[dict[str, KnobValue]]:
+        """Every batch the choices make, each once, with its accumulation."""
+        names = [name for name in BATCH_CHOICES if name in free and name != "steps_per_generation"]
+        steps = self._steps(free.get("steps_per_generation"))
+        seen: set[tuple[KnobValue, ...]] = set()
+        choices: list[tuple[KnobValue | Fraction, ...]] = [*(free[name] for name in names), steps]
+        for *chosen, count in spread(choices, MAX_BATCHES):
+            set_here = {n: v for n, v in zip(names, chosen, strict=True) if not isinstance(v, Fraction)}
+            found = self._batch(context, set_here, count)
+            key = tuple(found.values())
+            if key not in seen:
+                seen.add(key)
+                yield found
+
+    def _steps(self, listed: tuple[KnobValue, ...] | None) -> tuple[KnobValue | Fraction, ...]:
+        batch = batch_of(self.baseline, self.resources)
+        if listed is not None and self.reference.reuse == 1:
+            return listed
+        # Rows per rollout stay as in the baseline; so does reuse, which is a matter of learning.
+        return (Fraction(batch.steps, batch.accumulation),)
+
+    def _batch(
+        self, context: Values, chosen: dict[str, KnobValue], steps: KnobValue | Fraction
+    ) -> dict[str, KnobValue]:
+        values = {**context, **chosen}
+        batch = batch_of(values, self.resources)
+        target = self.reference.rows or batch.rows
+        accumulation, count = fit(
+            data_ranks(values, self.resources), batch.micro, batch.group, steps, target, self.reference.reuse
+        )
+        found: dict[str, KnobValue] = {
+            **chosen,
+            "micro_batch_size": batch.micro,
+            "num_generations": batch.group,
+            "steps_per_generation": count,
+            "gradient_accumulation_steps": accumulation,
+        }
+        if "logprob_rows" in values:
+            found["logprob_rows"] = capped({**values, **found}, self.resources)["logprob_rows"]
+        return found
+
+
+def _allowed(
+    name: str, found: tuple[KnobValue, ...], usual: KnobValue | None, allowed: Effect
+) -> tuple[KnobValue, ...]:
+    """The values a knob may take; the baseline's alone where every listed one would change too much."""
+    if usual is None:
+        return found
+    kept = tuple(v for v in found if KNOBS[name].effect_between(usual, v).rank <= allowed.rank)
+    return kept or (usual,)

@@ -1,0 +1,66 @@
+"""The knob catalogue: every knob once, with what it changes, where it acts and who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.batch import KNOBS as BATCH
+from search_spaces.knobs.engine import KNOBS as ENGINE
+from search_spaces.knobs.kernels import KNOBS as KERNELS
+from search_spaces.knobs.model import Effect, Kind, Knob, MemoryEffect, Reach, Setting
+from search_spaces.knobs.numerics import KNOBS as NUMERICS
+from search_spaces.knobs.parallel import KNOBS as PARALLEL
+from search_spaces.knobs.rollout import KNOBS as ROLLOUT
+from search_spaces.knobs.workload import WORKLOAD_KEYS
+
+__all__ = [
+    "FRAMEWORKS",
+    "KNOBS",
+    "WORKLOAD_KEYS",
+    "Effect",
+    "Kind",
+    "Knob",
+    "MemoryEffect",
+    "Reach",
+    "Setting",
+    "defaults",
+    "effect_of_change",
+]
+
+FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
+
+_ALL = (*BATCH, *NUMERICS, *KERNELS, *ROLLOUT, *ENGINE, *PARALLEL)
+
+KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
+"""By name, in the order they are shown."""
+
+
+def defaults(framework: str) -> Mapping[str, KnobValue]:
+    """What a framework does when a knob is not set; knobs whose default depends on others are left out."""
+    found = _DEFAULTS.get(framework)
+    if found is None:
+        settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
+        found = {n: s.default for n, s in settings if s is not None and s.default is not None}
+        _DEFAULTS[framework] = found
+    return found
+
+
+_DEFAULTS: dict[str, Mapping[str, KnobValue]] = {}
+
+
+def effect_of_change(here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str) -> Effect:
+    """The strongest effect among the knobs that differ; a knob that is not set has the framework's default.
+
+    A knob outside the catalogue counts as LEARNING: nothing is known of it.
+    """
+    unset = defaults(framework)
+    worst = Effect.SPEED
+    for name in sorted(set(here) | set(there)):
+        before, after = there.get(name, unset.get(name)), here.get(name, unset.get(name))
+        if before == after:
+            continue
+        knob = KNOBS.get(name)
+        worst = max(worst, knob.effect_between(before, after) if knob else Effect.LEARNING, key=lambda e: e.rank)
+    return worst

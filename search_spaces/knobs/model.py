@@ -1,0 +1,187 @@
+"""What a knob is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
+
+
+class Effect(StrEnum):
+    """What changing a knob does to the training run, mildest first."""
+
+    SPEED = "speed"
+    """Time and memory only; the same expected gradient."""
+    NUMERICS = "numerics"
+    """The same objective, rounded differently."""
+    LEARNING = "learning"
+    """Another algorithm."""
+
+    @property
+    def rank(self) -> int:
+        return tuple(Effect).index(self)
+
+
+class Reach(StrEnum):
+    """How a knob is set in a framework."""
+
+    NATIVE = "native"
+    """The framework has a setting."""
+    SEAM = "seam"
+    """It is reached from outside: a constant or a call is replaced."""
+
+
+class Kind(StrEnum):
+    """Type of a knob's values."""
+
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A knob in one framework's words."""
+
+    key: str
+    """The framework's own key, or the place a seam replaces."""
+    reach: Reach
+    default: KnobValue | None = None
+    """Value when nothing is set; ``None`` if it depends on other settings."""
+    follows: str = ""
+    """Knob whose value this one takes when it is not set."""
+
+
+@dataclass(frozen=True)
+class MemoryEffect:
+    """How a knob moves the need of one memory pool.
+
+    ``direction`` +1: a larger number (False < True), or a value later in ``Knob.order``, needs at
+    least as much; -1: at most as much; 0: it moves the pool, but not one way, so two configurations
+    can only be compared where they agree on it. A knob without an entry for a pool does not touch it.
+    """
+
+    pool: str
+    """``device``, ``host`` or ``rollout_cache``."""
+    phases: frozenset[str]
+    """Empty means any phase."""
+    direction: Literal[-1, 0, 1]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing that can be set."""
+
+    name: str
+    kind: Kind
+    unit: str
+    """Unit of a number; empty for switches and choices."""
+    effect: Effect
+    """The strongest effect a change can have; ``effect_between`` is exact."""
+    phases: frozenset[str]
+    """Phases whose time it acts on."""
+    memory: tuple[MemoryEffect, ...]
+    frameworks: Mapping[str, Setting]
+    summary: str
+    order: tuple[KnobValue, ...] = ()
+    """Known values of a choice, ascending in memory where ``memory`` gives a direction."""
+    others: tuple[KnobValue, ...] = ()
+    """Known values of a choice that have no place in ``order``."""
+    minimum: float | None = None
+    maximum: float | None = None
+    words: tuple[str, ...] = ()
+    """Words a number may be given as in a space file."""
+    open: bool = False
+    """A choice may take values that are not known."""
+    derived: bool = False
+    """Follows from the others in a search; not to be listed in a space."""
+    needs: Mapping[str, tuple[KnobValue, ...]] = field(default_factory=dict)
+    """It acts only where each of these knobs has one of these values; elsewhere it rests."""
+    rest: KnobValue | None = None
+    """Where it rests if the framework has no default."""
+    alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
+    """Sets of values among which a change has a milder effect than ``effect``."""
+
+    def effect_between(self, before: KnobValue | None, after: KnobValue | None) -> Effect:
+        """What changing this knob from one value to the other does; ``None`` is an unknown value."""
+        if before == after:
+            return Effect.SPEED
+        milder = [e for e, values in self.alike if before in values and after in values]
+        return min([self.effect, *milder], key=lambda e: e.rank)
+
+    def resting_value(self, framework: str) -> KnobValue | None:
+        """The value it has where it cannot act; ``None`` only for knobs that always act."""
+        setting = self.frameworks.get(framework)
+        if setting is not None and setting.default is not None:
+            return setting.default
+        return self.rest
+
+    def parse(self, value: object) -> KnobValue:
+        """``value`` as this knob holds it.
+
+        Raises:
+            SpaceError: wrong type or outside the domain; the message says what was expected.
+        """
+        parsed = self._typed(value)
+        if parsed is None:
+            raise SpaceError(f"expected {self.expected}, got {show(value)}")
+        if isinstance(parsed, int | float) and not isinstance(parsed, bool) and not self._within(parsed):
+            raise SpaceError(f"expected {self.expected}, got {show(value)}")
+        return parsed
+
+    @property
+    def choices(self) -> tuple[KnobValue, ...]:
+        """Every known value of a choice."""
+        return self.order + self.others
+
+    @property
+    def expected(self) -> str:
+        """The domain in words."""
+        if self.kind is Kind.BOOL:
+            return "true or false"
+        if self.kind is Kind.CHOICE:
+            others = ", or another name" if self.open else ""
+            return "one of " + ", ".join(str(v) for v in self.choices) + others
+        noun = "a whole number" if self.kind is Kind.INT else "a number"
+        low, high = self.minimum, self.maximum
+        bounds = f" of at least {low:g}" if low is not None else ""
+        if low is not None and high is not None:
+            bounds = f" from {low:g} to {high:.12g}"
+        return noun + bounds + "".join(f" or the word {w}" for w in self.words)
+
+    def _within(self, number: float) -> bool:
+        low_ok = self.minimum is None or number >= self.minimum
+        return low_ok and (self.maximum is None or number <= self.maximum)
+
+    def _typed(self, value: object) -> KnobValue | None:
+        if self.kind is Kind.BOOL:
+            return value if isinstance(value, bool) else None
+        if self.kind is Kind.CHOICE:
+            if not isinstance(value, str) or not value:
+                return None
+            return value if value in self.choices or self.open else None
+        if isinstance(value, str) and value in self.words:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        if self.kind is Kind.INT:
+            return value if isinstance(value, int) else None
+        return float(value) if abs(value) < 1e300 else None
+
+
+def show(value: object) -> str:
+    """A value as people wrote it, at most 60 characters long."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a number of more than 40 digits"
+    text = value if isinstance(value, str) else str(value)
+    text = "".join(c if c.isprintable() else "?" for c in text[:61])
+    return (text if len(text) <= 60 else text[:57] + "...") or "an empty text"

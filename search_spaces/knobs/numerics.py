@@ -1,0 +1,148 @@
+"""Precision, master weights, optimizer, and where activations are kept."""
+
+from __future__ import annotations
+
+from search_spaces.knobs.build import ANY, FORWARD, SYNC, UPDATE, device, host, native, same, seam, training
+from search_spaces.knobs.model import Effect, Kind, Knob
+
+EXACT_ADAMW = frozenset({"adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"})
+LOW_BIT_ADAMW = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "adamw_torch_4bit"})
+
+KNOBS = (
+    Knob(
+        name="precision",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.NUMERICS,
+        phases=FORWARD,
+        memory=training(1, FORWARD),
+        order=("bf16", "fp16", "fp32"),
+        others=("fp8",),
+        frameworks={
+            "trl": native("bf16/fp16", "bf16"),
+            "open_r1": native("bf16/fp16", "fp32"),
+            "ms_swift": native("bf16/fp16", "bf16"),
+            "verl": native("actor_rollout_ref.actor.fsdp_config.mixed_precision", "bf16"),
+        },
+        summary="what matrix products are computed in",
+    ),
+    Knob(
+        name="fp8_emulate",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=FORWARD,
+        memory=training(1, FORWARD),
+        needs={"precision": ("fp8",)},
+        frameworks={
+            "trl": seam("torchao.float8.Float8LinearConfig(emulate=...)", False),
+            "open_r1": seam("torchao.float8.Float8LinearConfig(emulate=...)", False),
+        },
+        summary="FP8 rounding computed in higher precision, for hardware without FP8",
+    ),
+    Knob(
+        name="master_weights",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.NUMERICS,
+        phases=UPDATE | SYNC,
+        memory=training(1, ANY),
+        order=("bf16", "fp32"),
+        frameworks={
+            "trl": native("dtype", "fp32"),
+            "open_r1": native("torch_dtype", "fp32"),
+            "ms_swift": native("torch_dtype", "bf16"),
+            "verl": native("actor_rollout_ref.actor.fsdp_config.model_dtype", "fp32"),
+        },
+        summary="what weights are held and updated in",
+    ),
+    Knob(
+        name="reduce_precision",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.NUMERICS,
+        phases=UPDATE,
+        memory=training(1, UPDATE),
+        order=("bf16", "fp32"),
+        frameworks={
+            "trl": native("deepspeed_config.communication_data_type", "fp32"),
+            "open_r1": native("deepspeed_config.communication_data_type", "fp32"),
+            "ms_swift": native("deepspeed.communication_data_type", "fp32"),
+            "verl": native("actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype", "fp32"),
+        },
+        summary="what gradients are summed over ranks in",
+    ),
+    Knob(
+        name="tf32",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.NUMERICS,
+        phases=FORWARD,
+        memory=(),
+        frameworks=same(native("tf32", False)),
+        summary="TF32 tensor cores for what is left in fp32",
+    ),
+    Knob(
+        name="optimizer",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.LEARNING,
+        phases=UPDATE,
+        memory=training(0, ANY),
+        others=(
+            *("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"),
+            *("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "adamw_torch_4bit"),
+            *("adafactor", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "sgd", "rmsprop"),
+            *("adagrad", "stable_adamw", "schedule_free_adamw", "galore_adamw", "apollo_adamw", "muon"),
+        ),
+        alike=((Effect.SPEED, EXACT_ADAMW), (Effect.NUMERICS, EXACT_ADAMW | LOW_BIT_ADAMW)),
+        frameworks={
+            "trl": native("optim", "adamw_torch_fused"),
+            "open_r1": native("optim", "adamw_torch"),
+            "ms_swift": native("optim", "adamw_torch_fused"),
+            "verl": native("actor_rollout_ref.actor.optim.optimizer", "adamw_torch"),
+        },
+        summary="AdamW as one fused kernel, paged, or with 8- or 4-bit state; other families learn differently",
+    ),
+    Knob(
+        name="gradient_checkpointing",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=training(-1, UPDATE),
+        order=(False, True),
+        frameworks={
+            "trl": native("gradient_checkpointing", True),
+            "open_r1": native("gradient_checkpointing", False),
+            "ms_swift": native("gradient_checkpointing", True),
+            "verl": native("actor_rollout_ref.model.enable_gradient_checkpointing", True),
+        },
+        summary="activations are computed again in the backward pass instead of kept",
+    ),
+    Knob(
+        name="checkpointing_reentrant",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=training(0, UPDATE),
+        needs={"gradient_checkpointing": (True,)},
+        frameworks=same(native("gradient_checkpointing_kwargs.use_reentrant", False)),
+        summary="the older way of checkpointing, needed by some wrappers",
+    ),
+    Knob(
+        name="activation_offload",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=(*device(-1, UPDATE), *host(1, UPDATE)),
+        frameworks={
+            "trl": seam("trl.models.get_act_offloading_ctx_manager", False),
+            "ms_swift": native("callbacks: activation_cpu_offload", False),
+            "verl": native("actor_rollout_ref.model.enable_activation_offload", False),
+        },
+        summary="activations wait for the backward pass in host memory",
+    ),
+)

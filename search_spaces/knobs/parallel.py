@@ -1,0 +1,210 @@
+"""Training parallelism: ZeRO, FSDP2, offloads, buckets."""
+
+from __future__ import annotations
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.build import (
+    ANY,
+    GENERATE,
+    SYNC,
+    TRAIN,
+    UPDATE,
+    Direction,
+    device,
+    host,
+    native,
+    training,
+)
+from search_spaces.knobs.model import Effect, Kind, Knob, Setting
+
+_ZERO: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (1, 2, 3)}
+_ZERO_2: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (2, 3)}
+_ZERO_3: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (3,)}
+_FSDP: dict[str, tuple[KnobValue, ...]] = {"fsdp": ("fsdp2",)}
+
+
+def _deepspeed(key: str, default: KnobValue) -> dict[str, Setting]:
+    setting = native("deepspeed_config." + key, default)
+    return {"trl": setting, "open_r1": setting, "ms_swift": native("deepspeed." + key, default)}
+
+
+def _fsdp(key: str, default: KnobValue, verl: Setting | None = None) -> dict[str, Setting]:
+    found = {"trl": native("fsdp_config." + key, default), "ms_swift": native("fsdp." + key, default)}
+    return found if verl is None else {**found, "verl": verl}
+
+
+def _zero_switch(name: str, key: str, default: bool, direction: Direction, summary: str) -> Knob:
+    return Knob(
+        name=name,
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=device(direction, UPDATE),
+        needs=_ZERO,
+        frameworks=_deepspeed("zero_optimization." + key, default),
+        summary=summary,
+    )
+
+
+def _zero_bucket(name: str, key: str, default: int, summary: str, minimum: int = 1) -> Knob:
+    return Knob(
+        name=name,
+        kind=Kind.INT,
+        unit="elements",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=training(1, UPDATE),
+        minimum=minimum,
+        maximum=10_000_000_000,
+        needs=_ZERO_3 if minimum == 0 else _ZERO,
+        frameworks=_deepspeed("zero_optimization." + key, default),
+        summary=summary,
+    )
+
+
+KNOBS = (
+    Knob(
+        name="zero_stage",
+        kind=Kind.INT,
+        unit="stage",
+        effect=Effect.SPEED,
+        phases=TRAIN | SYNC,
+        memory=training(0, ANY),
+        minimum=0,
+        maximum=3,
+        frameworks=_deepspeed("zero_stage", 0),
+        summary="what DeepSpeed shares out: 1 optimizer state, 2 gradients too, 3 weights too",
+    ),
+    Knob(
+        name="offload_optimizer",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=training(0, ANY),
+        order=("none", "cpu", "nvme"),
+        needs=_ZERO_2,
+        frameworks=_deepspeed("offload_optimizer_device", "none"),
+        summary="where optimizer state is kept and updated",
+    ),
+    Knob(
+        name="offload_parameters",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.SPEED,
+        phases=TRAIN | SYNC,
+        memory=training(0, ANY),
+        order=("none", "cpu", "nvme"),
+        needs=_ZERO_3,
+        frameworks=_deepspeed("offload_param_device", "none"),
+        summary="where weights wait until they are needed",
+    ),
+    Knob(
+        name="zero3_gather_for_generation",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=GENERATE,
+        memory=device(1, GENERATE),
+        needs=_ZERO_3,
+        frameworks={f: native("ds3_gather_for_generation", True) for f in ("trl", "open_r1", "ms_swift")},
+        summary="ZeRO-3 weights are gathered once for generation instead of layer by layer",
+    ),
+    _zero_switch(
+        "zero_overlap", "overlap_comm", True, 1, "gradients are reduced beside the backward pass, in twice the buffers"
+    ),
+    _zero_switch(
+        "zero_contiguous_gradients", "contiguous_gradients", True, 0, "gradients are copied to one buffer as they come"
+    ),
+    _zero_bucket("zero_reduce_bucket", "reduce_bucket_size", 500_000_000, "elements reduced at a time"),
+    _zero_bucket("zero_allgather_bucket", "allgather_bucket_size", 500_000_000, "elements gathered at a time"),
+    _zero_bucket(
+        "zero_prefetch_bucket",
+        "stage3_prefetch_bucket_size",
+        50_000_000,
+        "weights fetched ahead by ZeRO-3; 0 fetches none",
+        minimum=0,
+    ),
+    Knob(
+        name="fsdp",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.SPEED,
+        phases=TRAIN | SYNC,
+        memory=training(0, ANY),
+        order=("none", "fsdp2"),
+        frameworks={
+            "trl": native("fsdp_version", "none"),
+            "ms_swift": native("fsdp", "none"),
+            "verl": native("actor_rollout_ref.actor.strategy", "fsdp2"),
+        },
+        summary="PyTorch's own sharding instead of DeepSpeed",
+    ),
+    Knob(
+        name="fsdp_reshard_after_forward",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=TRAIN,
+        memory=training(-1, TRAIN),
+        needs=_FSDP,
+        frameworks=_fsdp(
+            "fsdp_reshard_after_forward",
+            True,
+            native("actor_rollout_ref.actor.fsdp_config.reshard_after_forward", True),
+        ),
+        summary="weights are freed after the forward pass (like ZeRO-3) or kept (like ZeRO-2)",
+    ),
+    Knob(
+        name="fsdp_offload",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=TRAIN | SYNC,
+        memory=(*device(-1), *host(1)),
+        needs=_FSDP,
+        frameworks=_fsdp(
+            "fsdp_offload_params", False, native("actor_rollout_ref.actor.fsdp_config.offload_policy", False)
+        ),
+        summary="weights, gradients and optimizer state are kept on the host",
+    ),
+    Knob(
+        name="fsdp_forward_prefetch",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=TRAIN,
+        memory=device(1, TRAIN),
+        needs=_FSDP,
+        frameworks={"verl": native("actor_rollout_ref.actor.fsdp_config.forward_prefetch", False)},
+        summary="the next layer's weights are fetched ahead",
+    ),
+    Knob(
+        name="ddp_bucket_mib",
+        kind=Kind.INT,
+        unit="MiB",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        memory=device(1, UPDATE),
+        minimum=1,
+        maximum=65536,
+        frameworks={f: native("ddp_bucket_cap_mb", 25) for f in ("trl", "open_r1", "ms_swift")},
+        summary="gradients reduced at a time without ZeRO or FSDP",
+    ),
+    Knob(
+        name="sequence_parallel_size",
+        kind=Kind.INT,
+        unit="GPUs",
+        effect=Effect.SPEED,
+        phases=TRAIN,
+        memory=(*device(-1, TRAIN), *host(0)),
+        minimum=1,
+        maximum=1024,
+        frameworks={
+            "ms_swift": native("sequence_parallel_size", 1),
+            "verl": native("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 1),
+        },
+        summary="ranks that share one sequence",
+    ),
+)

@@ -1,0 +1,75 @@
+"""Legality: named, pure rules that hold before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_spaces.batch import batch_of
+from search_spaces.configuration import Configuration, KnobValue, Resources
+from search_spaces.knobs import KNOBS
+from search_spaces.legality import batch_rules, gpu_rules, knob_rules, numeric_rules, rollout_rules
+from search_spaces.legality.case import Case, Reference, Rule, Violation
+from search_spaces.legality.nearest import in_words, nearest
+
+__all__ = ["RULES", "Case", "Reference", "Rule", "Violation", "check", "is_legal", "notes", "violation"]
+
+RULES: tuple[Rule, ...] = (
+    *knob_rules.RULES,
+    *gpu_rules.RULES,
+    *batch_rules.RULES,
+    *rollout_rules.RULES,
+    *numeric_rules.RULES,
+)
+
+
+def check(
+    configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
+) -> tuple[Violation, ...]:
+    """Every rule ``configuration`` breaks on ``resources``, in the order of the rules; empty means legal.
+
+    Args:
+        configuration: knobs that are not set have the framework's defaults.
+        resources: facts that are not known (``None``, no software) rule nothing out.
+        baseline: what rows, prompts and reuse are compared with; without it ``resources`` says.
+    """
+    broken = [(name, domain) for name, v in configuration.items() if (domain := knob_rules.domain_problem(name, v))]
+    if broken:
+        return tuple(Violation("unknown_knob" if _unknown(n) else "knob_domain", f"{text}.") for n, text in broken)
+    case = Case(configuration, resources, Reference.of(baseline, resources))
+    return tuple(violation(case, rule, sentence) for rule in RULES if (sentence := rule.judge(case)) is not None)
+
+
+def is_legal(
+    configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
+) -> bool:
+    """``check`` finds nothing; quicker, because it looks for no nearest values."""
+    if any(knob_rules.domain_problem(name, value) for name, value in configuration.items()):
+        return False
+    case = Case(configuration, resources, Reference.of(baseline, resources))
+    return all(rule.judge(case) is None for rule in RULES)
+
+
+def violation(case: Case, rule: Rule, sentence: str) -> Violation:
+    """``rule``'s ``sentence`` about ``case`` with the nearest legal values."""
+    changes = nearest(case, rule, RULES)
+    ending = f"; nearest legal: {in_words(case, changes)}" if changes else ""
+    return Violation(rule.name, f"{sentence}{ending}.", changes)
+
+
+def notes(
+    configuration: Mapping[str, KnobValue], resources: Resources, baseline: Configuration | None = None
+) -> tuple[str, ...]:
+    """What is legal and still worth saying: rows per update that differ from the baseline's."""
+    target = Reference.of(baseline, resources).rows
+    batch = batch_of(configuration, resources)
+    if target is None or batch.rows == target:
+        return ()
+    ranks = Case(configuration, resources).ranks_in_words(batch.ranks)
+    share = 100 * (batch.rows / target - 1)
+    return (
+        f"{batch.rows} rows per update instead of {target} ({share:+.1f} %), because {ranks} cannot share {target}.",
+    )
+
+
+def _unknown(name: str) -> bool:
+    return name not in KNOBS

@@ -1,0 +1,82 @@
+"""Rules of the batch: whole groups, fixed rows, fresh completions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from search_spaces.batch import TOLERANCE_PERCENT, on_policy, rows_allowed
+from search_spaces.legality.case import COMPARED, Case, rule
+
+
+@rule(("num_generations",), ("num_generations",))
+def group_size(case: Case) -> str | None:
+    """A group has at least two completions, or there is nothing to compare."""
+    if case.batch.group >= 2:
+        return None
+    return f"num_generations {case.batch.group} leaves nothing to compare within a group; GRPO needs at least 2"
+
+
+@rule(COMPARED, ("micro_batch_size", "num_generations"))
+def whole_groups(case: Case) -> str | None:
+    """One generation holds whole groups."""
+    batch = case.batch
+    if batch.group < 2 or batch.rollout_rows % batch.group == 0:
+        return None
+    steps = f" × steps_per_generation {batch.steps}" if batch.steps != 1 else ""
+    product = f"{case.ranks_in_words(batch.ranks)} × micro-batch {batch.micro}{steps}"
+    return f"{product} = {batch.rollout_rows} is not divisible by num_generations {batch.group}"
+
+
+@rule(COMPARED, ("steps_per_generation", "micro_batch_size"))
+def fresh_completions(case: Case) -> str | None:
+    """Completions are trained on as often, and as fresh, as in the baseline."""
+    batch, reuse = case.batch, case.reference.reuse
+    steps, accumulation = batch.steps, batch.accumulation
+    if steps < 1 or accumulation < 1:
+        return "steps_per_generation and gradient_accumulation_steps must be at least 1"
+    if reuse > 1:
+        if Fraction(steps, accumulation) == reuse:
+            return None
+        share = f"{float(reuse):g} updates"
+        return f"steps_per_generation {steps} of {accumulation} micro-batches does not serve {share} as the baseline's"
+    if on_policy(steps, accumulation):
+        return None
+    if steps > accumulation:
+        return (
+            f"steps_per_generation {steps} is more than gradient_accumulation_steps {accumulation}, "
+            "so later updates would train on completions of older weights"
+        )
+    return f"steps_per_generation {steps} does not divide gradient_accumulation_steps {accumulation}"
+
+
+@rule(COMPARED, ("micro_batch_size", "gradient_accumulation_steps"))
+def rows_per_update(case: Case) -> str | None:
+    """An update has as many rows as the baseline's."""
+    batch, target = case.batch, case.reference.rows
+    if target is None or rows_allowed(batch.rows, target, batch.ranks):
+        return None
+    product = f"{case.ranks_in_words(batch.ranks)} × micro-batch {batch.micro} × accumulation {batch.accumulation}"
+    if target % batch.ranks == 0:
+        return f"{product} = {batch.rows} rows per update instead of {target}"
+    off = 100 * abs(Fraction(batch.rows, target) - 1)
+    limit = TOLERANCE_PERCENT
+    return f"{product} = {batch.rows} rows per update is {float(off):.1f} % off {target}, more than {limit} %"
+
+
+@rule(COMPARED, ("num_generations",))
+def prompts_per_update(case: Case) -> str | None:
+    """An update has at least half as many prompts as the baseline's."""
+    rows, group = case.reference.rows, case.reference.group
+    batch = case.batch
+    if rows is None or group is None or batch.group < 1:
+        return None
+    # At the fixed rows, so that the few per cent a GPU split is off do not decide.
+    if batch.group <= 2 * group:
+        return None
+    have, had = rows / batch.group, rows / group
+    return (
+        f"num_generations {batch.group} leaves {have:g} prompts per update, fewer than half of the baseline's {had:g}"
+    )
+
+
+RULES = (group_size, whole_groups, fresh_completions, rows_per_update, prompts_per_update)

@@ -1,0 +1,163 @@
+"""What a rule looks at, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, fit, training_gpus
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.knobs import KNOBS, defaults
+
+COMPARED = frozenset({*BATCH_KNOBS, *RANK_KNOBS})
+"""Knobs the batch algebra reads."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that does not hold, for people and programs."""
+
+    rule: str
+    sentence: str
+    nearest: tuple[tuple[str, KnobValue], ...] = ()
+    """Single changes that would make it legal: (knob, value), most useful first."""
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "rule": self.rule,
+            "sentence": self.sentence,
+            "nearest": [{"knob": knob, "value": value} for knob, value in self.nearest],
+        }
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What stays as in the baseline; ``None`` where nothing is fixed."""
+
+    rows: int | None = None
+    group: int | None = None
+    reuse: Fraction = Fraction(1)
+    """Updates one generation serves in the baseline; 1 unless it is off-policy."""
+
+    @classmethod
+    def of(cls, baseline: Mapping[str, KnobValue] | None, resources: Resources) -> Reference:
+        if baseline is None:
+            return cls(resources.rows_per_update, resources.num_generations)
+        batch = batch_of(baseline, resources)
+        reuse = max(Fraction(1), Fraction(batch.steps, max(1, batch.accumulation)))
+        return cls(resources.rows_per_update or batch.rows, batch.group, reuse)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration on one machine, judged against one reference."""
+
+    values: Mapping[str, KnobValue]
+    resources: Resources
+    reference: Reference = field(default_factory=Reference)
+
+    def get(self, name: str) -> KnobValue | None:
+        """What is set, else the framework's default, else ``None``."""
+        value = self.values.get(name)
+        return defaults(self.resources.framework).get(name) if value is None else value
+
+    def number(self, name: str) -> int | None:
+        value = self.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def at_least_one(self, name: str) -> int:
+        return max(1, self.number(name) or 1)
+
+    def acts(self, name: str) -> bool:
+        """Every knob this one needs has a value it needs."""
+        return all(self.get(other) in wanted for other, wanted in KNOBS[name].needs.items())
+
+    @property
+    def framework(self) -> str:
+        return self.resources.framework
+
+    @property
+    def vllm(self) -> bool:
+        return self.get("rollout_engine") == "vllm"
+
+    @property
+    def server(self) -> bool:
+        return self.vllm and self.get("rollout_mode") == "server"
+
+    @property
+    def colocated(self) -> bool:
+        return self.vllm and not self.server
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.resources.gpus > 0
+
+    @cached_property
+    def batch(self) -> Batch:
+        return batch_of(self.values, self.resources)
+
+    @property
+    def total_gpus(self) -> int:
+        return self.resources.gpus * self.resources.nodes
+
+    @property
+    def training_gpus(self) -> int:
+        return training_gpus(self.values, self.resources)
+
+    def ranks_in_words(self, count: int) -> str:
+        noun = "training GPU" if self.on_gpu else "training process"
+        plural = "s" if self.on_gpu else "es"
+        return f"{count} {noun}{'' if count == 1 else plural}"
+
+    def lacks(self, *packages: str) -> bool:
+        """The training environment is known and has none of ``packages``."""
+        have = {name.lower().replace("-", "_") for name in self.resources.software}
+        return bool(have) and have.isdisjoint(packages)
+
+    def older_than(self, major: int, minor: int = 0) -> bool:
+        """The GPU is known and of an earlier compute capability."""
+        capability = self.resources.compute_capability
+        return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
+
+    def moved(self, name: str, value: KnobValue) -> Case:
+        """The same with one knob changed; the accumulation follows where rows per update are fixed."""
+        values = {**self.values, name: value}
+        if self.reference.rows is not None and name in COMPARED and name != "gradient_accumulation_steps":
+            batch = batch_of(values, self.resources)
+            # What followed the accumulation goes on following it; a number somebody chose stays.
+            followed = name != "steps_per_generation" and self.batch.steps == self.batch.accumulation
+            steps: KnobValue = "accumulation" if followed else batch.steps
+            accumulation, count = fit(
+                batch.ranks, batch.micro, batch.group, steps, self.reference.rows, self.reference.reuse
+            )
+            values.update(gradient_accumulation_steps=accumulation, steps_per_generation=count)
+        return Case(values, self.resources, self.reference)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named condition.
+
+    ``judge`` returns ``None`` where it holds, else a sentence without its full stop. It reads no
+    knob outside ``reads``. ``remedies`` are the knobs nearest legal values are looked for in.
+    """
+
+    name: str
+    reads: frozenset[str]
+    remedies: tuple[str, ...]
+    summary: str
+    judge: Callable[[Case], str | None]
+
+
+def rule(
+    reads: tuple[str, ...] | frozenset[str], remedies: tuple[str, ...] = ()
+) -> Callable[[Callable[[Case], str | None]], Rule]:
+    """Make a rule of a function; its name and docstring become the rule's."""
+
+    def make(judge: Callable[[Case], str | None]) -> Rule:
+        summary = (judge.__doc__ or "").strip().splitlines()[0]
+        return Rule(judge.__name__, frozenset(reads), remedies, summary, judge)
+
+    return make

@@ -1,0 +1,143 @@
+"""Rules of the GPUs: who trains, who generates, how a model is spread."""
+
+from __future__ import annotations
+
+from search_spaces.legality.case import Case, rule
+
+_SPLIT = ("rollout_engine", "rollout_mode", "rollout_gpus")
+_SPREAD = (*_SPLIT, "tensor_parallel_size", "rollout_data_parallel_size")
+
+
+@rule(_SPLIT, ("rollout_gpus", "rollout_mode"))
+def gpu_split(case: Case) -> str | None:
+    """A rollout server has GPUs of its own, and training keeps at least one."""
+    if not case.server:
+        return None
+    if not case.on_gpu:
+        return "a rollout server needs a GPU to receive weights on, and this is a CPU run"
+    given = case.number("rollout_gpus") or 0
+    if 1 <= given < case.total_gpus:
+        return None
+    if given < 1:
+        return "rollout_mode server needs rollout_gpus of at least 1"
+    return f"rollout_gpus {given} of {case.total_gpus} GPUs leaves none for training"
+
+
+@rule(_SPREAD, ("tensor_parallel_size",))
+def tensor_parallel_world(case: Case) -> str | None:
+    """A colocated engine's replicas share the training GPUs evenly."""
+    if not case.colocated:
+        return None
+    size = case.at_least_one("tensor_parallel_size")
+    if case.framework == "verl":
+        size *= case.at_least_one("rollout_data_parallel_size")
+    world = case.training_gpus
+    if world % size == 0:
+        return None
+    return f"tensor_parallel_size {size} does not divide {case.ranks_in_words(world)}"
+
+
+@rule(_SPREAD, ("tensor_parallel_size", "rollout_gpus"))
+def server_gpus(case: Case) -> str | None:
+    """A rollout server's replicas use exactly the GPUs given to it."""
+    if not case.server:
+        return None
+    size, given = case.at_least_one("tensor_parallel_size"), case.number("rollout_gpus") or 0
+    replicas = case.values.get("rollout_data_parallel_size")
+    if replicas is None:
+        if given % size == 0:
+            return None
+        return f"tensor_parallel_size {size} does not divide rollout_gpus {given}"
+    if given == size * int(replicas):
+        return None
+    return f"tensor_parallel_size {size} × {replicas} replicas = {size * int(replicas)} is not rollout_gpus {given}"
+
+
+@rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
+def tensor_parallel_heads(case: Case) -> str | None:
+    """Attention heads can be shared out evenly."""
+    heads, size = case.resources.model.attention_heads, case.at_least_one("tensor_parallel_size")
+    if not case.vllm or not heads or heads % size == 0:
+        return None
+    return f"the model's {heads} attention heads are not divisible by tensor_parallel_size {size}"
+
+
+@rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
+def tensor_parallel_node(case: Case) -> str | None:
+    """A replica stays within a machine, and within whole machines."""
+    size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
+    if not case.vllm or case.resources.nodes == 1 or each % size == 0:
+        return None
+    return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
+
+
+@rule((), ())
+def multi_node(case: Case) -> str | None:
+    """Several nodes need GPUs in each."""
+    if case.resources.nodes == 1 or case.on_gpu:
+        return None
+    return f"{case.resources.nodes} nodes without GPUs cannot train together; give each node at least one GPU"
+
+
+@rule(("zero_stage", "fsdp"), ("zero_stage", "fsdp"))
+def zero_or_fsdp(case: Case) -> str | None:
+    """Weights are sharded by DeepSpeed or by FSDP2, not both."""
+    stage = case.number("zero_stage") or 0
+    if stage == 0 or case.get("fsdp") != "fsdp2" or case.framework == "verl":
+        return None
+    return f"zero_stage {stage} and fsdp fsdp2 exclude each other"
+
+
+@rule(("zero_stage",), ("zero_stage",))
+def deepspeed_installed(case: Case) -> str | None:
+    """ZeRO needs DeepSpeed in the training environment."""
+    stage = case.number("zero_stage") or 0
+    if stage == 0 or not case.lacks("deepspeed"):
+        return None
+    return f"zero_stage {stage} needs the package deepspeed in the training environment"
+
+
+@rule(("zero_stage", "offload_optimizer", "optimizer"), ("offload_optimizer", "optimizer"))
+def offloaded_optimizer(case: Case) -> str | None:
+    """Optimizer state on the host is updated by DeepSpeed's own Adam."""
+    place, optimizer = case.get("offload_optimizer"), case.get("optimizer")
+    stage = case.number("zero_stage") or 0
+    if place in (None, "none") or stage < 2 or optimizer in (None, "adamw_torch", "adamw_torch_fused"):
+        return None
+    return f"offload_optimizer {place} uses DeepSpeed's own Adam and cannot take optimizer {optimizer}"
+
+
+@rule(("zero_stage", "rollout_engine", "zero3_gather_for_generation"), ("zero3_gather_for_generation",))
+def gathered_for_vllm(case: Case) -> str | None:
+    """ZeRO-3 weights are gathered before they go to vLLM."""
+    if not case.vllm or case.number("zero_stage") != 3 or case.get("zero3_gather_for_generation") is not False:
+        return None
+    return "zero3_gather_for_generation false cannot be used with rollout_engine vllm"
+
+
+@rule(("sequence_parallel_size", "remove_padding", *_SPLIT), ("sequence_parallel_size", "remove_padding"))
+def sequence_parallel(case: Case) -> str | None:
+    """Ranks that share a sequence share the training GPUs evenly."""
+    size = case.at_least_one("sequence_parallel_size")
+    if size == 1:
+        return None
+    if case.training_gpus % size:
+        return f"sequence_parallel_size {size} does not divide {case.ranks_in_words(case.training_gpus)}"
+    if case.framework == "verl" and case.get("remove_padding") is False:
+        return f"sequence_parallel_size {size} needs remove_padding in verl"
+    return None
+
+
+RULES = (
+    multi_node,
+    gpu_split,
+    tensor_parallel_world,
+    server_gpus,
+    tensor_parallel_heads,
+    tensor_parallel_node,
+    zero_or_fsdp,
+    deepspeed_installed,
+    offloaded_optimizer,
+    gathered_for_vllm,
+    sequence_parallel,
+)

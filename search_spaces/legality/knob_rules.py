@@ -1,0 +1,88 @@
+"""Rules of a knob by itself: it exists, has a value it may have, can be reached, and acts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS, WORKLOAD_KEYS, Knob
+from search_spaces.knobs.model import show
+from search_spaces.legality.case import Case, Rule, rule
+
+
+def unknown_knob(name: str) -> str:
+    """The sentence for a name that is not in the catalogue, with the nearest that is."""
+    reason = WORKLOAD_KEYS.get(name)
+    if reason is not None:
+        return f"{show(name)} is not a knob: {reason}"
+    close = difflib.get_close_matches(name[:80], KNOBS, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]}" if close else "; `autotune space show` lists the knobs"
+    return f"{show(name)} is not a known knob{hint}"
+
+
+def domain_problem(name: str, value: object) -> str | None:
+    """What is wrong with a name and value by themselves, or ``None``."""
+    knob = KNOBS.get(name)
+    if knob is None:
+        return unknown_knob(name)
+    try:
+        knob.parse(value)
+    except SpaceError as error:
+        return f"{name}: {error}"
+    return None
+
+
+def _reachable(knob: Knob) -> Rule:
+    def judge(case: Case) -> str | None:
+        if knob.name not in case.values or case.framework in knob.frameworks:
+            return None
+        having = ", ".join(knob.frameworks)
+        return f"{case.framework} has neither a setting nor a seam for {knob.name} (in {having})"
+
+    return Rule("framework_has_knob", frozenset({knob.name}), (), "The framework can be told.", judge)
+
+
+def _acting(knob: Knob) -> Rule:
+    def judge(case: Case) -> str | None:
+        value = case.values.get(knob.name)
+        if value is None or case.acts(knob.name) or value == knob.resting_value(case.framework):
+            return None
+        missing = [(n, wanted) for n, wanted in knob.needs.items() if case.get(n) not in wanted]
+        name, wanted = missing[0]
+        values = " or ".join(show(v) for v in wanted)
+        return f"{knob.name} {show(value)} acts only with {name} {values}, not {show(case.get(name))}"
+
+    reads = frozenset({knob.name, *knob.needs})
+    return Rule("knob_acts", reads, (knob.name, *knob.needs), "A knob is set only where it does something.", judge)
+
+
+@rule(())
+def known_framework(case: Case) -> str | None:
+    """The framework is one we know."""
+    frameworks = {f for knob in KNOBS.values() for f in knob.frameworks}
+    if case.framework in frameworks:
+        return None
+    return f"{show(case.framework)} is none of the frameworks {', '.join(sorted(frameworks))}"
+
+
+def resting(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with every knob that cannot act put where it rests, so that equal configurations look the same."""
+    case = Case(values, resources)
+    settled = dict(values)
+    for name in values:
+        knob = KNOBS.get(name)
+        if knob is None or not knob.needs or case.acts(name):
+            continue
+        value = knob.resting_value(resources.framework)
+        if value is not None:
+            settled[name] = value
+    return settled
+
+
+RULES = (
+    known_framework,
+    *(_reachable(knob) for knob in KNOBS.values()),
+    *(_acting(knob) for knob in KNOBS.values() if knob.needs),
+)

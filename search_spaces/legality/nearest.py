@@ -1,0 +1,66 @@
+"""The legal values closest to an illegal one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS, Kind, Knob
+from search_spaces.knobs.model import show
+from search_spaces.legality.case import Case, Rule
+
+_REACH = 4096
+"""How far from a number its neighbours are looked for."""
+_SHARES = 100
+"""Steps a share is looked for in."""
+
+
+def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[str, KnobValue], ...]:
+    """For each remedy of ``broken``, the closest value that mends it and breaks no rule that held before."""
+    held = [r for r in rules if r is not broken and r.judge(case) is None]
+    found = ((name, _closest(case, name, broken, held)) for name in broken.remedies)
+    return tuple((name, value) for name, value in found if value is not None)
+
+
+def in_words(case: Case, changes: tuple[tuple[str, KnobValue], ...]) -> str:
+    """``micro_batch_size 8, or num_generations 3``, with the accumulation where it follows."""
+    return ", or ".join(_change(case, name, value) for name, value in changes)
+
+
+def _change(case: Case, name: str, value: KnobValue) -> str:
+    accumulation = case.moved(name, value).batch.accumulation
+    follows = accumulation != case.batch.accumulation and name != "gradient_accumulation_steps"
+    return f"{name} {show(value)}" + (f" with accumulation {accumulation}" if follows else "")
+
+
+def _closest(case: Case, name: str, broken: Rule, held: list[Rule]) -> KnobValue | None:
+    knob = KNOBS[name]
+    if case.framework not in knob.frameworks:
+        return None
+    for value in _outwards(knob, case.get(name)):
+        try:
+            knob.parse(value)
+        except SpaceError:
+            continue
+        moved = case.moved(name, value)
+        if broken.judge(moved) is None and all(r.judge(moved) is None for r in held):
+            return value
+    return None
+
+
+def _outwards(knob: Knob, value: KnobValue | None) -> Iterator[KnobValue]:
+    """Other values of the knob, closest first; of two equally close numbers the smaller."""
+    if knob.kind is Kind.BOOL:
+        yield from (v for v in (False, True) if v is not value)
+    elif knob.kind is Kind.CHOICE:
+        yield from (v for v in knob.choices if v != value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        # Numbers of thousands have neighbours at powers of two rather than one by one.
+        close = itertools.chain.from_iterable((value - d, value + d) for d in range(1, _REACH + 1))
+        yield from (n for n in close if n >= 0)
+        yield from (2**e for e in range(13, 45) if 2**e > value + _REACH)
+    elif isinstance(value, float):
+        around = sorted((n / _SHARES for n in range(1, _SHARES)), key=lambda share: abs(share - value))
+        yield from (share for share in around if share != value)

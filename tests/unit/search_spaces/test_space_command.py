@@ -1,0 +1,146 @@
+"""``autotune space``: what people and programs read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli.space import app
+from autotune.errors import UsageError
+
+L20 = ["check", "--framework", "open_r1", "--gpus", "4", "--rollout-gpus", "1"]
+SENTENCE = (
+    "3 training GPUs × micro-batch 1 = 3 is not divisible by num_generations 8; "
+    "nearest legal: micro_batch_size 8, or num_generations 3."
+)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if isinstance(result.exception, UsageError):
+        return result.exception.exit_code, str(result.exception)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["--set", "micro_batch_size=1", "--set", "num_generations=8"],
+        ["--micro-batch", "1", "--num-generations", "8"],
+        ["node-8gpu", "--micro-batch", "1", "--num-generations", "8"],
+    ],
+)
+def test_four_l20_with_one_given_to_vllm(settings: list[str]) -> None:
+    code, text = run(*L20, *settings)
+    assert code == 2
+    assert SENTENCE in text
+
+
+def test_one_configuration_that_is_legal() -> None:
+    assert run(*L20, "--set", "micro_batch_size=8") == (0, "legal\n")
+
+
+def test_rows_that_deviate_are_printed() -> None:
+    code, text = run("check", "--gpus", "8", "--rollout-gpus", "1", "--rows-per-update", "512", "--micro-batch", "8")
+    assert code == 0
+    assert "504 rows per update instead of 512 (-1.6 %)" in text
+
+
+def test_one_configuration_as_json() -> None:
+    code, text = run(*L20, "--set", "micro_batch_size=1", "--json")
+    document = json.loads(text)
+    assert code == 2
+    assert document["legal"] is False
+    assert document["violations"][0]["sentence"] == SENTENCE
+    assert document["violations"][0]["nearest"][0] == {"knob": "micro_batch_size", "value": 8}
+
+
+@pytest.mark.parametrize("machine", [[], ["--gpus", "1"], ["--gpus", "8"], ["--gpus", "8", "--nodes", "2"]])
+def test_the_preset_for_the_machine_is_checked(machine: list[str]) -> None:
+    code, text = run("check", *machine, "--rows-per-update", "256")
+    assert code == 0
+    assert "whole_groups removes" in text
+    assert "nearest legal: " in text
+    _, document = run("check", *machine, "--rows-per-update", "256", "--json")
+    told = json.loads(document)
+    assert 0 < told["legal"] < told["combinations"]
+    assert {"rule", "sentence", "nearest", "combinations"} <= set(told["removed"][0])
+
+
+def test_nothing_legal_says_why_and_fails() -> None:
+    code, text = run("check", "cpu", "--gpus", "2")
+    assert code == 2
+    assert "the space is for CPU runs, and 2 GPUs are given." in text
+    assert "nothing is legal; space_requires removes most" in text
+
+
+def test_a_space_is_shown_within_eighty_columns() -> None:
+    for preset in ("cpu", "single-gpu", "node-8gpu", "multi-node"):
+        code, text = run("show", preset)
+        assert code == 0
+        assert max(len(line) for line in text.splitlines()) <= 80
+        for word in ("micro_batch_size", "numerics", "learning", "native", "legal"):
+            assert word in text
+
+
+def test_seams_and_classes_are_shown() -> None:
+    _, text = run("show", "single-gpu")
+    lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
+    assert lines["logprob_token_chunk"][-1] == "seam"
+    assert lines["micro_batch_size"][-2:] == ["speed", "native"]
+    assert lines["optimizer"][-2] == "speed"
+    assert lines["rollout_engine"][-2] == "fixed"
+
+
+def test_a_space_as_json() -> None:
+    document = json.loads(run("show", "cpu", "--json")[1])
+    assert document["space"] == "cpu"
+    assert {"knob", "values", "unit", "effect", "reach", "key", "summary"} == set(document["knobs"][0])
+    assert document["legal"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["check", "node-8gpus"], "there is no preset node-8gpus; did you mean node-8gpu."),
+        (["check", "--framework", "tlr"], "expected one of trl, open_r1, ms_swift, verl"),
+        (["check", "--set", "micro_batch=1"], "micro_batch is not a known knob; did you mean micro_batch_size."),
+        (["check", "--set", "micro_batch_size"], "expected KNOB=VALUE"),
+        (["check", "--set", "precision=\x1b[31m"], "expected one of bf16"),
+        (["check", "--gpus", "1", "--compute-capability", "nine"], "expected a number such as 8.9"),
+    ],
+)
+def test_bad_usage_is_a_sentence(arguments: list[str], part: str) -> None:
+    code, text = run(*arguments)
+    assert code == 2
+    assert part in text
+    assert "\x1b" not in text
+
+
+def test_a_file_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("knobs:\n  micro_batch_size: [1, two]\n")
+    assert run("show", str(path)) == (
+        2,
+        f"{path}, line 2: knobs.micro_batch_size: expected a whole number from 1 to 65536, got two.",
+    )
+
+
+def test_older_hardware_is_believed() -> None:
+    code, text = run("check", "--gpus", "1", "--compute-capability", "7.5", "--set", "precision=bf16")
+    assert code == 2
+    assert "precision bf16 needs compute capability 8.0 or later, and this GPU has 7.5" in text
+
+
+def test_heads_and_lengths_are_believed() -> None:
+    vllm = ["check", "--gpus", "4", "--set", "rollout_engine=vllm"]
+    code, text = run(*vllm, "--attention-heads", "14", "--set", "tensor_parallel_size=4")
+    assert code == 2
+    assert "14 attention heads are not divisible by tensor_parallel_size 4" in text
+    code, text = run(*vllm, "--max-length", "4096", "--set", "max_model_len=2048")
+    assert code == 2
+    assert "shorter than the 4096 tokens" in text
