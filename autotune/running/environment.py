@@ -1,0 +1,49 @@
+"""What of the tuner's environment a trial may see: what moves its numbers, and no secrets.
+
+An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the
+one secret passed on: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it
+would put the tuner's packages, or whatever stands beside them, in front of the training environment's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from trainer.child.contract import TAG_VARIABLE
+
+ALLOWED = re.compile(
+    r"""
+    PATH | HOME | USER | LOGNAME | SHELL | LANG | LANGUAGE | LC_.* | TZ | TMPDIR | TEMP | TMP | XDG_.*
+    | VIRTUAL_ENV | CONDA_PREFIX | CONDA_DEFAULT_ENV | LD_LIBRARY_PATH | LD_PRELOAD | MALLOC_.*
+    | SSL_CERT_FILE | SSL_CERT_DIR | REQUESTS_CA_BUNDLE | CURL_CA_BUNDLE | (?i:https?|no|all)_(proxy|PROXY)
+    | CUDA.* | NVIDIA.* | NCCL_.* | GLOO_.* | UCX_.* | FI_.* | OMP_.* | GOMP_.* | KMP_.* | MKL_.*
+    | OPENBLAS_.* | NUMEXPR_.*
+    | HF_.* | HUGGINGFACE_.* | TRANSFORMERS_.* | TOKENIZERS_.* | SAFETENSORS_.* | TORCH.* | PYTORCH_.* | TRITON_.*
+    | VLLM_.* | DS_.* | DEEPSPEED_.* | ACCELERATE_.*
+    """,
+    re.VERBOSE,
+)
+SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+NOT_SECRET = frozenset({"HF_TOKEN", "TOKENIZERS_PARALLELISM"})
+
+FIXED = {
+    "PYTHONUNBUFFERED": "1",  # a killed child's last words are in the log
+    "PYTHONFAULTHANDLER": "1",
+    "SPT_NOENV": "1",  # engines rename their workers; without this the new name overwrites the tag
+    "TERM": "dumb",
+}
+
+
+def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
+    """The whole environment of a trial's processes.
+
+    Args:
+        own: the tuner's.
+        tag: what the sweep will look for.
+    """
+    return {**{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}
+
+
+def _allowed(name: str) -> bool:
+    return ALLOWED.fullmatch(name) is not None and (name in NOT_SECRET or SECRET.search(name) is None)

@@ -1,0 +1,130 @@
+"""Whose GPU it is: refused before a trial if someone uses it, INFRA if someone comes during one.
+
+A GPU is called free by its memory. Process ids help only where the driver's ids are this system's:
+in a container it reports the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Protocol
+
+from autotune.errors import EnvironmentProblem
+from autotune.hardware import Gpu
+from autotune.ports import Clock
+
+FREE_BYTES = 1 << 30
+"""What drivers, persistence daemons and a desktop may hold of a free GPU."""
+STEP_S = 0.5
+
+
+class Guard(Protocol):
+    """What the supervisor asks about the GPUs; sentences are reasons, ``None`` means all is well."""
+
+    def before(self, clock: Clock) -> str | None:
+        """Why no trial should be started now. Waits a bounded time for memory to be freed."""
+        ...
+
+    def during(self, members: Set[int]) -> str | None:
+        """Who else has come, ``members`` being the trial's own processes."""
+        ...
+
+    def after(self, clock: Clock) -> str | None:
+        """Who still holds memory now that the trial's processes are gone. Waits a bounded time."""
+        ...
+
+
+class NoGuard:
+    """For trials that use no GPU."""
+
+    def before(self, clock: Clock) -> str | None:  # noqa: ARG002
+        return None
+
+    def during(self, members: Set[int]) -> str | None:  # noqa: ARG002
+        return None
+
+    def after(self, clock: Clock) -> str | None:  # noqa: ARG002
+        return None
+
+
+class GpuGuard:
+    """Watches the GPUs ``look`` shows. One per trial: it remembers who was there at the start."""
+
+    def __init__(
+        self,
+        look: Callable[[], tuple[Gpu, ...]],
+        *,
+        pids_are_ours: bool,
+        allow_busy: bool = False,
+        patience_s: float = 10,
+    ) -> None:
+        """Arguments:
+
+        look: the GPUs as they are now.
+        pids_are_ours: the driver's process ids mean the same here.
+        allow_busy: accept who is there at the start.
+        patience_s: how long freed memory may take to be reported as free.
+        """
+        self._look = look
+        self._pids_are_ours = pids_are_ours
+        self._allow_busy = allow_busy
+        self._patience = patience_s
+        self._known: set[int] = set()
+        self._suspects: set[int] = set()
+        self._used: dict[int, int] = {}
+        self.busy: str | None = None
+        """Set by ``before`` if the trial was let in although someone is there."""
+
+    def before(self, clock: Clock) -> str | None:
+        try:
+            return self._admit(clock)
+        except EnvironmentProblem as error:
+            return str(error)
+
+    def _admit(self, clock: Clock) -> str | None:
+        self.busy = self._occupied() if self._allow_busy else self._wait(clock, self._occupied)
+        gpus = self._look()
+        self._known = {p.pid for gpu in gpus for p in gpu.processes}
+        self._used = {gpu.index: gpu.memory_used for gpu in gpus}
+        return None if self._allow_busy else self.busy
+
+    def during(self, members: Set[int]) -> str | None:
+        if not self._pids_are_ours:
+            return None
+        try:
+            strangers = {p.pid for gpu in self._look() for p in gpu.processes} - self._known - members
+        except EnvironmentProblem as error:
+            return str(error)
+        again = strangers & self._suspects  # a process of ours may be seen here before it is in the tree
+        self._suspects = strangers
+        return f"another process ({_join(again)}) began to use the GPU during the trial" if again else None
+
+    def after(self, clock: Clock) -> str | None:
+        try:
+            return self._wait(clock, self._held)
+        except EnvironmentProblem as error:
+            return str(error)
+
+    def _wait(self, clock: Clock, why: Callable[[], str | None]) -> str | None:
+        end = clock.monotonic() + self._patience
+        while (reason := why()) is not None and clock.monotonic() < end:
+            clock.sleep(STEP_S)
+        return reason
+
+    def _occupied(self) -> str | None:
+        for gpu in self._look():
+            if gpu.processes or gpu.memory_used > FREE_BYTES:
+                who = f" by process {_join({p.pid for p in gpu.processes})}" if gpu.processes else ""
+                return f"GPU {gpu.index} is in use{who} ({gpu.memory_used / 2**30:.1f} GiB taken)"
+        return None
+
+    def _held(self) -> str | None:
+        for gpu in self._look():
+            if gpu.memory_used > self._used.get(gpu.index, 0) + FREE_BYTES:
+                taken = (gpu.memory_used - self._used.get(gpu.index, 0)) / 2**30
+                return f"GPU {gpu.index} still holds {taken:.1f} GiB that no process of the trial owns"
+        return None
+
+
+def _join(pids: Set[int]) -> str:
+    return ", ".join(str(pid) for pid in sorted(pids))

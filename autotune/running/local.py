@@ -1,0 +1,125 @@
+"""Trials on this machine: ``ports.TrialRunner`` over the supervisor."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune import hardware
+from autotune.domain import Study
+from autotune.ports import Assignment, Clock, Framework, RunReport, StopToken, Watcher
+from autotune.running import proc
+from autotune.running.ending import Ending, Stop, outcome_of
+from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
+from autotune.running.liveness import HangLimits
+from autotune.running.process_tree import ProcessTree, Send
+from autotune.running.supervisor import Graces, Job, Supervisor
+from autotune.running.tail import MetricsTail
+from trainer.child import contract
+from trainer.child.contract import ContractError, NoteRecord, Record, Result, RunPaths, dumps, read_result, write_atomic
+
+CHILD_START = Path(contract.__file__).with_name("start.py")
+TOOL = "tool"
+
+
+def home_tag(home: Path) -> str:
+    """Short name of a home folder, for tags: two homes never sweep each other's processes."""
+    return hashlib.sha256(str(home.resolve()).encode()).hexdigest()[:12]
+
+
+def study_tag(home: str, study_id: int | str) -> str:
+    """What the tag of every process of a study begins with."""
+    return f"autotune:{home}:{study_id}:"
+
+
+def tool_owner() -> str:
+    """Names this tuner for ever, so that a later one knows whether it still lives."""
+    own = proc.read_stat(os.getpid())
+    return f"{os.getpid()}-{own.started if own else 0}"
+
+
+@dataclass(frozen=True)
+class LocalRunner:
+    """Runs trials under ``python`` by the child's start file, one at a time.
+
+    ``memory_limit`` bounds the process tree in bytes; ``None`` leaves it to the study's own.
+    """
+
+    python: str
+    framework: Framework
+    home: str
+    """From ``home_tag``."""
+    clock: Clock
+    start: Path = CHILD_START
+    memory_limit: int | None = None
+    allow_busy: bool = False
+    graces: Graces = field(default_factory=Graces)
+    hang_limits: HangLimits = field(default_factory=HangLimits)
+    send: Send = proc.send
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        paths = RunPaths(assignment.directory.resolve())
+        if paths.root.exists() and any(paths.root.iterdir()):
+            raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
+        began = self.clock.monotonic()
+        try:
+            write_atomic(paths.config, dumps(self.framework.render(assignment)))
+        except OSError as error:
+            why = f"{paths.config} could not be written: {error}"
+            ending = Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, why)
+        else:
+            ending = self._supervise(assignment, paths, watcher, stop)
+        return RunReport(
+            outcome=outcome_of(ending, self.framework, str(paths.log)),
+            seconds=self.clock.monotonic() - began,
+            host_peak=ending.host_peak,
+            bad_lines=ending.bad_lines,
+            quarantined=ending.quarantined,
+        )
+
+    def _supervise(self, assignment: Assignment, paths: RunPaths, watcher: Watcher, stop: StopToken) -> Ending:
+        trial, guard = assignment.trial, self._guard(assignment.study)
+        limit = assignment.study.spec.memory_limit if self.memory_limit is None else self.memory_limit
+        job = Job(
+            argv=(self.python, str(self.start), "trial", "--directory", str(paths.root)),
+            paths=paths,
+            tag=f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}",
+            deadline_s=assignment.deadline_s,
+            memory_limit=limit,
+            guard=guard,
+        )
+        ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send).run(job, watcher, stop)
+        if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
+            watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))
+        return ending
+
+    def _guard(self, study: Study) -> Guard:
+        if study.spec.resources.gpus == 0:
+            return NoGuard()
+        ours = hardware.driver_process_ids_are_ours()
+        return GpuGuard(hardware.visible_gpus, pids_are_ours=ours, allow_busy=self.allow_busy)
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        prefix = study_tag(self.home, study_id)
+        left = ProcessTree(lambda tag: tag.startswith(prefix) or self._is_orphaned_tool(tag), None, self.send)
+        found = {m.pid for m in left.refresh(full=True)}
+        left.kill(self.clock, self.graces.terminate_s, self.graces.kill_s)
+        return tuple(sorted(found))
+
+    def _is_orphaned_tool(self, tag: str) -> bool:
+        prefix = study_tag(self.home, TOOL)
+        if not tag.startswith(prefix):
+            return False
+        pid, _, started = tag.removeprefix(prefix).partition(":")[0].partition("-")
+        owner = proc.read_stat(int(pid)) if pid.isdigit() else None
+        return owner is None or str(owner.started) != started
+
+    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
+        paths = RunPaths(directory)
+        records = tuple(MetricsTail(paths.metrics).finish())
+        try:
+            return records, read_result(paths.result)
+        except (ContractError, OSError):
+            return records, None

@@ -1,0 +1,119 @@
+"""The child's stdout and stderr in a file that stays small, however much is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from pathlib import Path
+
+HEAD = 1 << 20
+TAIL = 1 << 20
+"""Bytes kept of the beginning and of the end."""
+CHUNK = 1 << 16
+
+
+class CappedLog:
+    """Keeps the first ``head`` and the last ``tail`` bytes, in order, with a line saying what is missing.
+
+    The file can be read at any time. It grows to ``head`` + 2 x ``tail`` before it is cut again.
+    A disk that takes no more loses the log, not the trial.
+    """
+
+    def __init__(self, path: Path, head: int = HEAD, tail: int = TAIL) -> None:
+        self._head, self._tail = head, tail
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._size = 0
+        self._marker = b""
+        self._dropped = 0
+        self.failed = False
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        for start in range(0, len(data), self._tail):
+            piece = data[start : start + self._tail]
+            if self._size + len(piece) > self._head + len(self._marker) + 2 * self._tail:
+                self._cut()
+            self._put(piece, self._size)
+            self._size += len(piece)
+
+    def close(self) -> None:
+        """Cut to the promised size and close; may be called twice."""
+        if self._fd < 0:
+            return
+        if self._size > self._head + len(self._marker) + self._tail:
+            self._cut()
+        os.close(self._fd)
+        self._fd = -1
+
+    def _cut(self) -> None:
+        start = self._head + len(self._marker)
+        kept = os.pread(self._fd, self._tail, max(start, self._size - self._tail))
+        self._dropped += self._size - start - len(kept)
+        self._marker = b"\n[... %d bytes left out ...]\n" % self._dropped
+        self._put(self._marker + kept, self._head)
+        self._size = self._head + len(self._marker) + len(kept)
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._fd, self._size)
+
+    def _put(self, data: bytes, offset: int) -> None:
+        try:
+            while data:
+                written = os.pwrite(self._fd, data, offset)
+                data, offset = data[written:], offset + written
+        except OSError:
+            self.failed = True
+
+
+class LogPump(threading.Thread):
+    """Moves a pipe into a ``CappedLog``, so that the child never blocks on it."""
+
+    def __init__(self, source: int, log: CappedLog) -> None:
+        super().__init__(name="log-pump", daemon=True)
+        self._source = source
+        self._log = log
+        self._wake_out, self._wake_in = os.pipe()
+        os.set_blocking(source, False)
+
+    def run(self) -> None:
+        poll = select.poll()
+        poll.register(self._source, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        stopping = False
+        while not stopping:
+            stopping = any(fd == self._wake_out for fd, _ in poll.poll())
+            if not self._move(drain=stopping):
+                return
+
+    def _move(self, drain: bool) -> bool:
+        """Take what is there (all of it to ``drain``, at most 64 MiB); ``False`` at the end of the pipe."""
+        for _ in range(1024 if drain else 1):
+            try:
+                data = os.read(self._source, CHUNK)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            self._log.write(data)
+        return True
+
+    def finish(self, patience_s: float = 5.0) -> None:
+        """Take what is left in the pipe and close it, even if someone still holds its other end."""
+        os.write(self._wake_in, b"x")
+        self.join(patience_s)
+        if not self.is_alive():
+            for fd in (self._source, self._wake_out, self._wake_in):
+                os.close(fd)
+            self._log.close()
+
+
+def read_tail(path: Path, size: int = 1 << 16) -> str:
+    """The last ``size`` bytes of a log as text; empty if there is none."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - size))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

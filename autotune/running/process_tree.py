@@ -1,0 +1,183 @@
+"""The processes of one attempt: found by descent, session and tag, and ended together.
+
+Killing the process group alone is not enough: engines start workers in sessions of their own and
+double-fork. A process belongs to the tree if a member is its parent, if it lives in a member's
+session, or if its environment carries the tag. Orphans come to the tuner, which is a subreaper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable
+from subprocess import Popen
+
+from autotune.ports import Clock
+from autotune.running import proc
+from autotune.running.proc import Stat
+
+Send = Callable[[Stat, signal.Signals], None]
+
+PR_SET_CHILD_SUBREAPER = 36
+FULL_EVERY = 50
+"""Refreshes after which strangers are looked at again: their number may have been reused."""
+YOUNG_S = 1.0
+STEP_S = 0.02
+
+
+def become_subreaper() -> None:
+    """Let this process inherit the orphans of its descendants instead of init.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+class ProcessTree:
+    """Members are kept between calls; safe to use from two threads."""
+
+    def __init__(
+        self, carries: Callable[[str], bool], root: Popen[bytes] | None = None, send: Send = proc.send
+    ) -> None:
+        """Arguments:
+
+        carries: whether a tag is one of this tree's.
+        root: the child this process started; ``None`` for a tree an earlier tuner left.
+        send: delivers a signal.
+        """
+        self._carries = carries
+        self._root = root
+        self._send = send
+        self._lock = threading.Lock()
+        self._members: dict[int, Stat] = {}
+        self._strangers: set[int] = set()
+        self._refreshes = 0
+        self._oldest = 0
+        self._spared = _own_line()
+        if root is not None and (stat := proc.read_stat(root.pid)) is not None:
+            self._members[root.pid] = stat
+            self._oldest = stat.started
+
+    def refresh(self, full: bool = False) -> tuple[Stat, ...]:
+        """The members alive now. ``full`` looks at every process again."""
+        with self._lock:
+            self._refreshes += 1
+            if full or self._refreshes % FULL_EVERY == 0:
+                self._strangers.clear()
+            pids = set(proc.list_pids())
+            self._strangers &= pids
+            self._members = self._survivors()
+            self._adopt(sorted(pids - self._strangers - self._members.keys() - self._spared))
+            return tuple(self._members.values())
+
+    def _survivors(self) -> dict[int, Stat]:
+        alive = {}
+        for pid, known in self._members.items():
+            now = proc.read_stat(pid)
+            if now is None or now.started != known.started:
+                continue
+            if now.ended:
+                self._reap(now)
+            else:
+                alive[pid] = now
+        return alive
+
+    def _adopt(self, pids: list[int]) -> None:
+        """Add those of ``pids`` that are ours, to closure: a member may be listed after its child."""
+        waiting = [stat for pid in pids if (stat := proc.read_stat(pid)) is not None]
+        sessions = {s for s in {m.session for m in self._members.values()} if self._owns(s)}
+        if self._root is not None and self._owns(self._root.pid):
+            sessions.add(self._root.pid)
+        grew = True
+        while grew:
+            grew = False
+            for seen in waiting:
+                if seen.pid in self._members or not self._is_ours(seen, sessions):
+                    continue
+                stat = proc.read_stat(seen.pid)  # again: it may have left a session of others since
+                if stat is None or stat.started != seen.started:
+                    continue
+                if stat.ended:
+                    self._reap(stat)
+                    continue
+                self._members[stat.pid] = stat
+                grew = True
+                if self._owns(stat.session):
+                    sessions.add(stat.session)
+        # the young are looked at again: in the middle of exec their tag cannot be seen
+        self._strangers |= {s.pid for s in waiting if s.pid not in self._members and s.age_s > YOUNG_S}
+
+    def _owns(self, session: int) -> bool:
+        """A session is the tree's if its leader is a member, or was before it ended.
+
+        Its number alone proves nothing: a child is in its starter's session until it has its own.
+        """
+        if session in (0, os.getsid(0)):
+            return False
+        leader = proc.read_stat(session)
+        if leader is None or session in self._members:
+            return True
+        return leader.ended and leader.started >= self._oldest
+
+    def _is_ours(self, stat: Stat, sessions: set[int]) -> bool:
+        if stat.started < self._oldest:
+            return False
+        if stat.parent in self._members or stat.session in sessions:
+            return True
+        tag = proc.read_tag(stat.pid)
+        return tag is not None and self._carries(tag)
+
+    def _reap(self, stat: Stat) -> None:
+        """Take an adopted orphan's exit status; the root's is ``Popen``'s to take."""
+        if self._root is not None and stat.pid == self._root.pid:
+            self._root.poll()
+        elif stat.parent == os.getpid():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(stat.pid, os.WNOHANG)
+
+    def signal(self, number: signal.Signals) -> tuple[Stat, ...]:
+        """Signal every member found by a full look; returns them."""
+        members = self.refresh(full=True)
+        for member in members:
+            self._send(member, number)
+        return members
+
+    def kill(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
+        """End every member: SIGTERM and up to ``grace_s`` to go, then SIGKILL for up to ``patience_s``.
+
+        Returns:
+            The processes that are still there (in an uninterruptible kernel call, as a rule).
+        """
+        if grace_s > 0 and self.signal(signal.SIGTERM):
+            self.wait(clock, grace_s)
+        end = clock.monotonic() + patience_s
+        while members := self.signal(signal.SIGKILL):
+            if clock.monotonic() >= end:
+                return tuple(sorted(m.pid for m in members))
+            clock.sleep(STEP_S)
+        return ()
+
+    def wait(self, clock: Clock, seconds: float) -> bool:
+        """Wait until no member is left; ``False`` if ``seconds`` were not enough."""
+        end = clock.monotonic() + seconds
+        while self.refresh():
+            if clock.monotonic() >= end:
+                return False
+            clock.sleep(STEP_S)
+        return True
+
+
+def _own_line() -> set[int]:
+    """This process and all it descends from: whatever they look like, they are never killed."""
+    line: set[int] = set()
+    pid = os.getpid()
+    while pid > 0 and (stat := proc.read_stat(pid)) is not None:
+        line.add(pid)
+        pid = stat.parent
+    return line

@@ -1,0 +1,266 @@
+"""Starts a child, watches it until it ends or must be ended, and leaves none of its processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from dataclasses import dataclass, field, replace
+
+from autotune.ports import Clock, StopToken, Watcher
+from autotune.running import proc
+from autotune.running.ending import Ending, Stop
+from autotune.running.environment import child_environment
+from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
+from autotune.running.log import CappedLog, LogPump, read_tail
+from autotune.running.memory import TreeMemory
+from autotune.running.process_tree import ProcessTree, Send, become_subreaper
+from autotune.running.tail import MetricsTail, PhaseTail
+from autotune.running.watchdog import Watchdog
+from trainer.child.contract import ContractError, Result, RunPaths, read_result
+
+STEP_S = 0.05
+TICK_S = 0.5
+GUARD_S = 5.0
+
+
+@dataclass(frozen=True)
+class Graces:
+    """How long each end may take; seconds."""
+
+    terminate_s: float = 5.0
+    """Between SIGTERM and SIGKILL."""
+    orphans_s: float = 1.0
+    """The same for what a child that has exited left behind."""
+    kill_s: float = 10.0
+    """After SIGKILL, before a process counts as unkillable."""
+    linger_s: float = 5.0
+    """Between the child's report and its exit."""
+    stack_s: float = 1.0
+    """For a hung child to write its stack to the log."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One child to run."""
+
+    argv: tuple[str, ...]
+    paths: RunPaths
+    tag: str
+    deadline_s: float
+    memory_limit: int | None = None
+    guard: Guard = field(default_factory=NoGuard)
+
+
+@dataclass(frozen=True)
+class Supervisor:
+    """The settings of every attempt, and the way to run one."""
+
+    clock: Clock
+    graces: Graces = field(default_factory=Graces)
+    hang_limits: HangLimits = field(default_factory=HangLimits)
+    send: Send = proc.send
+
+    def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
+        """Run ``job`` to its end; ``config.json`` is in place already.
+
+        Whatever ``watcher`` raises is raised again, after the processes have been ended.
+        """
+        began = self.clock.monotonic()
+        if (refusal := job.guard.before(self.clock)) is not None:
+            return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, refusal)
+        try:
+            attempt = _Attempt(self, job)
+        except OSError as error:
+            why = f"the training process could not be started: {error}"
+            return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, why)
+        return attempt.run(watcher, stop)
+
+
+class _Attempt:
+    """One child while it runs."""
+
+    def __init__(self, settings: Supervisor, job: Job) -> None:
+        become_subreaper()
+        self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
+        self._job = job
+        self._metrics = MetricsTail(job.paths.metrics)
+        self._phase = PhaseTail(job.paths.phase)
+        self._began = self._clock.monotonic()
+        self._oom_kills = proc.oom_kills()
+        job.paths.scratch.mkdir(parents=True, exist_ok=True)
+        log = CappedLog(job.paths.log)
+        self._child, output = _spawn(job, log)
+        self._pump = LogPump(output, log)
+        self._tree = ProcessTree(lambda tag: tag == job.tag, self._child, settings.send)
+        self._watchdog = Watchdog(self._tree, TreeMemory(), job.memory_limit, job.paths.phase)
+        self._vigil = Vigil.begin(self._pulse())
+        self._ticked = self._guarded = float("-inf")
+        self._reported_at: float | None = None
+
+    def run(self, watcher: Watcher, stop: StopToken) -> Ending:
+        """To the end; called once."""
+        try:
+            return self._run(watcher, stop)
+        finally:
+            self._metrics.close()
+
+    def _run(self, watcher: Watcher, stop: StopToken) -> Ending:
+        self._pump.start()
+        self._watchdog.start()
+        why: tuple[Stop, str] | None = None
+        result: Result | None = None
+        quarantined: tuple[int, ...] = ()
+        try:
+            why = self._watch(watcher, stop)
+            result, _ = self._report()
+            if why is not None and why[0] is Stop.HANG:
+                self._ask_for_stacks()
+        finally:
+            quarantined = self._tree.kill(self._clock, self._grace(why), self._graces.kill_s)
+            self._watchdog.finish()
+            self._pump.finish()
+        return self._ending(watcher, why, result, quarantined)
+
+    def _grace(self, why: tuple[Stop, str] | None) -> float:
+        """Seconds between SIGTERM and SIGKILL."""
+        if why is not None and why[0] is Stop.MEMORY:
+            return 0.0
+        if self._child.poll() is not None:  # nobody is left who has anything to put in order
+            return min(self._graces.orphans_s, self._graces.terminate_s)
+        return self._graces.terminate_s
+
+    def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
+        """Until the child has ended (``None``) or must be ended (why)."""
+        while True:
+            self._pass_on(watcher)
+            if self._child.poll() is not None:
+                return self._over_limit()
+            if (why := self._must_stop(stop)) is not None:
+                return why
+            self._clock.sleep(STEP_S)
+
+    def _pass_on(self, watcher: Watcher) -> None:
+        if (phase := self._phase.poll()) is not None:
+            watcher.phase(phase)
+        for record in self._metrics.poll():
+            watcher.record(record)
+        if self._clock.monotonic() - self._ticked >= TICK_S:
+            self._ticked = self._clock.monotonic()
+            watcher.tick()
+
+    def _must_stop(self, stop: StopToken) -> tuple[Stop, str] | None:
+        now = self._clock.monotonic()
+        if self._watchdog.error is not None:
+            raise self._watchdog.error
+        if (over := self._over_limit()) is not None:
+            return over
+        if stop.level >= 2:
+            return Stop.CANCELLED, "stopped by the user"
+        if self._job.paths.result.exists():
+            return self._lingering(now)
+        if now - self._began >= self._job.deadline_s:
+            return Stop.DEADLINE, f"not finished after {self._job.deadline_s:.0f} s"
+        pulse = self._pulse()
+        self._vigil = advance(self._vigil, pulse, self._limits)
+        if (hung := verdict(self._vigil, pulse, self._limits)) is not None:
+            return Stop.HANG, hung
+        return self._stranger(now)
+
+    def _over_limit(self) -> tuple[Stop, str] | None:
+        over, limit = self._watchdog.over, self._job.memory_limit
+        if over is None or limit is None:
+            return None
+        return Stop.MEMORY, f"the process tree reached {over / 2**30:.2f} GiB of {limit / 2**30:.2f} GiB"
+
+    def _lingering(self, now: float) -> tuple[Stop, str] | None:
+        if self._reported_at is None:
+            self._reported_at = now
+        if now - self._reported_at < self._graces.linger_s:
+            return None
+        return Stop.LINGERED, f"finished, but did not exit within {self._graces.linger_s:.0f} s and was ended"
+
+    def _stranger(self, now: float) -> tuple[Stop, str] | None:
+        if now - self._guarded < GUARD_S:
+            return None
+        self._guarded = now
+        who = self._job.guard.during({m.pid for m in self._tree.refresh()})
+        return None if who is None else (Stop.STRANGER, who)
+
+    def _pulse(self) -> Pulse:
+        phase = self._phase.current.phase if self._phase.current else ""
+        now = self._clock.monotonic()
+        return Pulse(now, self._phase.modified, self._metrics.bytes_read, self._watchdog.cpu_s, phase)
+
+    def _ask_for_stacks(self) -> None:
+        """Processes that registered faulthandler for SIGUSR1 write their stacks to the log."""
+        asked = [m for m in self._tree.refresh() if proc.catches(m.pid, signal.SIGUSR1)]
+        for member in asked:
+            proc.send(member, signal.SIGUSR1)
+        if asked:
+            self._clock.sleep(self._graces.stack_s)
+
+    def _report(self) -> tuple[Result | None, str]:
+        """(the child's report, why it cannot be read)."""
+        try:
+            return read_result(self._job.paths.result), ""
+        except FileNotFoundError:
+            return None, ""
+        except (ContractError, OSError) as error:
+            return None, f"its result cannot be read: {error}"
+
+    def _ending(
+        self, watcher: Watcher, why: tuple[Stop, str] | None, result: Result | None, quarantined: tuple[int, ...]
+    ) -> Ending:
+        """Everything that is left to learn once the tree is gone."""
+        self._pass_on(watcher)
+        for record in self._metrics.finish():
+            watcher.record(record)
+        stop, sentence = why or (None, "")
+        late, error = self._report()
+        if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped
+            result = late
+        ending = Ending(
+            exit_code=self._child.poll(),
+            seconds=self._clock.monotonic() - self._began,
+            stop=stop,
+            why=sentence,
+            result=result,
+            result_error=error,
+            phase=self._watchdog.phase or self._phase.current,
+            oom_kills=proc.oom_kills() - self._oom_kills,
+            host_peak=self._watchdog.peak or None,
+            bad_lines=self._metrics.bad_lines,
+            quarantined=quarantined,
+            log_tail=read_tail(self._job.paths.log),
+        )
+        return self._checked(ending)
+
+    def _checked(self, ending: Ending) -> Ending:
+        """INFRA if someone else's memory is on the GPU now that ours is gone."""
+        if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:
+            return ending
+        return replace(ending, stop=Stop.STRANGER, why=held, result=None)
+
+
+def _spawn(job: Job, log: CappedLog) -> tuple[subprocess.Popen[bytes], int]:
+    """Start the child in a session of its own; returns it and the end of its output to read from."""
+    output, input_ = os.pipe()
+    try:
+        child = subprocess.Popen(
+            job.argv,
+            cwd=job.paths.scratch,
+            env=child_environment(os.environ, job.tag),
+            stdin=subprocess.DEVNULL,
+            stdout=input_,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(output)
+        log.close()
+        raise
+    finally:
+        os.close(input_)
+    return child, output

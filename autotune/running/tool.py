@@ -1,0 +1,94 @@
+"""Short commands in the training interpreter: looking at it, preparing the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import FailureReason
+from autotune.ports import Clock
+from autotune.running.ending import REASONS, Ending, exit_sentence
+from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
+from autotune.running.supervisor import Graces, Job, Supervisor
+from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
+
+DETAIL_LINES = 20
+KNOWN_FILES = ("config", "metrics", "result", "phase", "log")
+
+
+class _Listener:
+    """A watcher that passes on phases only."""
+
+    def __init__(self, on_phase: Callable[[CurrentPhase], None] | None) -> None:
+        self._on_phase = on_phase
+
+    def record(self, record: Record) -> None:
+        """A tool's records are of no interest."""
+
+    def phase(self, phase: CurrentPhase) -> None:
+        if self._on_phase is not None:
+            self._on_phase(phase)
+
+    def tick(self) -> None:
+        """Nothing is shown while a tool runs but its phases."""
+
+
+class _GoOn:
+    level = 0
+
+
+def run_tool(
+    python: str,
+    command: str,
+    directory: Path,
+    payload: Mapping[str, Any],
+    timeout: float,
+    on_phase: Callable[[CurrentPhase], None] | None = None,
+    *,
+    clock: Clock,
+    home: str = "",
+    start: Path = CHILD_START,
+    graces: Graces | None = None,
+) -> Result:
+    """Run a child command (``probe``, ``prepare``) under the same supervision as a trial.
+
+    Args:
+        python: the training interpreter.
+        command: the child's command.
+        directory: for its files; those of an earlier run of a tool are replaced.
+        payload: plain JSON, becomes ``config.json``.
+        timeout: seconds.
+        on_phase: told where it is.
+        clock: measures ``timeout``.
+        home, start, graces: as of ``LocalRunner``.
+
+    Returns:
+        The child's own result, or one made from how it ended if it wrote none.
+    """
+    paths = RunPaths(directory.resolve())
+    _clear(paths)
+    write_atomic(paths.config, dumps(payload))
+    job = Job(
+        argv=(python, str(start), command, "--directory", str(paths.root)),
+        paths=paths,
+        tag=f"{study_tag(home, TOOL)}{tool_owner()}:0",
+        deadline_s=timeout,
+    )
+    ending = Supervisor(clock, graces or Graces()).run(job, _Listener(on_phase), _GoOn())
+    return _result_of(ending)
+
+
+def _clear(paths: RunPaths) -> None:
+    """An earlier tool's answer must not be taken for this one's."""
+    for name in KNOWN_FILES:
+        getattr(paths, name).unlink(missing_ok=True)
+
+
+def _result_of(ending: Ending) -> Result:
+    if ending.result is not None:
+        return ending.result
+    detail = "\n".join(ending.log_tail.splitlines()[-DETAIL_LINES:])
+    if ending.stop in REASONS:
+        return Result(False, REASONS[ending.stop], message=ending.why, detail=detail)
+    return Result(False, FailureReason.CRASH, message=exit_sentence(ending), detail=detail)

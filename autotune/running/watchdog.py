@@ -1,0 +1,66 @@
+"""Ten looks a second at a trial's process tree: its memory against the limit, its CPU time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+from autotune.running.memory import TreeMemory
+from autotune.running.proc import TICKS_PER_SECOND
+from autotune.running.process_tree import ProcessTree
+from trainer.child.contract import CurrentPhase, read_phase
+
+PERIOD_S = 0.1
+
+
+class Watchdog(threading.Thread):
+    """Kills the tree as soon as its summed PSS passes the limit.
+
+    A thread of its own, because the limit must hold while the watcher waits for a disk.
+    """
+
+    def __init__(self, tree: ProcessTree, memory: TreeMemory, limit: int | None, phase_file: Path) -> None:
+        super().__init__(name="memory-watchdog", daemon=True)
+        self._tree = tree
+        self._memory = memory
+        self._limit = limit
+        self._phase_file = phase_file
+        self._done = threading.Event()
+        self.cpu_s = 0.0
+        """CPU seconds of the tree so far."""
+        self.over: int | None = None
+        """Bytes it had when it was killed for them."""
+        self.phase: CurrentPhase | None = None
+        """Where it was killed."""
+        self.error: Exception | None = None
+        """Why the watchdog itself ended early; the supervisor must not go on without it."""
+
+    @property
+    def peak(self) -> int:
+        """Highest summed PSS seen, in bytes."""
+        return self._memory.peak
+
+    def run(self) -> None:
+        try:
+            self.look()
+            while not self._done.wait(PERIOD_S):
+                self.look()
+        except Exception as error:  # handed to the supervisor's thread, which raises it
+            self.error = error
+
+    def look(self) -> None:
+        """One look; kills if it must."""
+        members = self._tree.refresh()
+        self.cpu_s = max(self.cpu_s, sum(m.cpu_ticks for m in members) / TICKS_PER_SECOND)
+        used = self._memory.measure(members, self._limit)
+        if self._limit is not None and used > self._limit:
+            if self.over is None:
+                self.phase = read_phase(self._phase_file)
+                self.over = used
+            self._tree.signal(signal.SIGKILL)
+
+    def finish(self) -> None:
+        """Stop looking."""
+        self._done.set()
+        self.join()

@@ -1,0 +1,133 @@
+"""Whole studies through the installed command, on real TRL trials of a tiny random model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trl_trials import build_tiny, training_python
+
+pytestmark = [pytest.mark.trl, pytest.mark.timeout(900)]
+
+COMMAND = Path(sys.executable).with_name("autotune")
+HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
+
+WIDTH = 80
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> subprocess.CompletedProcess[str]:
+    """The command as a user runs it: another working directory, no PYTHONPATH, output not to a terminal."""
+    assert COMMAND.exists(), f"{COMMAND} is missing: install the project into this environment"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"AUTOTUNE_HOME": str(home)}
+    return subprocess.run(
+        [str(COMMAND), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def documents(text: str) -> Any:
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A study that ended by itself, run from a folder full of hostile modules: home, working directory, end screen."""
+    folder = tmp_path_factory.mktemp("study")
+    cwd = folder / "hostile"
+    cwd.mkdir()
+    for name in ("trainer", "api", "search_spaces", "autotune", "contract", "torch_plugin"):
+        (cwd / f"{name}.py").write_text(HOSTILE)
+    home = folder / "home"
+    done = autotune(*start_arguments(tiny), "--max-trials", "3", "--no-live", home=home, cwd=cwd)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return home, cwd, done.stdout
+
+
+def start_arguments(tiny: Path) -> tuple[str, ...]:
+    sizes = ("--rows-per-update", "8", "--max-prompt-length", "260", "--max-completion-length", "16")
+    return ("start", "--model", str(tiny / "model"), "--python", training_python(), *sizes)
+
+
+def test_the_study_ends_with_an_answer_that_all_screens_share(finished: tuple[Path, Path, str]) -> None:
+    home, cwd, screen = finished
+    best = documents(autotune("best", "--json", home=home, cwd=cwd).stdout)
+    rows = best["recommendation"]["rows"]
+    assert rows
+    assert rows[0]["worst_case_passed"]
+    assert all(len(line) <= WIDTH for line in screen.splitlines())
+    shown = autotune("best", home=home, cwd=cwd).stdout
+    for knob in rows[0]["changes"]:
+        assert str(knob) in shown or str(knob) in screen
+
+
+def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path, Path, str]) -> None:
+    home, cwd, _ = finished
+    trials = documents(autotune("trials", "--json", home=home, cwd=cwd).stdout)["trials"]
+    assert {t["kind"] for t in trials} >= {"baseline", "search"}
+    for summary in trials:
+        trial = documents(autotune("show", str(summary["number"]), "--json", home=home, cwd=cwd).stdout)
+        trial = trial.get("trial", trial)
+        if trial["state"] != "COMPLETE":
+            continue
+        assert trial["tokens_per_hour"] > 0
+        for cycle in trial["cycles"]:
+            spent = cycle["phase_seconds"]
+            assert sum(spent.values()) == pytest.approx(cycle["seconds"], rel=1e-6)
+            assert {"generate", "reward", "update"} <= set(spent)
+
+
+def test_every_speed_cycle_replays_the_same_lengths(finished: tuple[Path, Path, str]) -> None:
+    home, cwd, _ = finished
+    trials = documents(autotune("trials", "--json", home=home, cwd=cwd).stdout)["trials"]
+    multisets = set()
+    for summary in trials:
+        trial = documents(autotune("show", str(summary["number"]), "--json", home=home, cwd=cwd).stdout)
+        trial = trial.get("trial", trial)
+        multisets |= {tuple(sorted(c["lengths_tokens"])) for c in trial["cycles"] if c["kind"] == "recorded"}
+    assert len(multisets) == 1
+
+
+def test_the_same_command_continues_and_another_specification_is_refused(
+    finished: tuple[Path, Path, str], tiny: Path
+) -> None:
+    home, cwd, _ = finished
+    again = autotune(*start_arguments(tiny), "--max-trials", "3", "--no-live", home=home, cwd=cwd)
+    assert again.returncode == 0
+    assert "continued" in again.stderr
+    other = autotune(*start_arguments(tiny), "--max-trials", "3", "--seed", "5", home=home, cwd=cwd)
+    assert other.returncode == 2
+    assert "seed: 0 -> 5" in other.stderr
+    assert "Traceback" not in other.stderr
+
+
+def test_no_process_is_left(finished: tuple[Path, Path, str]) -> None:
+    home, _, _ = finished
+    left = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                if str(home).encode() in Path(entry.path, "cmdline").read_bytes():
+                    left.append(entry.name)
+            except OSError:
+                continue
+    assert left == []
+
+
+def test_a_reward_package_that_is_missing_is_named_before_trial_0(tiny: Path, tmp_path: Path) -> None:
+    done = autotune(
+        "start", "--model", str(tiny / "model"), "--python", training_python(), "--task", "no_such_task",
+        "--max-trials", "2", home=tmp_path / "home", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode in (2, 5)
+    assert "no_such_task" in done.stderr
+    assert "Traceback" not in done.stderr

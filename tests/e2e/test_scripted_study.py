@@ -1,0 +1,211 @@
+"""Whole studies on scripted trials, killed, stopped and resumed; everything but the framework is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.domain import FailureReason, Phase, Pool, Study, Trial, TrialKind, TrialState
+from autotune.ports import Store
+from autotune.running.local import home_tag
+from autotune.store import open_store
+from search_spaces.configuration import Configuration
+from tests.factories import MIB
+from trainer.child.contract import TAG_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+
+
+class Tuner:
+    """Runs of the tuner program on one home."""
+
+    def __init__(self, home: Path, **plan: object) -> None:
+        self.home = home
+        self.plan = plan
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-m", "tests.e2e.tuner", str(self.home), json.dumps(self.plan)]
+        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return self.process
+
+    def finish(self, timeout: float = 120.0) -> dict[str, object]:
+        process = self.start()
+        out, err = process.communicate(timeout=timeout)
+        assert process.returncode == 0, err
+        return json.loads(out.splitlines()[-1])  # type: ignore[no-any-return]
+
+    def store(self) -> Store:
+        return open_store(self.home / "autotune.sqlite")
+
+    def study(self) -> tuple[Study, tuple[Trial, ...]]:
+        store = self.store()
+        try:
+            study = store.studies()[0]
+            return study, store.trials(study.id)
+        finally:
+            store.close()
+
+    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool], timeout: float = 60.0) -> None:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if (self.home / "autotune.sqlite").exists():
+                try:
+                    if condition(self.study()[1]):
+                        return
+                except IndexError:
+                    pass
+            time.sleep(0.05)
+        raise AssertionError("the tuner did not get there")
+
+    def tagged(self) -> list[int]:
+        """Processes that carry this home's tag, whoever their parent is."""
+        needle = f"{TAG_VARIABLE}=autotune:{home_tag(self.home)}:".encode()
+        found = []
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit():
+                try:
+                    if needle in Path(entry.path, "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
+
+
+def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
+    return [(t.number, str(t.kind), t.configuration.key) for t in tuner.study()[1]]
+
+
+def _lines(home: Path, trial: int, attempt: int) -> int:
+    files = list(home.glob(f"runs/*/{trial}/{attempt}/metrics.jsonl"))
+    return sum(b'"kind":"cycle"' in line for f in files for line in f.read_bytes().splitlines())
+
+
+def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    slow = {"sleep": 0.15}
+    whole = Tuner(tmp_path / "whole", max_trials=6, script=slow)
+    whole.finish()
+    killed = Tuner(tmp_path / "killed", max_trials=6, script=slow)
+    process = killed.start()
+    killed.wait_for(lambda trials: len(trials) == 4 and len(trials[3].cycles) >= 2)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    in_database = len(killed.study()[1][3].cycles)
+    acknowledged = _lines(killed.home, 3, 1)
+    assert killed.study()[1][3].state is TrialState.RUNNING
+    assert in_database >= 2
+    store = killed.store()
+    spent_before = store.spent(1)[0]
+    store.close()
+    assert spent_before > 0
+
+    result = killed.finish()
+
+    assert killed.tagged() == []
+    assert _sequence(killed) == _sequence(whole)
+    study, trials = killed.study()
+    assert all(t.state.is_finished for t in trials)
+    assert trials[3].attempt == 2
+    assert acknowledged <= _lines(killed.home, 3, 1)
+    store = killed.store()
+    assert store.spent(study.id)[0] > spent_before
+    assert store.recommendation(study.id) is not None
+    store.close()
+    assert result["trials"] == len(trials)
+
+
+def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path: Path) -> None:
+    script = {"sleep": 0.2, "acts": [{"do": "spawn", "at": "start", "how": "double_fork", "count": 2}]}
+    tuner = Tuner(tmp_path / "home", max_trials=2, script=script)
+    process = tuner.start()
+    tuner.wait_for(lambda trials: bool(trials) and len(trials[0].cycles) >= 1)
+    assert len(tuner.tagged()) >= 2
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert tuner.tagged()
+    tuner.finish()
+    assert tuner.tagged() == []
+
+
+def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
+    tuner = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.1})
+    process = tuner.start()
+    tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["ended_by"] == "stopped by the user"
+    _, trials = tuner.study()
+    assert [t.state for t in trials] == [TrialState.COMPLETE] * 2
+
+
+def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> None:
+    tuner = Tuner(tmp_path / "home", max_trials=3, script={"sleep": 0.3})
+    process = tuner.start()
+    tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert tuner.tagged() == []
+    assert tuner.study()[1][1].state is TrialState.WAITING
+    tuner.finish()
+    assert all(t.state.is_finished for t in tuner.study()[1])
+
+
+def test_a_baseline_that_runs_out_of_memory(tmp_path: Path) -> None:
+    hungry = {
+        "micro_batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 1,
+        "gradient_checkpointing": False,
+    }
+    tuner = Tuner(tmp_path / "home", max_trials=14, script={}, baseline=hungry, memory_limit=1500 * MIB)
+    tuner.finish()
+    store = tuner.store()
+    found = store.recommendation(1)
+    _, trials = tuner.study()
+    store.close()
+    first = trials[0].outcome
+    assert first is not None
+    assert (first.reason, first.pool, first.phase) == (FailureReason.OOM, Pool.HOST, Phase.UPDATE.value)
+    assert found is not None
+    assert found.baseline.startswith("OOM")
+    assert found.reference
+    assert found.rows[0].confirmed
+    _assert_nothing_asks_for_more(trials)
+
+
+def _assert_nothing_asks_for_more(trials: tuple[Trial, ...]) -> None:
+    """No searched configuration differs from an earlier OOM only by a larger micro-batch."""
+    linked = {"micro_batch_size", "gradient_accumulation_steps", "steps_per_generation"}
+
+    def rest(configuration: Configuration) -> dict[str, object]:
+        return {k: v for k, v in configuration.items() if k not in linked}
+
+    for trial in trials:
+        for earlier in trials[: trial.number]:
+            if earlier.outcome and earlier.outcome.reason is FailureReason.OOM and trial.kind is TrialKind.SEARCH:
+                same = rest(trial.configuration) == rest(earlier.configuration)
+                more = int(trial.configuration["micro_batch_size"]) >= int(earlier.configuration["micro_batch_size"])
+                assert not (same and more), f"trial {trial.number} asks for more than the OOM of {earlier.number}"
+
+
+def test_two_tuners_cannot_run_one_study(tmp_path: Path) -> None:
+    first = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
+    second = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
+    process = first.start()
+    first.wait_for(lambda trials: bool(trials))
+    other = second.start()
+    _, err = other.communicate(timeout=60)
+    assert other.returncode != 0
+    assert "StudyBusyError" in err
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert first.tagged() == []

@@ -1,0 +1,81 @@
+"""A whole tuner on scripted trials, as a program of its own, so that a test can kill it.
+
+    python -m tests.e2e.tuner HOME '{"max_trials": 8, "wall_s": null, "script": {...}, "baseline": {...}}'
+
+Real store, proposer, loop, runner and processes; only the training framework is a script.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from autotune import wiring
+from autotune.cli.start import stopping
+from autotune.domain import Budget, StudySpec
+from autotune.running.local import LocalRunner, home_tag
+from autotune.settings import read_settings
+from autotune.store import open_store
+from autotune.study import StudyLoop
+from search_spaces.space import SearchSpace
+from tests import factories as f
+from tests.fakes import SeenObserver
+from tests.scripted_framework import ScriptedFramework
+
+SCRIPTED_CHILD = Path(__file__).parent.parent / "scripted_child.py"
+
+SPACE = SearchSpace.from_json(
+    {
+        "knobs": {
+            "micro_batch_size": [1, 2, 4, 8],
+            "gradient_checkpointing": [True, False],
+            "precision": ["fp32", "bf16"],
+            "num_generations": [2, 4],
+        }
+    }
+)
+
+
+def specification(script: dict[str, object], baseline: dict[str, object], memory_limit: int | None) -> StudySpec:
+    """The study every run of one test shares."""
+    return f.study_spec(
+        space=SPACE.as_json(),
+        workload=f.workload(passthrough={"script": script}),
+        baseline=f.configuration(**baseline),  # type: ignore[arg-type]
+        memory_limit=memory_limit,
+        python=sys.executable,
+    )
+
+
+def main(home: str, plan: dict[str, object]) -> None:
+    settings = read_settings(home=Path(home))
+    settings.home.prepare()
+    spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"))  # type: ignore[arg-type]
+    store = open_store(settings.database)
+    clock = wiring.SystemClock()
+    study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
+    with stopping(lambda text: print(text, flush=True)) as stop:
+        loop = StudyLoop(
+            study=study,
+            budget=Budget(wall_s=plan.get("wall_s"), max_trials=plan.get("max_trials")),  # type: ignore[arg-type]
+            store=store,
+            proposer=wiring.proposer_for(spec),
+            runner=LocalRunner(
+                python=spec.python,
+                framework=ScriptedFramework(),
+                home=home_tag(settings.home.root),
+                clock=clock,
+                start=SCRIPTED_CHILD,
+            ),
+            clock=clock,
+            observer=SeenObserver(),
+            stop=stop,
+            directory_of=wiring.directory_of(settings, study),
+        )
+        result = loop.run()
+    print(json.dumps({"ended_by": result.ended_by, "trials": len(result.trials)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.domain import FailureReason, Outcome, Pool
+from autotune.running.ending import REASONS, Ending, Stop, outcome_of
+from tests.scripted_framework import ScriptedFramework
+from trainer.child.contract import CurrentPhase, Phase, Result
+
+FRAMEWORK = ScriptedFramework()
+HERE = CurrentPhase("update", 2, "recorded")
+
+
+def outcome(**facts: Any) -> Outcome:
+    base: dict[str, Any] = {"exit_code": 1, "seconds": 1.0, "phase": HERE}
+    return outcome_of(Ending(**{**base, **facts}), FRAMEWORK, "/log.txt")
+
+
+@pytest.mark.parametrize("stop", sorted(REASONS))
+def test_why_it_was_stopped_is_the_reason(stop: Stop) -> None:
+    got = outcome(exit_code=-9, stop=stop, why="because")
+    assert (got.reason, got.message, got.phase) == (REASONS[stop], "because", "update")
+    assert got.log_path == "/log.txt"
+    assert (got.pool is Pool.HOST) == (stop is Stop.MEMORY)
+
+
+@pytest.mark.parametrize("stop", [None, *Stop])
+def test_the_childs_own_report_comes_first(stop: Stop | None) -> None:
+    report = Result(False, FailureReason.NAN, Phase.LOGPROB, None, "loss is NaN")
+    got = outcome(result=report, stop=stop, exit_code=-9, oom_kills=1, log_tail="CUDA out of memory")
+    assert (got.reason, got.phase, got.message) == (FailureReason.NAN, "logprob", "loss is NaN")
+
+
+def test_an_ok_report_is_believed_whatever_the_exit_code() -> None:
+    assert outcome(result=Result(True), exit_code=139).ok
+
+
+@pytest.mark.parametrize("code", [-9, 137])
+def test_a_kill_with_the_kernels_evidence_is_an_oom_of_the_host(code: int) -> None:
+    got = outcome(exit_code=code, oom_kills=1)
+    assert (got.reason, got.pool, got.phase) == (FailureReason.OOM, Pool.HOST, "update")
+    assert got.suggestion
+
+
+@pytest.mark.parametrize("code", [-9, 137])
+def test_a_kill_without_evidence_is_a_crash_that_says_so(code: int) -> None:
+    got = outcome(exit_code=code)
+    assert got.reason is FailureReason.CRASH
+    assert "from outside" in got.message
+
+
+def test_another_processes_oom_is_not_blamed_for_a_plain_crash() -> None:
+    assert outcome(exit_code=1, oom_kills=3).reason is FailureReason.CRASH
+
+
+def test_an_unknown_exception_is_looked_up_in_the_frameworks_strings() -> None:
+    report = Result(False, FailureReason.CRASH, Phase.UPDATE, None, "RuntimeError", "... CUDA out of memory ...")
+    got = outcome(result=report)
+    assert (got.reason, got.pool, got.phase) == (FailureReason.OOM, Pool.DEVICE, "update")
+    assert got.suggestion == "less of device memory"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(-11, "SIGSEGV"), (-200, "signal 200"), (3, "exit code 3"), (None, "could not be")]
+)
+def test_every_exit_has_a_sentence(code: int | None, words: str) -> None:
+    got = outcome(exit_code=code, phase=None)
+    assert got.reason is FailureReason.CRASH
+    assert words in got.message
+    assert got.phase is None
+
+
+def test_lingering_with_an_unreadable_report_is_not_blamed_on_our_own_kill() -> None:
+    got = outcome(exit_code=-9, stop=Stop.LINGERED, why="did not exit", result_error="its result cannot be read")
+    assert got.reason is FailureReason.CRASH
+    assert "did not exit; its result cannot be read" in got.message

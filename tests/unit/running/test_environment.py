@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from autotune.running.environment import child_environment
+from trainer.child.contract import TAG_VARIABLE
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "LC_ALL",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+        "HF_HOME",
+        "HF_HUB_OFFLINE",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "OMP_NUM_THREADS",
+        "TOKENIZERS_PARALLELISM",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "LD_LIBRARY_PATH",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "HF_TOKEN",
+        "https_proxy",
+        "NO_PROXY",
+    ],
+)
+def test_what_moves_the_numbers_is_passed_on(name: str) -> None:
+    assert child_environment({name: "value"}, "tag")[name] == "value"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "OPENAI_API_KEY",
+        "GITHUB_TOKEN",
+        "HF_SECRET",
+        "HUGGINGFACE_API_KEY",
+        "VLLM_API_KEY",
+        "PGPASSWORD",
+        "DATABASE_URL",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "XPATH",
+        "SSH_AUTH_SOCK",
+    ],
+)
+def test_secrets_and_our_own_path_are_not(name: str) -> None:
+    assert name not in child_environment({name: "value"}, "tag")
+
+
+def test_the_tag_is_ours_even_inside_another_trial() -> None:
+    assert child_environment({TAG_VARIABLE: "theirs"}, "ours")[TAG_VARIABLE] == "ours"
+
+
+def test_renaming_engines_must_not_overwrite_the_tag() -> None:
+    assert child_environment({"SPT_NOENV": ""}, "tag")["SPT_NOENV"] == "1"

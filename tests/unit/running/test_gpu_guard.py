@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.errors import EnvironmentProblem
+from autotune.hardware import Gpu, GpuProcess
+from autotune.running.gpu_guard import GpuGuard
+from tests.fakes import FakeClock
+
+GIB = 1 << 30
+FREE = Gpu(0, "GPU-a", "Example", 80 * GIB, 10 << 20, (9, 0), "580.1")
+
+
+class Bench:
+    """GPUs that tests change, and a clock; ``later`` happens once the clock has moved."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.gpus: tuple[Gpu, ...] = (FREE,)
+        self.later: tuple[float, tuple[Gpu, ...]] | None = None
+
+    def look(self) -> tuple[Gpu, ...]:
+        if self.later and self.clock.monotonic() >= self.later[0]:
+            self.gpus = self.later[1]
+        return self.gpus
+
+    def guard(self, *, pids_are_ours: bool = True, allow_busy: bool = False) -> GpuGuard:
+        return GpuGuard(self.look, pids_are_ours=pids_are_ours, allow_busy=allow_busy)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def holding(size: int, *pids: int) -> tuple[Gpu, ...]:
+    return (replace(FREE, memory_used=size, processes=tuple(GpuProcess(p, None) for p in pids)),)
+
+
+@pytest.mark.parametrize("gpus", [holding(10 << 20, 77), holding(20 * GIB), holding(20 * GIB, 77)])
+def test_a_gpu_in_use_is_refused_after_a_bounded_wait(bench: Bench, gpus: tuple[Gpu, ...]) -> None:
+    bench.gpus = gpus
+    refusal = bench.guard().before(bench.clock)
+    assert refusal is not None
+    assert "GPU 0 is in use" in refusal
+    assert 0 < bench.clock.monotonic() < 60
+
+
+def test_memory_that_is_freed_in_time_is_waited_for(bench: Bench) -> None:
+    bench.gpus, bench.later = holding(20 * GIB), (4.0, (FREE,))
+    assert bench.guard().before(bench.clock) is None
+
+
+def test_a_busy_gpu_is_accepted_and_remembered_if_allowed(bench: Bench) -> None:
+    bench.gpus = holding(20 * GIB, 77)
+    guard = bench.guard(allow_busy=True)
+    assert guard.before(bench.clock) is None
+    assert guard.busy is not None
+    assert bench.clock.monotonic() == 0
+    assert [guard.during({5}) for _ in range(3)] == [None, None, None]
+    assert guard.after(bench.clock) is None, "the neighbour's memory is not held by us"
+
+
+def test_a_stranger_is_named_the_second_time_it_is_seen(bench: Bench) -> None:
+    guard = bench.guard()
+    guard.before(bench.clock)
+    bench.gpus = holding(30 * GIB, 5, 88)
+    assert guard.during({5}) is None
+    found = guard.during({5})
+    assert found is not None
+    assert "88" in found
+    assert "5" not in found
+
+
+def test_a_process_of_ours_seen_late_is_no_stranger(bench: Bench) -> None:
+    guard = bench.guard()
+    guard.before(bench.clock)
+    bench.gpus = holding(30 * GIB, 5, 6)
+    assert guard.during({5}) is None
+    assert guard.during({5, 6}) is None
+
+
+def test_ids_of_another_system_accuse_nobody(bench: Bench) -> None:
+    guard = bench.guard(pids_are_ours=False)
+    guard.before(bench.clock)
+    bench.gpus = holding(30 * GIB, 40_005)
+    assert [guard.during({5}) for _ in range(3)] == [None, None, None]
+
+
+def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> None:
+    guard = bench.guard(pids_are_ours=False)
+    guard.before(bench.clock)
+    bench.gpus = holding(9 * GIB)
+    held = guard.after(bench.clock)
+    assert held is not None
+    assert "9.0 GiB" in held
+
+
+def test_a_gpu_that_does_not_answer_is_a_reason_not_an_exception(bench: Bench) -> None:
+    def lost() -> tuple[Gpu, ...]:
+        raise EnvironmentProblem("GPU is lost")
+
+    guard = GpuGuard(lost, pids_are_ours=True, allow_busy=False)
+    assert guard.before(bench.clock) == "GPU is lost"
+    assert guard.during(set()) == "GPU is lost"
+    assert guard.after(bench.clock) == "GPU is lost"

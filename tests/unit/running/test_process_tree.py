@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.running import proc
+from autotune.running.process_tree import ProcessTree, become_subreaper
+from tests.contracts.runner_suite import RealClock
+from trainer.child.contract import TAG_VARIABLE
+
+SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen(SLEEPER, env={TAG_VARIABLE: "unit:1"}, start_new_session=True)
+    yield child
+    child.kill()
+    child.wait()
+
+
+def test_a_stat_line_is_read_whatever_the_process_is_called(tmp_path: Path) -> None:
+    odd = tmp_path / "a ) (b 1 2"
+    odd.symlink_to("/bin/sleep")
+    child = subprocess.Popen([odd, "60"])
+    try:
+        stat = proc.read_stat(child.pid)
+        assert stat is not None
+        assert (stat.pid, stat.parent, stat.ended) == (child.pid, os.getpid(), False)
+    finally:
+        child.kill()
+        child.wait()
+    assert proc.read_stat(child.pid) is None
+
+
+def test_a_tag_is_found_first_last_or_not_at_all() -> None:
+    for environment, expected in [
+        ({TAG_VARIABLE: "x"}, "x"),
+        ({"A": "1", TAG_VARIABLE: "y:z"}, "y:z"),
+        ({f"NOT_{TAG_VARIABLE}": "x"}, None),
+        ({"A": f"{TAG_VARIABLE}=x"}, None),
+        ({}, None),
+    ]:
+        child = subprocess.Popen(SLEEPER, env=environment)
+        while b"time" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():
+            time.sleep(0.001)  # in the middle of exec a process shows no environment yet
+        assert proc.read_tag(child.pid) == expected
+        child.kill()
+        child.wait()
+
+
+def test_proportional_memory_is_at_most_the_resident(sleeper: subprocess.Popen[bytes]) -> None:
+    exact = proc.read_proportional(sleeper.pid)
+    assert exact is not None
+    assert 0 < exact <= proc.read_resident(sleeper.pid)[0] + (1 << 20)
+    assert proc.read_proportional(2**22 + 1) is None
+    assert proc.read_resident(2**22 + 1) == (0, 0)
+
+
+def test_a_signal_goes_to_the_process_meant_and_not_to_its_successor(sleeper: subprocess.Popen[bytes]) -> None:
+    stat = proc.read_stat(sleeper.pid)
+    assert stat is not None
+    earlier = proc.Stat(stat.pid, stat.parent, stat.session, stat.state, stat.started - 1, 0)
+    proc.send(earlier, signal.SIGKILL)
+    time.sleep(0.1)
+    assert sleeper.poll() is None
+    proc.send(stat, signal.SIGKILL)
+    assert sleeper.wait(5) == -signal.SIGKILL
+
+
+def test_a_handler_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
+    assert not proc.catches(sleeper.pid, signal.SIGUSR1)
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        assert proc.catches(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_tree_without_a_root_is_found_by_its_tag(sleeper: subprocess.Popen[bytes]) -> None:
+    tree = ProcessTree(lambda tag: tag == "unit:1", None)
+    assert [m.pid for m in tree.refresh()] == [sleeper.pid]
+    other = ProcessTree(lambda tag: tag == "unit:2", None)
+    assert other.refresh() == ()
+    assert other.kill(RealClock(), 0.1, 0.1) == ()
+    assert sleeper.poll() is None
+
+
+def test_a_process_with_an_older_start_is_not_claimed_by_its_session() -> None:
+    """A session number of the tree may once be given to a stranger, but never to one that was there before."""
+    become_subreaper()
+    older = subprocess.Popen(SLEEPER, env={}, start_new_session=True)
+    time.sleep(0.05)
+    younger = subprocess.Popen(SLEEPER, env={}, start_new_session=True)
+    try:
+        tree = ProcessTree(lambda tag: False, younger)
+        assert [m.pid for m in tree.refresh(full=True)] == [younger.pid]
+        assert tree.kill(RealClock(), 0.5, 5) == ()
+        assert older.poll() is None
+        assert younger.returncode == -signal.SIGTERM
+    finally:
+        for child in (older, younger):
+            child.kill()
+            child.wait()
+
+
+def test_a_process_met_in_the_middle_of_exec_is_looked_at_again(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its environment is empty for a moment, as if it carried no tag."""
+    tree = ProcessTree(lambda tag: tag == "unit:1", None)
+    with monkeypatch.context() as patched:
+        patched.setattr(proc, "read_tag", lambda pid: None)
+        assert tree.refresh() == ()
+    assert [m.pid for m in tree.refresh()] == [sleeper.pid]
+
+
+def test_a_session_is_not_the_trees_because_a_member_was_seen_in_it(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen before its ``setsid`` and recognised by its tag after it, a child must not condemn its starter's session."""
+    bystander = subprocess.Popen(SLEEPER, env={}, start_new_session=True)
+    real = proc.read_stat
+    looks: list[int] = []
+
+    def early(pid: int) -> proc.Stat | None:
+        stat = real(pid)
+        looks.append(pid)
+        if stat is not None and pid == sleeper.pid and looks.count(pid) == 1:
+            return replace(stat, session=bystander.pid)
+        return stat
+
+    monkeypatch.setattr(proc, "read_stat", early)
+    try:
+        tree = ProcessTree(lambda tag: tag == "unit:1", None)
+        assert [m.pid for m in tree.refresh()] == [sleeper.pid]
+        assert [m.pid for m in tree.refresh(full=True)] == [sleeper.pid]
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_living_session_of_others_is_never_the_trees(sleeper: subprocess.Popen[bytes]) -> None:
+    bystander = subprocess.Popen(SLEEPER, env={}, start_new_session=True)
+    try:
+        tree = ProcessTree(lambda tag: tag == "unit:1", None)
+        tree.refresh()
+        assert tree._owns(sleeper.pid)
+        assert not tree._owns(bystander.pid)
+        assert not tree._owns(os.getsid(0))
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_what_the_tuner_descends_from_is_never_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it carried the tag, as it would for a tuner started from inside a trial."""
+    line = [os.getpid(), os.getppid()]
+    monkeypatch.setattr(proc, "read_tag", lambda pid: "everything" if pid in line else None)
+    found = {m.pid for m in ProcessTree(lambda tag: True, None).refresh(full=True)}
+    assert not found & set(line)
