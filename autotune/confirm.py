@@ -76,7 +76,7 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
 
 def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
     """Leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
-    found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline)]
+    found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline, spec.framework)]
     return [c for c in found if c != anchor or anchor != spec.baseline]
 
 

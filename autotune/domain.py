@@ -1,4 +1,4 @@
-"""The tuner's words as frozen values. See docs/glossary.md for what each means to a user.
+"""The words of the tuner as frozen values.
 
 Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch.
 """

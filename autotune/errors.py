@@ -19,7 +19,7 @@ class StudyDiffersError(UsageError):
     """A study of this name exists with another specification."""
 
 
-class EnvironmentProblem(AutotuneError):
+class MachineError(AutotuneError):
     """This machine lacks something a trial needs: an interpreter, a package, disk, a free GPU."""
 
     exit_code = 5

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
-from search_spaces.knobs import KNOBS, Effect
+from search_spaces.knobs import Effect, effect_of_change
 
 # Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom (NIST/SEMATECH e-Handbook
 # of Statistical Methods, section 1.3.6.7.2); above that the normal quantile is within 2 %.
@@ -38,9 +38,9 @@ class Leader:
     configuration: Configuration
 
 
-def same_learning(configuration: Configuration, baseline: Configuration) -> bool:
-    """Whether only speed knobs differ from the baseline."""
-    return all(KNOBS[name].effect is Effect.SPEED for name in configuration.difference(baseline))
+def same_learning(configuration: Configuration, baseline: Configuration, framework: str) -> bool:
+    """Whether only speed and memory differ from the baseline."""
+    return effect_of_change(configuration, baseline, framework) is Effect.SPEED
 
 
 def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
@@ -82,7 +82,7 @@ def speed(runs: Sequence[Trial]) -> float:
     return math.exp(statistics.fmean(math.log(v) for v in values if v))
 
 
-def leaders(trials: Sequence[Trial], baseline: Configuration) -> tuple[Leader, ...]:
+def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
     """The best configuration of each row; the second row only if it is another configuration."""
     held = feasible(trials)
     if not held:
@@ -90,7 +90,7 @@ def leaders(trials: Sequence[Trial], baseline: Configuration) -> tuple[Leader, .
     ranked = sorted(held, key=lambda c: (-speed(held[c]), held[c][0].number))
     found: list[Leader] = []
     anchor = baseline if baseline in held else ranked_first(held)
-    same = [c for c in ranked if same_learning(c, baseline)] or [anchor]
+    same = [c for c in ranked if same_learning(c, baseline, framework)] or [anchor]
     found.append(Leader(Row.SAME_LEARNING, same[0]))
     if ranked[0] != same[0]:
         found.append(Leader(Row.PERMITTED, ranked[0]))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import EnvironmentProblem
+from autotune.errors import MachineError
 from search_spaces.configuration import Resources
 
 GPU_LOCK_DRIVER = 580
@@ -66,7 +66,7 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
-        EnvironmentProblem: the driver is there but a GPU cannot be read (lost, resetting).
+        MachineError: the driver is there but a GPU cannot be read (lost, resetting).
     """
     with _nvml(library) as nvml:
         if nvml is None:
@@ -75,7 +75,7 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
             driver = _text(nvml.nvmlSystemGetDriverVersion())
             found = [_gpu(nvml, i, driver) for i in range(nvml.nvmlDeviceGetCount())]
         except nvml.NVMLError as error:
-            raise EnvironmentProblem(f"the driver does not answer for its GPUs: {error}") from error
+            raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
     chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     return tuple(found) if chosen is None else _select(found, chosen)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol as Port
+from typing import Any
+from typing import Protocol as Port
 
 from autotune.domain import (
     Configuration,
@@ -69,6 +70,10 @@ class Proposer(Port):
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         """The sentence saying which OOM rules ``configuration`` out, or ``None``."""
+        ...
+
+    def count_ruled_out(self, history: Sequence[Trial]) -> int:
+        """How many of the legal configurations the OOMs of ``history`` rule out, those that met one included."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from autotune.errors import UsageError
 from search_spaces import legality
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.space import SearchSpace
+from trainer.child.contract import encode
 
 CPU_PRESET = "cpu"
 GPU_PRESET = "single-gpu"
@@ -85,7 +86,8 @@ def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> C
     if request.rows_per_update % (micro * ranks):
         raise UsageError(
             f"{request.rows_per_update} rows per update cannot be made of micro-batches of {micro} rows on "
-            f"{ranks} training process{'es' if ranks > 1 else ''}; choose --rows-per-update as a multiple of {micro * ranks}"
+            f"{ranks} training process{'es' if ranks > 1 else ''}; "
+            f"choose --rows-per-update as a multiple of {micro * ranks}"
         )
     values: dict[str, KnobValue] = {
         "micro_batch_size": micro,
@@ -93,6 +95,9 @@ def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> C
         "num_generations": min(TRL_DEFAULT_GROUP, request.rows_per_update),
         "rollout_engine": "transformers",
     }
+    if resources.device == "cpu":
+        # TRL's own default is bf16 autocast, which it documents for GPUs; on a CPU one turns it off.
+        values["precision"] = "fp32"
     fixed = {name: value for name, value in space.fixed.items() if name not in values}
     return space.complete({**values, **fixed, **given}, resources)
 
@@ -106,8 +111,6 @@ def check_baseline(baseline: Configuration, resources: Resources) -> None:
 
 def resources_for(machine: Resources, request: Request, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
     """The machine's resources with the workload's fixed quantities filled in."""
-    from dataclasses import replace
-
     return replace(
         machine,
         framework=request.framework,
@@ -177,8 +180,6 @@ def specification(
 
 def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
     """Everything that moves the numbers."""
-    from trainer.child.contract import encode
-
     text = json.dumps(encode(spec.workload), sort_keys=True, separators=(",", ":"))
     return Fingerprint(
         hardware=dict(hardware),

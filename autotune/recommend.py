@@ -37,7 +37,7 @@ def recommend(
         return None
     notes: list[str] = []
     rows = []
-    for leader in evidence.leaders(trials, spec.baseline):
+    for leader in evidence.leaders(trials, spec.baseline, spec.framework):
         kept = _kept(spec, trials, leader, anchor.configuration, notes)
         if kept is not None:
             rows.append(_row(spec, trials, leader.row, kept, anchor))
@@ -121,8 +121,8 @@ def _title(row: Row, configuration: Configuration, baseline: Configuration) -> s
         return "Same learning as your baseline" if configuration != baseline else "Your baseline"
     allowed = [
         f"{name} {_text(after)}"
-        for name, (after, _) in configuration.difference(baseline).items()
-        if KNOBS[name].effect is not Effect.SPEED
+        for name, (after, before) in configuration.difference(baseline).items()
+        if KNOBS[name].effect_between(before, after) is not Effect.SPEED
     ]
     return "If you allow " + " and ".join(allowed)
 

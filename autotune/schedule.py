@@ -130,7 +130,7 @@ def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget
     return Deadline(min(own, left), by_budget=left < own)
 
 
-def predicted_end_s(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent) -> float | None:
+def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
     """Wall seconds from now until the study will end; ``None`` without a time limit."""
     left = remaining_s(budget, spent, study.spec.resources.gpus)
     return None if left is None else max(0.0, left)
@@ -157,9 +157,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     return outcome
 
 
-def _search_ends(
-    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, left: float | None
-) -> str | None:
+def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, left: float | None) -> str | None:
     reached = limit_reached(budget, spent, trials)
     if reached is not None:
         return reached

@@ -81,11 +81,24 @@ class StudyLoop:
         with self._store.lock(self._study.id):
             ledger = Ledger(self._store, self._clock, self._study.id, self._study.spec.resources.gpus)
             try:
+                self._say_budget()
                 self._recover()
                 ended_by = self._run_trials(ledger)
             finally:
                 ledger.persist(force=True)
             return self._conclude(ended_by)
+
+    def _say_budget(self) -> None:
+        """For the record, and for `status` in another terminal."""
+        limits = self._budget
+        self._say(
+            "session_started",
+            "the tuner started",
+            None,
+            wall_s=limits.wall_s,
+            max_trials=limits.max_trials,
+            gpu_hours=limits.gpu_hours,
+        )
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
@@ -105,15 +118,13 @@ class StudyLoop:
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent())
         trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now())
         self._say("trial_started", f"trial {trial.number} ({trial.kind}) started", trial)
-        recorder = Recorder(self._store, self._observer, self._clock, ledger, self._study, self._budget, trial)
+        recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
         report = self._runner.run(assignment, recorder, self._stop)
         ledger.persist(force=True)
         self._finish(trial, report, bound, recorder.lengths)
 
-    def _finish(
-        self, trial: Trial, report: RunReport, bound: schedule.Deadline, lengths: tuple[int, ...]
-    ) -> None:
+    def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, lengths: tuple[int, ...]) -> None:
         measured = self._store.trial(self._study.id, trial.number)
         outcome = schedule.judged(report.outcome, measured, bound)
         if report.bad_lines:
@@ -134,6 +145,13 @@ class StudyLoop:
         )
         self._say("trial_finished", f"trial {trial.number}: {outcome.sentence()}", finished)
         self._observer.trial(finished)
+        if outcome.reason is FailureReason.OOM:
+            self._say_ruled_out(finished)
+
+    def _say_ruled_out(self, trial: Trial) -> None:
+        count = self._proposer.count_ruled_out(self._store.trials(self._study.id))
+        message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
+        self._say("ruled_out", message, trial, ruled_out=count)
 
     def _repeat(self, trial: Trial, outcome: Outcome) -> bool:
         if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
@@ -168,9 +186,7 @@ class StudyLoop:
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._store.trials(self._study.id)
         stopped = self._stop.level >= 1
-        found = recommend(
-            self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now()
-        )
+        found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
         if found is not None:
             found = unconfirmed(found)
             self._store.save_recommendation(self._study.id, found)
@@ -179,9 +195,9 @@ class StudyLoop:
         self._say("study_ended", f"the study ended: {ended_by}", None)
         return StudyResult(self._study, found, ended_by, trials, stopped)
 
-    def _say(self, kind: str, message: str, trial: Trial | None) -> None:
+    def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
         number = None if trial is None else trial.number
-        event = Event(kind=kind, message=message, trial=number, at=self._clock.now())
+        event = Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
         self._observer.event(self._store.add_event(self._study.id, event))
 
 
@@ -192,7 +208,6 @@ class Recorder:
         self,
         store: Store,
         observer: Observer,
-        clock: Clock,
         ledger: Ledger,
         study: Study,
         budget: Budget,
@@ -220,7 +235,7 @@ class Recorder:
     def tick(self) -> None:
         self._ledger.persist()
         spent = self._ledger.spent()
-        self._observer.tick(spent.wall_s, schedule.predicted_end_s(self._study, (), self._budget, spent))
+        self._observer.tick(spent.wall_s, schedule.predicted_end_s(self._study, self._budget, spent))
 
 
 def _store_record(store: Store, study_id: int, trial: Trial, record: Record) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 from autotune import hardware, preparation
 from autotune.domain import Budget, Configuration, Fingerprint, Outcome, Resources, Study, StudySpec, Trial
-from autotune.errors import AutotuneError, EnvironmentProblem, NotFoundError, StudyDiffersError, UsageError
+from autotune.errors import AutotuneError, MachineError, NotFoundError, StudyDiffersError, UsageError
 from autotune.ports import Assignment, Clock, Diagnosis, Framework, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.preparation import Request
 from autotune.proposals import make_proposer
@@ -23,7 +24,16 @@ from autotune.store import open_store
 from autotune.study import StudyLoop
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
-from trainer.child.contract import FailureReason, Result, TrialSpec, dumps, encode
+from trainer.child.contract import (
+    ContractError,
+    FailureReason,
+    Result,
+    RunPaths,
+    TrialSpec,
+    dumps,
+    encode,
+    read_result,
+)
 from trainer.frameworks import trl
 
 PROBE_TIMEOUT_S = 180.0
@@ -101,14 +111,12 @@ def probe(python: str) -> Mapping[str, Any]:
     """What a training interpreter has (``Result.data`` of the child's ``probe``).
 
     Raises:
-        EnvironmentProblem: it cannot be started, or lacks what a trial needs.
+        MachineError: it cannot be started, or lacks what a trial needs.
     """
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
         result = run_tool(python, "probe", Path(folder), {"devices": False}, PROBE_TIMEOUT_S, clock=SystemClock())
     if not result.ok:
-        raise EnvironmentProblem(f"{python}: {result.message or 'cannot run a trial'}")
+        raise MachineError(f"{python}: {result.message or 'cannot run a trial'}")
     return result.data
 
 
@@ -122,12 +130,12 @@ class Prepared:
     same_learning: int
 
 
-def prepare(request: Request, settings: Settings, talk: Talk, *, allow_busy: bool = False) -> Prepared:
+def prepare(request: Request, settings: Settings, talk: Talk) -> Prepared:
     """Probe the interpreter, write the prompts, and judge space and baseline; nothing is stored yet.
 
     Raises:
         UsageError: model, task, space or baseline cannot be used.
-        EnvironmentProblem: this machine or interpreter lacks something.
+        MachineError: this machine or interpreter lacks something.
     """
     settings.home.prepare()
     preparation.model_digest(request.model)
@@ -236,7 +244,7 @@ def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
 def _asked(request: Request, settings: Settings, command: str, payload: Mapping[str, Any]) -> Result:
     """A child command's result, kept by what was asked, so that the same start again begins at once."""
     if not os.access(request.python, os.X_OK):
-        raise EnvironmentProblem(f"{request.python} is not an interpreter that can be run; name one with --python")
+        raise MachineError(f"{request.python} is not an interpreter that can be run; name one with --python")
     directory = settings.home.root / "prepared" / _key(command, request.python, payload)
     kept = _kept(directory)
     if kept is not None:
@@ -251,8 +259,6 @@ def _asked(request: Request, settings: Settings, command: str, payload: Mapping[
 
 
 def _kept(directory: Path) -> Result | None:
-    from trainer.child.contract import ContractError, RunPaths, read_result
-
     try:
         result = read_result(RunPaths(directory).result)
     except (OSError, ContractError):
@@ -272,7 +278,7 @@ def _problem(command: str, request: Request, result: Result) -> AutotuneError:
     bad_input = (FailureReason.ILLEGAL, FailureReason.REWARD_ERROR)
     if command == "prepare" and result.reason in bad_input:
         return UsageError(result.message)
-    return EnvironmentProblem(f"{request.python}: {result.message or result.detail or 'failed'}")
+    return MachineError(f"{request.python}: {result.message or result.detail or 'failed'}")
 
 
 def _prepared_prompts(request: Request, settings: Settings, found: Result, talk: Talk) -> Result:
@@ -290,6 +296,7 @@ def _prepared_prompts(request: Request, settings: Settings, found: Result, talk:
         "model_sha256": preparation.model_digest(request.model),
         "packages": found.data.get("packages", {}),
     }
+    talk(f"writing {request.prompts} prompts of {request.task} and trying the reward")
     return _asked(request, settings, "prepare", payload)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -101,6 +101,4 @@ class Resources:
         return max(1, self.gpus * self.nodes)
 
     def as_json(self) -> dict[str, Any]:
-        from dataclasses import asdict
-
         return json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))  # type: ignore[no-any-return]

@@ -21,11 +21,11 @@ from rich.text import Text
 from autotune import hardware
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, settings_for
-from autotune.serialise import plain
 from autotune.cli.sizes import format_size
 from autotune.cli.text import clean
-from autotune.errors import AutotuneError, EnvironmentProblem
+from autotune.errors import AutotuneError, MachineError
 from autotune.hardware import Gpu
+from autotune.serialise import plain
 from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
 
 DISK_NEEDED = 1 << 30
@@ -100,7 +100,7 @@ def doctor(
     else:
         console.show(doctor_screen(findings))
     if blocking(findings):
-        raise typer.Exit(EnvironmentProblem.exit_code)
+        raise typer.Exit(MachineError.exit_code)
 
 
 def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
@@ -121,7 +121,7 @@ def check_home(settings: Settings) -> Finding:
     """The home exists, or can be made, and can be written."""
     try:
         settings.home.prepare()
-    except EnvironmentProblem as error:
+    except MachineError as error:
         return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
     return Finding("home", Verdict.OK, str(settings.home.root))
 

@@ -13,11 +13,11 @@ from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
 from autotune.cli.reading import attempt_paths
 from autotune.cli.runlog import follow, read_lines, tail
-from autotune.serialise import plain, trial_json
 from autotune.cli.text import clean
 from autotune.cli.trial_view import trial_screen
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import NotFoundError
+from autotune.serialise import plain, trial_json
 from autotune.settings import HomePaths
 
 LOG_LINES = 20

@@ -56,7 +56,7 @@ class LiveState:
 def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, legal: int | None = None) -> LiveState:
     """The state before this run's first event; ``trials`` are those of earlier runs."""
     ordered = tuple(sorted(trials, key=lambda t: t.number))
-    ranked = standings(ordered, study.spec.baseline)
+    ranked = standings(ordered, study.spec.baseline, study.spec.framework)
     return LiveState(study=study, budget=budget, now=now, trials=ordered, standings=ranked, legal=legal)
 
 
@@ -81,7 +81,7 @@ def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
     ordered = tuple(trials[number] for number in sorted(trials))
     changed = replace(state, now=now, trials=ordered)
     if trial.state.is_finished:
-        changed = replace(changed, standings=standings(ordered, state.study.spec.baseline))
+        changed = replace(changed, standings=standings(ordered, state.study.spec.baseline, state.study.spec.framework))
         if state.running == trial.number:
             changed = replace(changed, running=None, phase=None, since=None)
     elif trial.state is TrialState.RUNNING and state.running != trial.number:

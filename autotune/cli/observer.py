@@ -13,10 +13,10 @@ from rich.live import Live
 from autotune.cli import console
 from autotune.cli.durations import format_duration
 from autotune.cli.live import LiveState, live_table, told_by_trials, with_event, with_phase, with_tick, with_trial
-from autotune.serialise import cycle_json, cycle_rate, event_json, plain, trial_json
 from autotune.cli.text import brief, clean, rate, signed_percent
 from autotune.domain import CycleRecord, Event, Trial, TrialState
 from autotune.ports import Observer
+from autotune.serialise import cycle_json, cycle_rate, event_json, plain, trial_json
 from trainer.child.contract import CurrentPhase
 
 PROGRESS_EVERY_S = 10.0

@@ -16,7 +16,6 @@ from autotune.cli.durations import format_duration
 from autotune.cli.live import failure_words, phase_words
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.cli.screens import end_screen
-from autotune.serialise import plain, recommendation_json, study_json, trial_json
 from autotune.cli.tables import (
     PERMITTED_NOTE,
     STANDINGS_WIDTH,
@@ -32,6 +31,7 @@ from autotune.cli.text import brief, clean, clock_time
 from autotune.domain import Recommendation, Study, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Store
 from autotune.recommend import recommend
+from autotune.serialise import plain, recommendation_json, study_json, trial_json
 from autotune.settings import HomePaths
 from trainer.child.contract import CurrentPhase, RunPaths, read_phase
 
@@ -135,7 +135,7 @@ def _status_screen(
     ]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
-    ranked = standings(trials, spec.baseline)[:BEST_SHOWN]
+    ranked = standings(trials, spec.baseline, spec.framework)[:BEST_SHOWN]
     if ranked:
         columns = knob_columns([spec.baseline, *(row.configuration for row in ranked)], console.WIDTH - STANDINGS_WIDTH)
         lines += [

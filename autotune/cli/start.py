@@ -21,10 +21,10 @@ from autotune.cli.durations import parse_duration
 from autotune.cli.live import begin
 from autotune.cli.observer import choose_mode, observing
 from autotune.cli.options import HomeOption, settings_for
-from autotune.serialise import recommendation_json
 from autotune.cli.sizes import parse_size
 from autotune.domain import Budget, Study, TrialKind
 from autotune.errors import UsageError
+from autotune.serialise import recommendation_json
 from autotune.settings import Settings
 from autotune.study import StudyResult
 from search_spaces.configuration import KnobValue
@@ -45,7 +45,7 @@ class WorkloadSize:
     max_completion_length: int
 
 
-CPU_SIZE = WorkloadSize(rows_per_update=16, max_completion_length=32)
+CPU_SIZE = WorkloadSize(rows_per_update=8, max_completion_length=32)
 GPU_SIZE = WorkloadSize(rows_per_update=64, max_completion_length=256)
 MAX_PROMPT_LENGTH = 96
 

@@ -36,7 +36,7 @@ class Standing:
     confirmed: bool
 
 
-def standings(trials: Sequence[Trial], baseline: Configuration) -> tuple[Standing, ...]:
+def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
     """Feasible configurations, fastest first."""
     held = evidence.feasible(trials)
     anchor = evidence.reference(trials, baseline)
@@ -52,7 +52,7 @@ def standings(trials: Sequence[Trial], baseline: Configuration) -> tuple[Standin
                 tokens_per_hour=speed,
                 numbers=tuple(t.number for t in runs),
                 ratio=ratio,
-                same_learning=evidence.same_learning(configuration, baseline),
+                same_learning=evidence.same_learning(configuration, baseline, framework),
                 confirmed=any(t.kind.value == "confirm" for t in runs),
             )
         )

@@ -12,11 +12,11 @@ from rich.text import Text
 from autotune.cli.bars import LEGEND, stacked
 from autotune.cli.durations import format_duration
 from autotune.cli.grid import LabelGrid
-from autotune.serialise import cycle_rate
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Study, Trial
+from autotune.serialise import cycle_rate
 from trainer.child.contract import StartupPart
 
 BAR_WIDTH = 22

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Protocol
 
-from autotune.errors import EnvironmentProblem
+from autotune.errors import MachineError
 from autotune.hardware import Gpu
 from autotune.ports import Clock
 
@@ -78,7 +78,7 @@ class GpuGuard:
     def before(self, clock: Clock) -> str | None:
         try:
             return self._admit(clock)
-        except EnvironmentProblem as error:
+        except MachineError as error:
             return str(error)
 
     def _admit(self, clock: Clock) -> str | None:
@@ -93,7 +93,7 @@ class GpuGuard:
             return None
         try:
             strangers = {p.pid for gpu in self._look() for p in gpu.processes} - self._known - members
-        except EnvironmentProblem as error:
+        except MachineError as error:
             return str(error)
         again = strangers & self._suspects  # a process of ours may be seen here before it is in the tree
         self._suspects = strangers
@@ -102,7 +102,7 @@ class GpuGuard:
     def after(self, clock: Clock) -> str | None:
         try:
             return self._wait(clock, self._held)
-        except EnvironmentProblem as error:
+        except MachineError as error:
             return str(error)
 
     def _wait(self, clock: Clock, why: Callable[[], str | None]) -> str | None:

@@ -30,8 +30,9 @@ def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> 
     """The command as a user runs it: another working directory, no PYTHONPATH, output not to a terminal."""
     assert COMMAND.exists(), f"{COMMAND} is missing: install the project into this environment"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"AUTOTUNE_HOME": str(home)}
+    command = [str(COMMAND), *arguments]
     return subprocess.run(
-        [str(COMMAND), *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
     )
 
 

@@ -201,7 +201,7 @@ def test_two_tuners_cannot_run_one_study(tmp_path: Path) -> None:
     first = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
     second = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
     process = first.start()
-    first.wait_for(lambda trials: bool(trials))
+    first.wait_for(bool)
     other = second.start()
     _, err = other.communicate(timeout=60)
     assert other.returncode != 0

@@ -23,13 +23,13 @@ def test_leader_of_each_row_is_the_fastest_feasible_one() -> None:
         f.finished(1, configuration=FASTER, cycle_seconds=8.0),
         f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=5.0),
     ]
-    found = {leader.row: leader.configuration for leader in evidence.leaders(trials, BASELINE)}
+    found = {leader.row: leader.configuration for leader in evidence.leaders(trials, BASELINE, "trl")}
     assert found == {Row.SAME_LEARNING: FASTER, Row.PERMITTED: FOUR_TO_TWO}
 
 
 def test_one_row_when_the_same_configuration_leads_both() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
-    assert [leader.row for leader in evidence.leaders(trials, BASELINE)] == [Row.SAME_LEARNING]
+    assert [leader.row for leader in evidence.leaders(trials, BASELINE, "trl")] == [Row.SAME_LEARNING]
 
 
 def test_a_configuration_that_failed_once_leads_nothing() -> None:
@@ -38,7 +38,7 @@ def test_a_configuration_that_failed_once_leads_nothing() -> None:
         f.finished(1, configuration=FASTER, cycle_seconds=1.0),
         f.failed(2, configuration=FASTER, kind=TrialKind.CONFIRM),
     ]
-    assert [leader.configuration for leader in evidence.leaders(trials, BASELINE)] == [BASELINE]
+    assert [leader.configuration for leader in evidence.leaders(trials, BASELINE, "trl")] == [BASELINE]
 
 
 @pytest.mark.parametrize("reason", [FailureReason.INFRA, FailureReason.CANCELLED])
@@ -48,18 +48,21 @@ def test_a_failure_that_is_not_its_own_costs_a_configuration_nothing(reason: Fai
         f.finished(1, configuration=FASTER, cycle_seconds=1.0),
         f.failed(2, f.failure(reason), configuration=FASTER),
     ]
-    assert evidence.leaders(trials, BASELINE)[0].configuration == FASTER
+    assert evidence.leaders(trials, BASELINE, "trl")[0].configuration == FASTER
 
 
 def test_worst_case_not_passed_is_not_feasible() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=1.0, worst_case_passed=False)]
-    assert evidence.leaders(trials, BASELINE)[0].configuration == BASELINE
+    assert evidence.leaders(trials, BASELINE, "trl")[0].configuration == BASELINE
 
 
 def test_reference_is_the_baseline_or_the_first_that_held() -> None:
     later, first = f.finished(3, cycle_seconds=5.0), f.finished(2, configuration=FASTER, cycle_seconds=9.0)
     assert evidence.reference([f.finished(0), first, later], BASELINE).number == 0  # type: ignore[union-attr]
-    assert evidence.reference([f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), first, later], BASELINE) == first
+    assert (
+        evidence.reference([f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), first, later], BASELINE)
+        == first
+    )
     assert evidence.reference([f.failed(0, configuration=BASELINE)], BASELINE) is None
 
 
@@ -77,9 +80,7 @@ def _rounds(seconds: list[tuple[float, float]]) -> list[object]:
     for pair, (base, fast) in enumerate(seconds):
         for configuration, value in ((BASELINE, base), (FASTER, fast)):
             trials.append(
-                f.finished(
-                    number, configuration=configuration, kind=TrialKind.CONFIRM, cycle_seconds=value, pair=pair
-                )
+                f.finished(number, configuration=configuration, kind=TrialKind.CONFIRM, cycle_seconds=value, pair=pair)
             )
             number += 1
     return trials

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune import hardware
-from autotune.errors import EnvironmentProblem
+from autotune.errors import MachineError
 from autotune.hardware import Files
 
 GIB = 1 << 30
@@ -117,7 +117,7 @@ def test_without_a_driver_there_is_no_gpu() -> None:
 
 def test_a_gpu_that_fell_off_the_bus_is_a_named_problem() -> None:
     nvml = FakeNvml([gpu("a", lost=True)])
-    with pytest.raises(EnvironmentProblem, match="GPU is lost"):
+    with pytest.raises(MachineError, match="GPU is lost"):
         hardware.visible_gpus({}, nvml)
     assert nvml.open == 0
 

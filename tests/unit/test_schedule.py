@@ -29,6 +29,9 @@ class OneProposal:
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         return None
 
+    def count_ruled_out(self, history: Sequence[Trial]) -> int:
+        return 0
+
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 PROPOSER = OneProposal(FASTER)

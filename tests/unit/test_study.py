@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from search_spaces.space import SearchSpace
 
 from autotune.budget import GRACE_S
 from autotune.domain import (
@@ -22,6 +21,7 @@ from autotune.ports import Store
 from autotune.proposals import make_proposer
 from autotune.store import open_store
 from autotune.study import StudyLoop, StudyResult
+from search_spaces.space import SearchSpace
 from tests import factories as f
 from tests.fakes import FakeClock, FakeStop, SeenObserver
 from tests.simulated import SimulatedRunner, cycle_seconds, host_bytes
@@ -118,7 +118,16 @@ def test_no_trial_after_an_oom_asks_for_more_of_that_pool() -> None:
     result = house.run(Budget(wall_s=20_000.0), runner=SimulatedRunner(house.clock, memory_limit=limit))
     met: list[Configuration] = []
     for trial in result.trials:
-        worse = [c for c in met if all(trial.configuration[k] == c[k] for k in c if k != "micro_batch_size" and k != "gradient_accumulation_steps" and k != "steps_per_generation") and trial.configuration["micro_batch_size"] >= c["micro_batch_size"]]  # type: ignore[operator]
+        worse = [
+            c
+            for c in met
+            if all(
+                trial.configuration[k] == c[k]
+                for k in c
+                if k != "micro_batch_size" and k != "gradient_accumulation_steps" and k != "steps_per_generation"
+            )
+            and trial.configuration["micro_batch_size"] >= c["micro_batch_size"]
+        ]  # type: ignore[operator]
         assert not worse, f"trial {trial.number} repeats what {worse} showed"
         if trial.outcome and trial.outcome.reason is FailureReason.OOM:
             met.append(trial.configuration)

@@ -391,10 +391,12 @@ def _decode_scalar(shape: Any, value: Any, where: str) -> Any:
     if shape is float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise ContractError("%s: expected a number, got %r" % (where, value))
-        if isinstance(value, str):
-            if value not in ("nan", "inf", "-inf"):
-                raise ContractError("%s: expected a number, got %r" % (where, value))
-        return float(value)
+        if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
+            raise ContractError("%s: expected a number, got %r" % (where, value))
+        try:
+            return float(value)
+        except OverflowError:
+            raise ContractError("%s: too large a number" % where) from None
     if shape is int and isinstance(value, bool):
         raise ContractError("%s: expected a whole number, got %r" % (where, value))
     if not isinstance(value, shape):
@@ -429,9 +431,31 @@ def parse_record(line: Union[str, bytes]) -> Record:
     if shape is None:
         raise ContractError("unknown record kind %r" % (kind,))
     record = decode(shape, value, str(kind))
-    if isinstance(record, CycleRecord) and not (math.isfinite(record.seconds) and record.seconds > 0):
-        raise ContractError("cycle.seconds: expected a positive finite number, got %r" % record.seconds)
+    _check_figures(record, str(kind))
+    if isinstance(record, CycleRecord) and record.seconds <= 0:
+        raise ContractError("cycle.seconds: expected a positive number, got %r" % record.seconds)
     return record  # type: ignore[no-any-return]
+
+
+MAY_BE_NAN = ("loss", "grad_norm", "reward_mean", "logp_mismatch")
+"""What training itself can make NaN. Any other figure that is not finite was never measured."""
+
+
+def _check_figures(value: Any, where: str) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ContractError("%s: expected a finite number, got %r" % (where, value))
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ContractError("%s: more than 64 bits" % where)
+    if dataclasses.is_dataclass(value):
+        for f in dataclasses.fields(value):
+            if f.name not in MAY_BE_NAN:
+                _check_figures(getattr(value, f.name), "%s.%s" % (where, f.name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_figures(item, "%s.%s" % (where, key))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_figures(item, where)
 
 
 def read_spec(path: Path) -> TrialSpec:

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
-from autotune.errors import AutotuneError, EnvironmentProblem, StoreError, StudyBusyError, UsageError
+from autotune.errors import AutotuneError, MachineError, StoreError, StudyBusyError, UsageError
 from autotune.settings import HomePaths
 from search_spaces.errors import SpaceError
 from tests.unit.cli.conftest import Run
@@ -64,7 +64,7 @@ def test_an_unknown_command_is_usage(autotune: Run) -> None:
     [
         (UsageError("bad budget"), 2),
         (SpaceError("bad space"), 2),
-        (EnvironmentProblem("no GPU"), 5),
+        (MachineError("no GPU"), 5),
         (StudyBusyError("another tuner"), 5),
         (StoreError("disk is full"), 6),
         (AutotuneError("hm"), 1),

@@ -8,7 +8,7 @@ import pytest
 
 from autotune import hardware
 from autotune.cli.doctor import Verdict, check_database, check_disk, check_gpus, check_home, check_training
-from autotune.errors import EnvironmentProblem, StoreError
+from autotune.errors import MachineError, StoreError
 from autotune.hardware import Gpu
 from autotune.settings import HomePaths, read_settings
 from tests import factories
@@ -72,7 +72,7 @@ def test_a_problem_is_exit_five_with_the_command_that_mends_it(autotune: Run, wi
 
 def test_an_interpreter_that_cannot_be_asked(tmp_path: Path) -> None:
     def probe(_: str) -> Any:
-        raise EnvironmentProblem("it ended with exit code 127")
+        raise MachineError("it ended with exit code 127")
 
     found = check_training(python(tmp_path), probe)
     assert found.verdict is Verdict.PROBLEM

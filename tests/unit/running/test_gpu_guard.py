@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.errors import EnvironmentProblem
+from autotune.errors import MachineError
 from autotune.hardware import Gpu, GpuProcess
 from autotune.running.gpu_guard import GpuGuard
 from tests.fakes import FakeClock
@@ -100,7 +100,7 @@ def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> No
 
 def test_a_gpu_that_does_not_answer_is_a_reason_not_an_exception(bench: Bench) -> None:
     def lost() -> tuple[Gpu, ...]:
-        raise EnvironmentProblem("GPU is lost")
+        raise MachineError("GPU is lost")
 
     guard = GpuGuard(lost, pids_are_ours=True, allow_busy=False)
     assert guard.before(bench.clock) == "GPU is lost"

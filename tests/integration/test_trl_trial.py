@@ -1,0 +1,176 @@
+"""Real TRL trials: what they measure under other configurations, and how they fail."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.trl_trials import (
+    LENGTHS,
+    OBSERVED,
+    PLAIN,
+    QUIET,
+    START,
+    Ran,
+    build_tiny,
+    end,
+    launch,
+    reward_file,
+    run_trial,
+    tiny_spec,
+    write_spec,
+)
+from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protocol, RewardSpec, read_phase
+
+pytestmark = pytest.mark.trl
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def slow_reward(tiny: Path) -> Ran:
+    """Two generations per update, each with a reward that sleeps a second; the meter's limits off."""
+    spec = tiny_spec(
+        tiny, reward_file(tiny / "slow", f"time.sleep(1.0); {PLAIN}"), QUIET, knobs={"steps_per_generation": 2}
+    )
+    return run_trial(tiny / "slow" / "run", spec)
+
+
+@pytest.fixture(scope="module")
+def hostile(tiny: Path) -> Ran:
+    """Another batch shape, in a folder full of modules named like ours; the reward imports one of them."""
+    folder = tiny / "hostile"
+    folder.mkdir()
+    for name in ("trainer", "api", "search_spaces", "autotune", "contract", "worker", "meter"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'executed')!r}, 'a').write({name!r} + '\\n')\n")
+    reward = folder / "rewards" / "score.py"
+    reward.parent.mkdir()
+    (reward.parent / "trainer.py").write_text("BONUS = 0.5\n")
+    reward.write_text(
+        "from trainer import BONUS\n\n"
+        "def score(prompts, completions, **columns):\n    return [BONUS + len(c) % 3 for c in completions]\n"
+    )
+    spec = tiny_spec(
+        tiny, RewardSpec("file", "score", str(reward)), knobs={"micro_batch_size": 8, "num_generations": 8}
+    )
+    return run_trial(folder / "run", spec, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def failures(tiny: Path) -> dict[str, Ran]:
+    """Trials that end in the first cycle or before, one after another in one process."""
+    nan = "return [float('nan')] * len(completions)"
+    specs = {
+        "raising": tiny_spec(tiny, reward_file(tiny / "f1", "raise KeyError('no answer column')")),
+        "nan": tiny_spec(tiny, reward_file(tiny / "f2", nan)),
+        "short": tiny_spec(tiny, reward_file(tiny / "f3", "return [1.0]")),
+        "missing": tiny_spec(tiny, RewardSpec("file", "reward", str(tiny / "nowhere.py"))),
+        "rows": tiny_spec(tiny, reward_file(tiny / "f4", PLAIN), rows_per_update=20),
+        "groups": tiny_spec(tiny, reward_file(tiny / "f5", PLAIN), knobs={"num_generations": 3}),
+        "unknown": tiny_spec(tiny, reward_file(tiny / "f6", PLAIN), passthrough={"learning_rat": 1e-6}),
+        "lengths": tiny_spec(tiny, reward_file(tiny / "f7", PLAIN), Protocol(natural=0, recorded=1)),
+        "diverging": tiny_spec(
+            tiny, reward_file(tiny / "f8", PLAIN), passthrough={"learning_rate": 1e30, "max_grad_norm": 0.0}
+        ),
+    }
+    folders = [write_spec(tiny / "failures" / name, spec).root for name, spec in specs.items()]
+    end(launch(OBSERVED, folders, cwd=tiny))
+    return {name: Ran(folder) for name, folder in zip(specs, folders, strict=True)}
+
+
+def test_a_sleeping_reward_is_found_in_the_reward_phase(slow_reward: Ran) -> None:
+    assert slow_reward.result.ok, slow_reward.result.detail
+    for cycle in slow_reward.cycles:
+        assert 2.0 <= cycle.phases["reward"] < 2.1
+
+
+def test_several_generations_lie_in_one_cycle(slow_reward: Ran) -> None:
+    for cycle in slow_reward.cycles:
+        assert (cycle.rows, cycle.updates, cycle.groups) == (16, 1, 4)
+    assert slow_reward.worst_case is not None
+    assert slow_reward.worst_case.prompt_tokens == 48
+
+
+def test_a_hostile_folder_changes_nothing(hostile: Ran) -> None:
+    assert hostile.result.ok, hostile.result.detail
+    assert not (hostile.paths.root.parent / "executed").exists()
+    assert all(cycle.reward_mean is not None and cycle.reward_mean >= 0.5 for cycle in hostile.cycles)
+
+
+def test_every_configuration_meets_the_same_lengths(slow_reward: Ran, hostile: Ran) -> None:
+    for ran in (slow_reward, hostile):
+        recorded = ran.of(CycleKind.RECORDED)
+        assert len(recorded) == 2
+        assert all(Counter(cycle.lengths) == Counter(LENGTHS) for cycle in recorded)
+    assert [c.lengths for c in slow_reward.of(CycleKind.RECORDED)] == [
+        c.lengths for c in hostile.of(CycleKind.RECORDED)
+    ]
+
+
+def test_a_completion_at_the_maximum_counts_as_clipped_and_no_other(hostile: Ran) -> None:
+    for cycle in hostile.of(CycleKind.RECORDED):
+        assert cycle.clipped_share == pytest.approx(LENGTHS.count(16) / len(LENGTHS))
+    assert hostile.of(CycleKind.MAXIMUM)[0].clipped_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "phase", "said"),
+    [
+        ("raising", FailureReason.REWARD_ERROR, Phase.REWARD, "no answer column"),
+        ("nan", FailureReason.NAN, Phase.REWARD, "reward of row 0 is nan"),
+        ("short", FailureReason.REWARD_ERROR, Phase.REWARD, "returned 1 rewards"),
+        ("missing", FailureReason.REWARD_ERROR, Phase.REWARD, "nowhere.py"),
+        ("rows", FailureReason.ILLEGAL, None, "rows per update"),
+        ("groups", FailureReason.ILLEGAL, None, "divisible by num_generations"),
+        ("unknown", FailureReason.ILLEGAL, None, "learning_rat"),
+        ("lengths", FailureReason.ILLEGAL, None, "recorded lengths"),
+        ("diverging", FailureReason.NAN, Phase.GENERATE, "probability tensor"),
+    ],
+)
+def test_each_failure_has_its_reason_and_place(
+    failures: dict[str, Ran], name: str, reason: FailureReason, phase: Phase | None, said: str
+) -> None:
+    result = failures[name].result
+    assert (result.ok, result.reason, result.phase) == (False, reason, phase), result.detail
+    assert said in result.message
+    assert result.detail
+
+
+def test_memory_beyond_the_backstop_is_an_oom_of_the_host(tiny: Path) -> None:
+    """A quarter of a gigabyte for the whole process: the worst case asks for more at one go."""
+    spec = tiny_spec(
+        tiny,
+        reward_file(tiny / "oom", PLAIN),
+        Protocol(warmup=1, recorded=1, lengths=(64,)),
+        max_completion_length=512,
+        memory_limit=256 << 20,
+        knobs={"micro_batch_size": 16, "attn_implementation": "eager"},
+    )
+    ran = run_trial(tiny / "oom" / "run", spec)
+    assert (ran.result.reason, ran.result.pool) == (FailureReason.OOM, Pool.HOST), ran.result.detail
+    assert ran.result.phase in (Phase.GENERATE, Phase.UPDATE)
+    assert ran.result.data["rlimit_data"] > 256 << 20
+    assert not ran.cycles
+
+
+def test_sigterm_ends_the_trial_at_once_as_cancelled(tiny: Path) -> None:
+    spec = tiny_spec(tiny, reward_file(tiny / "term", f"time.sleep(120); {PLAIN}"))
+    paths = write_spec(tiny / "term" / "run", spec)
+    process = launch(START, [paths.root], cwd=paths.scratch)
+    deadline = time.monotonic() + 120
+    while (mark := read_phase(paths.phase)) is None or mark.phase != "reward":
+        assert process.poll() is None, paths.log.read_text()[-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    end(process, 30)
+    assert time.monotonic() - asked < 10
+    assert Ran(paths.root).result.reason is FailureReason.CANCELLED

@@ -1,0 +1,159 @@
+"""Runs real TRL trials of a tiny model for the tests, in the training interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainer.child.contract import (
+    CycleKind,
+    CycleRecord,
+    NoteRecord,
+    Protocol,
+    Record,
+    Result,
+    RewardSpec,
+    RunPaths,
+    TrialSpec,
+    WorstCaseRecord,
+    dumps,
+    iter_complete_lines,
+    parse_record,
+    read_result,
+    write_atomic,
+)
+from trainer.frameworks import trl
+
+ROOT = Path(__file__).resolve().parents[1]
+START = ROOT / "trainer" / "child" / "start.py"
+OBSERVED = ROOT / "tests" / "observed_trial.py"
+LENGTHS = (3, 16, 7, 9, 16, 2, 5, 11, 16, 1, 8, 4, 12, 16, 6, 10)
+QUIET = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+"""Never repeats a cycle, however busy the machine that runs the tests is."""
+
+
+def training_python() -> str:
+    """The training interpreter. Fails the test, with what to do, if there is none."""
+    python = os.environ.get("AUTOTUNE_TEST_PYTHON", str(ROOT / ".venv-train" / "bin" / "python"))
+    if not Path(python).exists():
+        raise AssertionError(
+            f"no training interpreter at {python}: run `make test`, or set AUTOTUNE_TEST_PYTHON to one with TRL"
+        )
+    return python
+
+
+def build_tiny(folder: Path) -> Path:
+    """A tiny random model and prompts in ``folder``."""
+    run = subprocess.run(
+        [training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    return folder
+
+
+def reward_file(folder: Path, body: str) -> RewardSpec:
+    """A reward in a file of its own; ``body`` is the function's body."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "reward.py"
+    path.write_text(f"import math, time\n\ndef reward(prompts, completions, **columns):\n    {body}\n")
+    return RewardSpec("file", "reward", str(path))
+
+
+PLAIN = "return [float(len(c) % 3) for c in completions]"
+
+
+def tiny_spec(tiny: Path, reward: RewardSpec, protocol: Protocol = QUIET, **changes: Any) -> TrialSpec:
+    """16 rows per update, 16-token completions; ``knobs`` change the configuration, the rest the spec."""
+    knobs = {
+        "micro_batch_size": 4,
+        "num_generations": 4,
+        "gradient_checkpointing": False,
+        "precision": "fp32",
+        **changes.pop("knobs", {}),
+    }
+    spec = trl.render(
+        trial="1/0",
+        configuration=knobs,
+        model=str(tiny / "model"),
+        prompts=str(tiny / "prompts.jsonl"),
+        reward=reward,
+        rows_per_update=16,
+        max_prompt_length=48,
+        max_completion_length=16,
+        protocol=protocol,
+        passthrough=changes.pop("passthrough", {}),
+    )
+    return replace(spec, **changes)
+
+
+def write_spec(directory: Path, spec: TrialSpec) -> RunPaths:
+    paths = RunPaths(directory)
+    write_atomic(paths.config, dumps(spec))
+    paths.scratch.mkdir(parents=True, exist_ok=True)
+    return paths
+
+
+def launch(script: Path, directories: list[Path], cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a child; its output goes to the first directory's log."""
+    arguments = ["trial", "--directory", str(directories[0])] if script == START else list(map(str, directories))
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    with RunPaths(directories[0]).log.open("wb") as log:
+        return subprocess.Popen(
+            [training_python(), str(script), *arguments], cwd=cwd, stdout=log, stderr=log, env=environment
+        )
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 240) -> int:
+    """Wait for a child; one that does not end in time is killed and the test fails."""
+    try:
+        return process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+class Ran:
+    """What a finished trial left behind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.paths = RunPaths(directory)
+        self.result: Result = read_result(self.paths.result)
+        data = self.paths.metrics.read_bytes() if self.paths.metrics.exists() else b""
+        self.records: list[Record] = [parse_record(line) for line in iter_complete_lines(data)]
+
+    @property
+    def cycles(self) -> list[CycleRecord]:
+        return [record for record in self.records if isinstance(record, CycleRecord)]
+
+    def of(self, kind: CycleKind) -> list[CycleRecord]:
+        return [cycle for cycle in self.cycles if cycle.cycle_kind is kind]
+
+    @property
+    def worst_case(self) -> WorstCaseRecord | None:
+        return next((record for record in self.records if isinstance(record, WorstCaseRecord)), None)
+
+    def note(self, name: str) -> NoteRecord:
+        return next(record for record in self.records if isinstance(record, NoteRecord) and record.name == name)
+
+    def spans(self) -> list[dict[str, Any]]:
+        """What the separate observer saw (``observed_trial.py``)."""
+        return [json.loads(line) for line in (self.paths.root / "spans.jsonl").read_text().splitlines()]
+
+
+def run_trial(directory: Path, spec: TrialSpec, cwd: Path | None = None, script: Path = START) -> Ran:
+    """One trial in a process of its own, to its end."""
+    paths = write_spec(directory, spec)
+    process = launch(script, [directory], cwd or paths.scratch)
+    end(process)
+    assert paths.result.exists(), paths.log.read_text()[-3000:]
+    ran = Ran(directory)
+    assert (process.returncode == 0) == ran.result.ok
+    return ran

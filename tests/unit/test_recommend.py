@@ -1,0 +1,131 @@
+"""What trials support, and how it is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.domain import CycleKind, Trial, TrialKind
+from autotune.recommend import recommend, unconfirmed
+from tests import factories as f
+
+SPEC = f.study_spec()
+FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+IN_BF16 = f.configuration(precision="bf16")
+
+
+def _confirmed(seconds: dict[object, float], rounds: int = 2, first: int = 10) -> list[Trial]:
+    number, trials = first, []
+    for pair in range(rounds):
+        for configuration, value in seconds.items():
+            trials.append(
+                f.finished(
+                    number,
+                    configuration=configuration,
+                    kind=TrialKind.CONFIRM,
+                    pair=pair,
+                    cycle_seconds=[value * 0.99, value, value * 1.01],
+                )
+            )
+            number += 1
+    return trials
+
+
+def _searched() -> list[Trial]:
+    return [
+        f.finished(0, cycle_seconds=[9.9, 10.0, 10.1]),
+        f.finished(1, configuration=FASTER, cycle_seconds=[7.9, 8.0, 8.1]),
+    ]
+
+
+def test_a_proven_gain_is_recommended_with_its_evidence() -> None:
+    trials = [*_searched(), *_confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
+    found = recommend(SPEC, trials, "2 trials have been run")
+    assert found is not None
+    row = found.rows[0]
+    assert row.configuration == FASTER
+    assert row.confirmed
+    assert row.gain is not None
+    assert row.gain.value == pytest.approx(0.25, abs=0.01)
+    assert row.gain.pairs == 2
+    assert row.low < row.tokens_per_hour < row.high
+    assert sum(row.phase_shares.values()) == pytest.approx(1.0)
+    assert set(row.changes) == {"micro_batch_size: 2 -> 4", "gradient_accumulation_steps: 4 -> 2"}
+    assert row.trials == (1, 11, 13)
+    assert found.baseline == "ok"
+    assert found.reference == 0
+
+
+def test_an_unproven_gain_keeps_the_baseline_and_says_what_was_measured() -> None:
+    trials = [*_searched(), *_confirmed({SPEC.baseline: 10.0, FASTER: 9.97})]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert found.rows[0].configuration == SPEC.baseline
+    assert found.rows[0].gain is None
+    assert any("micro_batch_size 4" in note and "not recommended" in note for note in found.notes)
+
+
+def test_the_second_row_names_what_must_be_allowed() -> None:
+    trials = [
+        *_searched(),
+        f.finished(2, configuration=IN_BF16, cycle_seconds=[4.9, 5.0, 5.1]),
+        *_confirmed({SPEC.baseline: 10.0, FASTER: 8.0, IN_BF16: 5.0}),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert [row.configuration for row in found.rows] == [FASTER, IN_BF16]
+    assert found.rows[1].title == "If you allow precision bf16"
+
+
+def test_a_permitted_lead_that_is_not_proven_gives_no_second_row() -> None:
+    noisy = [4.0, 10.0, 16.0]
+    trials = [
+        f.finished(0, cycle_seconds=noisy),
+        f.finished(1, configuration=IN_BF16, cycle_seconds=[3.9, 9.9, 15.9]),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert [row.configuration for row in found.rows] == [SPEC.baseline]
+
+
+def test_a_failed_baseline_is_told_and_gains_are_over_the_reference() -> None:
+    trials = [
+        f.failed(0, kind=TrialKind.BASELINE, configuration=SPEC.baseline),
+        f.finished(1, configuration=f.configuration(logprob_rows=1), cycle_seconds=[9.9, 10.0, 10.1]),
+        f.finished(2, configuration=FASTER, cycle_seconds=[4.9, 5.0, 5.1]),
+        *_confirmed({f.configuration(logprob_rows=1): 10.0, FASTER: 5.0}),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert found.baseline.startswith("OOM in update (host memory)")
+    assert found.reference == 1
+    assert found.rows[0].configuration == FASTER
+    assert found.rows[0].gain is not None
+    assert found.rows[0].gain.value == pytest.approx(1.0, abs=0.05)
+
+
+def test_nothing_feasible_recommends_nothing() -> None:
+    assert recommend(SPEC, [f.failed(0, configuration=SPEC.baseline)], "") is None
+
+
+def test_throughput_at_maximum_length_stands_apart() -> None:
+    slow = f.cycle(7, seconds=40.0, lengths=(128,) * 8, cycle_kind=CycleKind.MAXIMUM)
+    trial = f.finished(0)
+    found = recommend(SPEC, [trial.with_(cycles=(*trial.cycles, slow))], "")
+    assert found is not None
+    assert found.rows[0].maximum_tokens_per_hour == pytest.approx(3600 * 8 * 128 / 40.0)
+    assert found.rows[0].tokens_per_hour == pytest.approx(3600 * sum(f.LENGTHS) / 10.0)
+
+
+def test_headroom_is_of_the_configurations_highest_peak() -> None:
+    trials = [f.finished(0, host_peak=4 * f.GIB), f.finished(1, configuration=FASTER, cycle_seconds=20.0)]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert found.rows[0].host_peak == 4 * f.GIB
+    assert found.rows[0].headroom == pytest.approx(0.5)
+
+
+def test_stopped_early_is_said() -> None:
+    found = recommend(SPEC, _searched(), "stopped by the user")
+    assert found is not None
+    assert not found.rows[0].confirmed
+    assert any("before the leaders could be confirmed" in note for note in unconfirmed(found).notes)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.child.contract import CycleKind, Protocol
+from trainer.child.cycles import CyclePlan, assign, resample
+
+LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=64)
+
+
+def walk(protocol: Protocol, disturbed: list[bool]) -> tuple[list[CycleKind], CyclePlan]:
+    plan = CyclePlan(protocol)
+    kinds = []
+    while (kind := plan.next()) is not None:
+        kinds.append(kind)
+        noise = disturbed.pop(0) if disturbed else False
+        plan.judge(kind, 1.0 if noise else 0.0, 0.0)
+        assert len(kinds) <= plan.longest
+    return kinds, plan
+
+
+def test_recorded_and_maximum_alternate_after_the_natural_cycles() -> None:
+    kinds, _ = walk(Protocol(warmup=1, natural=2, recorded=3, maximum=2), [])
+    assert "".join(kind.value[0] for kind in kinds) == "wnnrmrmr"
+
+
+def test_maximum_cycles_that_are_left_over_come_last() -> None:
+    kinds, _ = walk(Protocol(warmup=0, recorded=1, maximum=3), [])
+    assert "".join(kind.value[0] for kind in kinds) == "rmmm"
+
+
+@given(
+    st.builds(
+        Protocol,
+        warmup=st.integers(0, 2),
+        natural=st.integers(0, 2),
+        recorded=st.integers(0, 4),
+        maximum=st.integers(0, 3),
+        max_repeats=st.integers(0, 4),
+    ),
+    st.lists(st.booleans(), max_size=40),
+)
+def test_every_protocol_is_fulfilled_within_its_longest_walk(protocol: Protocol, disturbed: list[bool]) -> None:
+    kinds, plan = walk(protocol, disturbed)
+    assert plan.done[CycleKind.RECORDED] == protocol.recorded
+    assert plan.done[CycleKind.MAXIMUM] == protocol.maximum
+    assert plan.done[CycleKind.NATURAL] == protocol.natural
+    assert len(kinds) == sum(plan.done.values()) + plan.repeats
+    assert plan.repeats <= protocol.max_repeats
+
+
+@pytest.mark.parametrize(("drift", "outside"), [(0.04, 0.0), (0.0, 0.06), (0.04, None)])
+def test_a_disturbed_cycle_is_repeated_until_none_are_left_then_kept_and_marked(
+    drift: float, outside: float | None
+) -> None:
+    plan = CyclePlan(Protocol(max_repeats=1))
+    assert plan.judge(CycleKind.RECORDED, drift, outside) == (False, False)
+    assert plan.judge(CycleKind.RECORDED, drift, outside) == (True, True)
+
+
+def test_the_limits_themselves_are_allowed_and_the_unknown_disturbs_nobody() -> None:
+    plan = CyclePlan(Protocol())
+    assert plan.judge(CycleKind.RECORDED, 0.03, 0.05) == (True, False)
+    assert plan.judge(CycleKind.MAXIMUM, None, None) == (True, False)
+
+
+def test_a_disturbed_natural_cycle_is_kept_marked_and_costs_no_repeat() -> None:
+    plan = CyclePlan(Protocol(natural=1))
+    assert plan.judge(CycleKind.NATURAL, 1.0, 1.0) == (True, True)
+    assert plan.repeats == 0
+
+
+@given(LENGTHS, st.integers(0, 5), st.integers(0, 50))
+def test_every_turn_deals_the_same_lengths(lengths: list[int], seed: int, turn: int) -> None:
+    dealt = assign(lengths, len(lengths), seed, turn)
+    assert Counter(dealt) == Counter(lengths)
+    assert dealt == assign(tuple(lengths), len(lengths), seed, turn)
+
+
+@given(LENGTHS, st.integers(1, 96), st.integers(0, 5))
+def test_resampling_keeps_values_and_range(lengths: list[int], rows: int, seed: int) -> None:
+    picked = resample(lengths, rows, seed)
+    assert len(picked) == rows
+    assert set(picked) <= set(lengths)
+    if rows >= len(lengths):
+        assert set(picked) == set(lengths)
+
+
+@given(LENGTHS, st.integers(2, 4))
+def test_a_whole_multiple_of_rows_repeats_each_length_as_often(lengths: list[int], times: int) -> None:
+    assert Counter(resample(lengths, times * len(lengths), 0)) == Counter(lengths * times)
+
+
+def test_turns_and_seeds_differ_in_order() -> None:
+    lengths = tuple(range(32))
+    assert len({assign(lengths, 32, seed, turn) for seed in range(3) for turn in range(3)}) == 9

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trainer.child.guard import Guard, machine_cpu, outside_share, tree_cpu
+from trainer.child.memory import descendants, pss, status_bytes
+
+
+class Kernel:
+    """Takes the times it is told."""
+
+    def __init__(self, *times: float) -> None:
+        self._times = list(times)
+
+    def seconds(self) -> float:
+        return self._times.pop(0)
+
+
+def test_drift_is_the_change_of_the_kernel_in_either_direction() -> None:
+    for before, after in ((0.010, 0.012), (0.012, 0.0096)):
+        guard = Guard(Kernel(before, after))
+        guard.before()
+        assert guard.after().drift == pytest.approx(0.2)
+
+
+def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
+    guard = Guard(Kernel())
+    guard.before(timed=False)
+    sum(i * i for i in range(2_000_000))
+    verdict = guard.after()
+    assert verdict.drift is None
+    assert verdict.outside_cpu is None
+    assert verdict.cpu_seconds > 0
+
+
+def test_outside_share_is_of_the_whole_machine_and_never_negative() -> None:
+    assert outside_share(busy=3.0, own=1.0, cpus=4, seconds=1.0) == pytest.approx(0.5)
+    assert outside_share(busy=1.0, own=1.2, cpus=4, seconds=1.0) == 0.0
+    assert outside_share(busy=1.0, own=0.0, cpus=4, seconds=0.0) == 0.0
+
+
+def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
+    told = machine_cpu()
+    assert told is not None
+    assert told[1] >= 1
+    assert tree_cpu() <= told[0] + 1.0
+
+
+def test_children_belong_to_the_tree() -> None:
+    code = "import time; x = bytearray(64 << 20); print(flush=True); s = time.process_time()\n"
+    code += "while time.process_time() - s < 0.3: pass\nprint(flush=True); time.sleep(60)"
+    before = tree_cpu()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert child.pid in descendants(os.getpid())
+        assert pss(child.pid) > 60 << 20
+        child.stdout.readline()
+        assert tree_cpu() - before > 0.2
+        child.kill()
+    deadline = time.monotonic() + 5
+    while child.pid in descendants(os.getpid()):
+        assert time.monotonic() < deadline
+    assert tree_cpu() - before > 0.2  # it is reaped, and its seconds are still the tree's
+    assert pss(child.pid) == 0
+
+
+def test_sizes_of_this_process_are_plausible() -> None:
+    assert 0 < status_bytes("VmRSS") <= status_bytes("VmHWM") + (1 << 20)
+    assert status_bytes("VmNonsense") == 0

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from search_spaces.knobs import KNOBS
+from trainer.child.contract import Protocol, RewardSpec, TrialSpec, dumps, read_spec
+from trainer.child.start import clean_path
+from trainer.frameworks.trl import SUPPORTED, render, settings, unsupported
+
+
+def spec(configuration: dict[str, bool | int | float | str], rows: int = 16, world: int = 1) -> TrialSpec:
+    return render(
+        trial="1/2",
+        configuration=configuration,
+        model="m",
+        prompts="p.jsonl",
+        reward=RewardSpec("file", "reward", "r.py"),
+        rows_per_update=rows,
+        max_prompt_length=8,
+        max_completion_length=16,
+        protocol=Protocol(lengths=(1, 2)),
+        passthrough={"beta": 0.1},
+        world_size=world,
+    )
+
+
+def test_accumulation_follows_from_rows_micro_batch_and_ranks() -> None:
+    assert spec({"micro_batch_size": 4}).settings["gradient_accumulation_steps"] == 4
+    assert spec({"micro_batch_size": 4}, rows=64, world=8).settings["gradient_accumulation_steps"] == 2
+    given = spec({"micro_batch_size": 4, "gradient_accumulation_steps": 3}).settings
+    assert given["gradient_accumulation_steps"] == 3
+
+
+@pytest.mark.parametrize(
+    ("precision", "master", "training", "model"),
+    [
+        ("fp32", "fp32", {"bf16": False, "fp16": False}, {"dtype": "float32"}),
+        ("bf16", "fp32", {"bf16": True, "fp16": False}, {"dtype": "float32"}),
+        ("bf16", "bf16", {"bf16": True, "fp16": False}, {"dtype": "bfloat16"}),
+        ("fp16", "fp32", {"bf16": False, "fp16": True}, {"dtype": "float32"}),
+    ],
+)
+def test_precision_and_master_weights(
+    precision: str, master: str, training: dict[str, bool], model: dict[str, str]
+) -> None:
+    assert settings({"precision": precision, "master_weights": master}, 16, 1)[:2] == (training, model)
+
+
+def test_what_is_not_set_is_left_to_the_user_and_the_framework() -> None:
+    assert settings({}, 16, 1) == ({}, {}, {})
+
+
+def test_seams_go_their_own_way() -> None:
+    training, _, seams = settings({"logprob_rows": 2, "logprob_vocab_chunk": 1024}, 16, 1)
+    assert seams == {"logprob_rows": 2, "logprob_vocab_chunk": 1024}
+    assert not training
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said"),
+    [
+        ({"rollout_engine": "vllm"}, "vllm"),
+        ({"zero_stage": 2}, "zero_stage"),
+        ({"precision": "fp8"}, "fp8"),
+        ({"master_weights": "fp16"}, "fp16"),
+        ({"precision": "fp32", "master_weights": "bf16"}, "rounded"),
+    ],
+)
+def test_what_a_trial_cannot_set_is_said_and_refused(
+    configuration: dict[str, bool | int | float | str], said: str
+) -> None:
+    assert said in " ".join(unsupported(configuration))
+    with pytest.raises(ValueError, match=said):
+        spec(configuration)
+
+
+def test_supported_knobs_are_in_the_catalogue() -> None:
+    assert set(KNOBS) >= SUPPORTED
+    assert all("trl" in KNOBS[name].frameworks for name in SUPPORTED)
+
+
+def test_a_rendered_spec_survives_the_process_wall(tmp_path: Path) -> None:
+    made = spec({"micro_batch_size": 4, "precision": "bf16", "logprob_rows": 1})
+    path = tmp_path / "config.json"
+    path.write_text(dumps(made))
+    assert read_spec(path) == made
+
+
+def test_neither_the_script_folder_nor_the_working_directory_stays_importable(tmp_path: Path) -> None:
+    ours, cwd, kept = tmp_path / "child", tmp_path / "cwd", tmp_path / "lib"
+    for folder in (ours, cwd, kept):
+        folder.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(cwd)
+    entries = [str(ours), "", ".", str(kept), str(cwd) + os.sep, str(link)]
+    before = os.getcwd()
+    os.chdir(cwd)
+    try:
+        assert clean_path(entries, str(ours), str(cwd)) == [str(kept)]
+    finally:
+        os.chdir(before)

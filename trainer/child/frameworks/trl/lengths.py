@@ -1,0 +1,48 @@
+"""Exact completion lengths for transformers generation."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+import torch
+
+
+class ExactLengths:
+    """Logits processor that makes each row exactly as long as told.
+
+    No end-of-sequence before token L, and that token as token L; a row at the maximum has none at all,
+    as a clipped completion has none. Everything that depends on the lengths is made before the first
+    token, so that no step waits for the device.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], prompt_width: int, maximum: int, eos: Sequence[int], device: Any
+    ) -> None:
+        self._width = prompt_width
+        self._eos = torch.tensor(list(eos), device=device)
+        wanted = torch.tensor(list(lengths), device=device).unsqueeze(1)
+        step = torch.arange(1, maximum + 1, device=device).unsqueeze(0)
+        self._forbidden = (step < wanted) | (wanted >= maximum)
+        ends: Dict[int, List[int]] = {}
+        for row, length in enumerate(lengths):
+            if length < maximum:
+                ends.setdefault(length, []).append(row)
+        self._ends = {at: torch.tensor(rows, device=device) for at, rows in ends.items()}
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        step = input_ids.shape[1] - self._width + 1
+        ending = self._ends.get(step)
+        if ending is not None:
+            scores[ending] = float("-inf")
+            scores[ending, self._eos[0]] = 0.0
+        forbidden = self._forbidden[:, step - 1 : step]
+        scores[:, self._eos] = scores[:, self._eos].masked_fill(forbidden, float("-inf"))
+        return scores
+
+
+def stretch(prompt: Sequence[int], length: int) -> List[int]:
+    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
+    ids = list(prompt)
+    if not ids or len(ids) >= length:
+        return ids
+    return (ids * (length // len(ids) + 1))[-length:]

@@ -1,0 +1,170 @@
+"""Drives TRL's trainer cycle by cycle through the protocol."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any, List, Optional, Sequence
+
+from ...contract import CycleKind, NoteRecord, Peaks, StartupPart, StartupRecord, TrialSpec, WorstCaseRecord
+from ...cycles import CyclePlan, assign, resample
+from ...failures import MeterError
+from ...guard import Guard, ReferenceKernel
+from ...meter import Meter
+from ...worker import Trial
+from . import cycle
+from .prime import prime_optimizer
+from .rollout import Rollout
+from .seams import apply_seams
+
+
+def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter) -> None:
+    """Install the meter, train, and check that the protocol was fulfilled."""
+    spec, args = trial.spec, trainer.args
+    cycle.check_methods(trainer)
+    apply_seams(spec.seams, trainer)
+    micro_steps = updates * args.gradient_accumulation_steps
+    generations = micro_steps // (args.steps_per_generation * args.num_iterations)
+    rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
+    seen = cycle.Seen()
+    rollout.install()
+    cycle.install_phases(trainer, meter, rollout, seen)
+    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen)
+    loop.install()
+    trial.part = StartupPart.FIRST_BATCH
+    trial.journal.mark(StartupPart.FIRST_BATCH.value)
+    trainer.train()
+    if plan.next() is not None:
+        raise MeterError("training ended before the protocol was fulfilled")
+
+
+class Loop:
+    """Turns the trainer's steps into cycles: opened when it fetches a cycle's first batch, closed when
+    the last update's step has been logged, so that nothing a user would wait for is left out.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        trainer: Any,
+        plan: CyclePlan,
+        updates: int,
+        meter: Meter,
+        rollout: Rollout,
+        seen: cycle.Seen,
+    ) -> None:
+        self._trial = trial
+        self._spec: TrialSpec = trial.spec
+        self._trainer = trainer
+        self._plan = plan
+        self._updates = updates
+        self._rollout = rollout
+        self._seen = seen
+        self._guard = Guard(ReferenceKernel(trial.spec.device))
+        self._meter = meter
+        self._index = -1
+        self._kind: Optional[CycleKind] = None
+        self._started = 0.0
+        self._clocked = 0.0
+        self._overhead = 0.0
+        self._natural: List[int] = []
+        self._lengths: Sequence[int] = spec_lengths(trial.spec)
+        self._prepared = time.perf_counter()
+
+    def install(self) -> None:
+        trainer = self._trainer
+        fetch, after_step = trainer.get_batch_samples, trainer._maybe_log_save_evaluate
+
+        @functools.wraps(fetch)
+        def get_batch_samples(*args: Any, **kwargs: Any) -> Any:
+            if self._kind is None:
+                self._open()
+            return fetch(*args, **kwargs)
+
+        @functools.wraps(after_step)
+        def maybe_log_save_evaluate(*args: Any, **kwargs: Any) -> Any:
+            result = after_step(*args, **kwargs)
+            if self._kind is not None and trainer.state.global_step % self._updates == 0:
+                self._close()
+            return result
+
+        trainer.get_batch_samples = get_batch_samples
+        trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
+
+    def _open(self) -> None:
+        kind = self._plan.next()
+        if kind is None:
+            raise MeterError("the trainer went on after the last cycle")
+        if self._index < 0:
+            self._first()
+        self._index += 1
+        self._kind = kind
+        self._rollout.aim(kind, self._targets(kind), stretch_last=kind is CycleKind.WARMUP)
+        self._seen.losses.clear()
+        self._seen.logs.clear()
+        self._guard.before(timed=kind is not CycleKind.WARMUP)
+        self._started = time.time()
+        self._meter.begin(self._index, kind.value)
+
+    def _first(self) -> None:
+        if self._trial.rank == 0:
+            seconds = time.perf_counter() - self._prepared
+            self._trial.journal.write(StartupRecord(StartupPart.FIRST_BATCH, seconds))
+        self._trial.part = None
+        if self._plan.protocol.warmup and not prime_optimizer(self._trainer):
+            self._trial.journal.write(NoteRecord("optimizer_not_primed"))
+
+    def _targets(self, kind: CycleKind) -> Optional[Sequence[int]]:
+        rows = self._rows
+        if kind is CycleKind.MAXIMUM:
+            return [self._spec.max_completion_length] * rows
+        if kind is CycleKind.NATURAL or not self._lengths:
+            return None if kind is not CycleKind.RECORDED else self._take_natural()
+        return assign(self._lengths, rows, self._spec.seed, self._plan.done[kind])
+
+    @property
+    def _rows(self) -> int:
+        """Rows generated in a cycle, over all ranks."""
+        return self._updates * self._spec.rows_per_update // int(self._trainer.args.num_iterations)
+
+    def _take_natural(self) -> Sequence[int]:
+        self._lengths = resample(self._natural, self._spec.rows_per_update, self._spec.seed)
+        self._trial.journal.write(NoteRecord("lengths", {"lengths": list(self._lengths)}))
+        return assign(self._lengths, self._rows, self._spec.seed, 0)
+
+    def _close(self) -> None:
+        kind = self._kind
+        assert kind is not None  # noqa: S101  (narrowing; ``_open`` set it)
+        seconds, phases, peaks = self._meter.end()
+        verdict = self._guard.after()
+        self._kind = None
+        self._clocked += seconds
+        self._overhead += self._meter.overhead
+        self._trial.facts["meter_share"] = self._overhead / self._clocked
+        scaled = getattr(self._trainer.accelerator, "scaler", None) is not None
+        self._seen.check(scaled)
+        judged = self._plan.judge(kind, verdict.drift, verdict.outside_cpu)
+        tally = cycle.over_ranks(self._rollout.tally, self._trainer.accelerator.num_processes)
+        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks)
+        record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
+        self._trial.journal.write(record)
+        if kind is CycleKind.NATURAL and judged[0]:
+            self._natural += tally.lengths
+        if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
+            self._worst_case(seconds, tally, peaks)
+        if self._plan.next() is None:
+            self._trainer.control.should_training_stop = True
+
+    def _worst_case(self, seconds: float, tally: Any, peaks: Any) -> None:
+        _, prompt, completion = tally.widest
+        if prompt < self._spec.max_prompt_length or completion < self._spec.max_completion_length:
+            raise MeterError("the worst case was %d + %d tokens wide" % (prompt, completion))
+        rows = int(self._trainer.args.per_device_train_batch_size)
+        self._trial.journal.write(WorstCaseRecord(rows, prompt, completion, seconds, peaks.get("cycle", Peaks())))
+
+
+def spec_lengths(spec: TrialSpec) -> Sequence[int]:
+    """The study's recorded lengths, one for each row of an update."""
+    if not spec.protocol.lengths:
+        return ()
+    return resample(spec.protocol.lengths, spec.rows_per_update, spec.seed)

@@ -1,0 +1,62 @@
+"""Knobs TRL has no setting for, set from outside its code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Callable, Dict, Mapping
+
+import torch
+
+from ...failures import IllegalSettingError
+
+
+def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
+    """Raises ``IllegalSettingError`` for a seam this framework does not have, or a value it cannot take."""
+    for name, value in seams.items():
+        if name not in SEAMS:
+            raise IllegalSettingError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise IllegalSettingError("%s: expected a whole number above 0, got %r" % (name, value))
+        SEAMS[name](value, trainer)
+
+
+def _logprob_rows(rows: int, trainer: Any) -> None:
+    """Rows of a pass without gradients (old and reference log-probs); the update's own is left alone."""
+    compute = trainer._get_per_token_logps_and_entropies
+
+    @functools.wraps(compute)
+    def in_chunks(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            kwargs["batch_size"] = rows
+        return compute(*args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = in_chunks
+
+
+def _token_chunk(tokens: int, _: Any) -> None:
+    """Tokens of an LM-head tile. Only this module's: another kernel has one of the same name."""
+    _set_constant("trl.kernels.chunked_logprob", "TOKEN_CHUNK_SIZE", tokens)
+
+
+def _vocab_chunk(width: int, _: Any) -> None:
+    """Vocabulary entries of an LM-head tile, in every module that took the constant by value."""
+    name = "_CHUNKED_LOGPROB_CHUNK_SIZE"
+    _set_constant("trl.trainer.utils", name, width)
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("trl.") and name in vars(module):
+            setattr(module, name, width)
+
+
+def _set_constant(module_name: str, name: str, value: int) -> None:
+    module = sys.modules.get(module_name)
+    if module is None or not hasattr(module, name):
+        raise IllegalSettingError("this TRL has no %s.%s, so the knob cannot be set" % (module_name, name))
+    setattr(module, name, value)
+
+
+SEAMS: Dict[str, Callable[[int, Any], None]] = {
+    "logprob_rows": _logprob_rows,
+    "logprob_token_chunk": _token_chunk,
+    "logprob_vocab_chunk": _vocab_chunk,
+}

@@ -1,0 +1,124 @@
+"""Was a cycle's time the machine's best, or did something else take part of it?
+
+A fixed piece of work before and after each cycle shows a machine that changed its speed; the CPU time
+used outside the trial shows a neighbour. Both are judged by the protocol's limits (``cycles``).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Tuple
+
+from .memory import descendants
+
+SAMPLE_SECONDS = 0.01
+SAMPLES = 5
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def machine_cpu() -> Optional[Tuple[float, int]]:
+    """(CPU seconds all programs have used, stolen time included; number of CPUs); ``None`` if not told."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return None
+    fields = [int(value) for value in lines[0].split()[1:]]
+    user, nice, system, steal = fields[0], fields[1], fields[2], fields[7] if len(fields) > 7 else 0
+    cpus = sum(1 for line in lines if line.startswith("cpu") and line[3:4].isdigit())
+    busy = (user + nice + system + steal) / TICKS
+    return (busy, cpus) if cpus and busy > 0 else None
+
+
+def tree_cpu() -> float:
+    """CPU seconds of this process and all below it, the ended and reaped ones included."""
+    own = os.times()
+    total = own.user + own.system + own.children_user + own.children_system
+    for pid in descendants(os.getpid()):
+        try:
+            fields = Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(int(value) for value in fields[11:15]) / TICKS
+    return total
+
+
+def outside_share(busy: float, own: float, cpus: int, seconds: float) -> float:
+    """Share of the machine's CPU time that was used outside the trial."""
+    return max(0.0, busy - own) / (cpus * seconds) if seconds > 0 else 0.0
+
+
+class ReferenceKernel:
+    """A matrix product that takes some 10 ms, the same every time."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = device
+        size, dtype = (2048, torch.float16) if device == "cuda" else (768, torch.float32)
+        self._left = torch.full((size, size), 0.5, device=device, dtype=dtype)
+        self._right = torch.full((size, size), 0.25, device=device, dtype=dtype)
+        self._out = torch.empty((size, size), device=device, dtype=dtype)
+        self._repeats = 1
+        self._once()  # the first call sets up the library
+        while self._once() < SAMPLE_SECONDS / 2 and self._repeats < 4096:
+            self._repeats *= 2
+
+    def seconds(self) -> float:
+        """Median of a few, after one that does not count."""
+        self._once()
+        return statistics.median(self._once() for _ in range(SAMPLES))
+
+    def _once(self) -> float:
+        self._settle()
+        started = time.perf_counter()
+        with self._torch.no_grad():
+            for _ in range(self._repeats):
+                self._torch.mm(self._left, self._right, out=self._out)
+        self._settle()
+        return time.perf_counter() - started
+
+    def _settle(self) -> None:
+        if self._device == "cuda":
+            self._torch.cuda.synchronize()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the guard saw of one cycle."""
+
+    cpu_seconds: float
+    drift: Optional[float] = None
+    outside_cpu: Optional[float] = None
+
+
+class Guard:
+    """``before`` and ``after`` enclose a cycle, outside its clock."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._before: Optional[float] = None
+        self._machine: Optional[Tuple[float, int]] = None
+        self._own = 0.0
+        self._started = 0.0
+
+    def before(self, timed: bool = True) -> None:
+        """Not timed: only CPU seconds are counted (warm-up)."""
+        self._before = self._kernel.seconds() if timed else None
+        self._machine = machine_cpu()
+        self._own = tree_cpu()
+        self._started = time.perf_counter()
+
+    def after(self) -> Verdict:
+        seconds = time.perf_counter() - self._started
+        own = tree_cpu() - self._own
+        now = machine_cpu()
+        outside = None
+        if self._before is not None and now is not None and self._machine is not None:
+            outside = outside_share(now[0] - self._machine[0], own, now[1], seconds)
+        drift = None if self._before is None else abs(self._kernel.seconds() / self._before - 1.0)
+        return Verdict(own, drift, outside)

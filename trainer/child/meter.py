@@ -1,0 +1,169 @@
+"""Where a cycle's time and memory go, with nothing of the framework changed.
+
+Each instant of a cycle belongs to the innermost open phase. On a CPU a boundary is a clock reading;
+on CUDA it is an event on the stream, read back when the cycle is over, so that nothing is
+synchronised inside a cycle: the time between two events is the time the device needed to pass from one
+boundary to the next, host-side waiting included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .contract import Peaks, Phase
+from .failures import chain
+from .journal import Journal
+from .memory import MemoryWatch
+
+
+class HostTimer:
+    """Boundaries by the monotonic clock."""
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def settle(self) -> None:
+        """All work before now is done: on a CPU it always is."""
+
+    def between(self, first: float, second: float) -> float:
+        return second - first
+
+
+class DeviceTimer:
+    """Boundaries by CUDA events; ``between`` is valid after ``settle``."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+
+    def mark(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def settle(self) -> None:
+        """The one synchronisation of a cycle, at its end; the trainer's own loss read-back did it already."""
+        self._cuda.synchronize()
+
+    def between(self, first: Any, second: Any) -> float:
+        return float(first.elapsed_time(second)) / 1000.0
+
+
+def attribute(
+    boundaries: Sequence[Tuple[Any, Phase]], end: Any, between: Callable[[Any, Any], float]
+) -> Dict[Phase, float]:
+    """Exclusive seconds by phase; each boundary opens the phase it names, until the next."""
+    seconds: Dict[Phase, float] = {}
+    for index, (stamp, phase) in enumerate(boundaries):
+        until = boundaries[index + 1][0] if index + 1 < len(boundaries) else end
+        seconds[phase] = seconds.get(phase, 0.0) + between(stamp, until)
+    return seconds
+
+
+class Meter:
+    """The phase stack of one rank.
+
+    ``begin`` and ``end`` enclose a cycle. Outside a cycle phases are only marked in the journal, so
+    that a failure there still has a place.
+    """
+
+    def __init__(self, journal: Journal, memory: MemoryWatch, device: str = "cpu", enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.overhead = 0.0
+        """Seconds spent in the meter's own hooks since the cycle began."""
+        self._journal = journal
+        self._memory = memory
+        self._timer: Any = DeviceTimer() if device == "cuda" else HostTimer()
+        self._stack: List[Phase] = []
+        self._boundaries: List[Tuple[Any, Phase]] = []
+        self._running = False
+        self._cycle: Tuple[int, str] = (-1, "")
+        self._started = 0.0
+        self._peak_phase = Phase.IDLE
+        self._fault: Tuple[Optional[BaseException], Optional[Phase]] = (None, None)
+
+    def begin(self, index: int, cycle_kind: str) -> None:
+        """The cycle's clock starts when this returns."""
+        self._cycle = (index, cycle_kind)
+        self._stack.clear()
+        self._boundaries.clear()
+        self._journal.mark(Phase.IDLE.value, index, cycle_kind)
+        self._timer.settle()
+        if self.enabled:
+            self._memory.begin()
+            self._peak_phase = Phase.IDLE
+            self._boundaries.append((self._timer.mark(), Phase.IDLE))
+        self.overhead = 0.0
+        self._running = True
+        self._started = time.perf_counter()
+
+    def end(self) -> Tuple[float, Dict[str, float], Mapping[str, Peaks]]:
+        """(seconds, seconds by phase, peaks by phase) of the cycle; the phases sum to the seconds."""
+        last = self._timer.mark() if self.enabled else None
+        self._timer.settle()
+        seconds = time.perf_counter() - self._started
+        self._running = False
+        if not self.enabled:
+            return seconds, {Phase.IDLE.value: seconds}, {}
+        self._memory.close(self._peak_phase)
+        by_phase = attribute(self._boundaries, last, self._timer.between)
+        phases = {phase.value: spent for phase, spent in by_phase.items() if phase is not Phase.IDLE}
+        phases[Phase.IDLE.value] = max(0.0, seconds - sum(phases.values()))
+        return seconds, phases, self._memory.peaks()
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """Time inside belongs to ``phase``, less what phases opened within it take."""
+        self.push(phase)
+        try:
+            yield
+        except BaseException as error:
+            if self._fault[0] is not error:
+                self._fault = (error, phase)
+            raise
+        finally:
+            self.pop()
+
+    def push(self, phase: Phase) -> None:
+        self._stack.append(phase)
+        self._boundary(phase)
+
+    def pop(self) -> None:
+        self._stack.pop()
+        self._boundary(self._stack[-1] if self._stack else Phase.IDLE)
+
+    def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
+        """``function`` with its time counted as ``phase``."""
+
+        @functools.wraps(function)
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            with self.phase(phase):
+                return function(*args, **kwargs)
+
+        return metered
+
+    @property
+    def current(self) -> Optional[Phase]:
+        """The innermost open phase."""
+        return self._stack[-1] if self._stack else None
+
+    def fault_phase(self, error: BaseException) -> Optional[Phase]:
+        """The phase ``error``, or what it was raised from, came out of."""
+        if any(link is self._fault[0] for link in chain(error)):
+            return self._fault[1]
+        return self.current
+
+    def _boundary(self, phase: Phase) -> None:
+        entered = time.perf_counter()
+        if self.enabled and self._running:
+            self._boundaries.append((self._timer.mark(), phase))
+            # Idle gaps keep the phase before them, so that UPDATE, idle, UPDATE is one reading, not three.
+            if phase is not Phase.IDLE and phase is not self._peak_phase:
+                self._memory.close(self._peak_phase)
+                self._peak_phase = phase
+        self._journal.mark(phase.value, *self._cycle)
+        self.overhead += time.perf_counter() - entered

@@ -1,0 +1,57 @@
+"""Entry of every child: ``python /abs/trainer/child/start.py COMMAND --directory DIR``.
+
+Started by file path, so nothing of ours has to be importable in the user's interpreter; the package
+around this file is loaded under a private name, so that a ``trainer`` or ``rewards`` of the user's own
+is never shadowed by ours, nor ours by theirs.
+
+Commands: ``trial`` runs the spec in DIR; ``probe`` and ``prepare`` answer one question each. All leave
+``result.json`` in DIR. Exit code 0 says OK, 1 a failure that ``result.json`` explains.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import List, Sequence
+
+PACKAGE = "_autotune_trainer"
+COMMANDS = {"trial": "worker", "probe": "probe", "prepare": "prepare"}
+
+
+def clean_path(entries: Sequence[str], script_folder: str, cwd: str) -> List[str]:
+    """``sys.path`` without the script's folder and the working directory, however they are spelled."""
+    unwanted = {os.path.realpath(script_folder), os.path.realpath(cwd)}
+    return [entry for entry in entries if entry and os.path.realpath(entry) not in unwanted]
+
+
+def load_package() -> ModuleType:
+    """This folder as the package ``_autotune_trainer``."""
+    folder = Path(__file__).resolve().parent
+    spec = importlib.util.spec_from_file_location(
+        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError("cannot load %s" % folder)
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    if len(arguments) != 3 or arguments[0] not in COMMANDS or arguments[1] != "--directory":
+        sys.stderr.write("usage: start.py %s --directory DIR\n" % "|".join(COMMANDS))
+        return 2
+    sys.path[:] = clean_path(sys.path, str(Path(__file__).resolve().parent), os.getcwd())
+    load_package()
+    command = importlib.import_module("%s.%s" % (PACKAGE, COMMANDS[arguments[0]]))
+    return 0 if command.main(Path(arguments[2]).resolve()).ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
