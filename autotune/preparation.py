@@ -95,9 +95,6 @@ def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> C
         "num_generations": min(TRL_DEFAULT_GROUP, request.rows_per_update),
         "rollout_engine": "transformers",
     }
-    if resources.device == "cpu":
-        # TRL's own default is bf16 autocast, which it documents for GPUs; on a CPU one turns it off.
-        values["precision"] = "fp32"
     fixed = {name: value for name, value in space.fixed.items() if name not in values}
     return space.complete({**values, **fixed, **given}, resources)
 

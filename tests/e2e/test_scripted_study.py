@@ -16,7 +16,9 @@ from autotune.ports import Store
 from autotune.running.local import home_tag
 from autotune.store import open_store
 from search_spaces.configuration import Configuration
-from tests.factories import MIB
+from tests.e2e.tuner import SPACE, specification
+from tests.factories import LENGTHS, MIB, ROWS
+from tests.scripted_model import phase_seconds
 from trainer.child.contract import TAG_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +182,23 @@ def test_a_baseline_that_runs_out_of_memory(tmp_path: Path) -> None:
     assert found.reference
     assert found.rows[0].confirmed
     _assert_nothing_asks_for_more(trials)
+
+
+def test_a_baseline_that_nothing_beats(tmp_path: Path) -> None:
+    """The baseline is the fastest combination there is; the study says so and recommends it."""
+    spec = specification({}, {}, None)
+    every = SPACE.candidates(spec.baseline, spec.resources, same_learning=False)
+    best = min(every, key=lambda c: sum(phase_seconds(c, ROWS, LENGTHS, 40).values()))
+    tuner = Tuner(tmp_path / "home", max_trials=8, script={}, baseline=dict(best))
+    tuner.finish()
+    store = tuner.store()
+    found = store.recommendation(1)
+    store.close()
+    assert found is not None
+    assert found.baseline == "ok"
+    assert [row.configuration for row in found.rows] == [best]
+    assert found.rows[0].gain is None
+    assert found.notes
 
 
 def _assert_nothing_asks_for_more(trials: tuple[Trial, ...]) -> None:

@@ -101,19 +101,23 @@ class Meter:
         self._running = True
         self._started = time.perf_counter()
 
-    def end(self) -> Tuple[float, Dict[str, float], Mapping[str, Peaks]]:
-        """(seconds, seconds by phase, peaks by phase) of the cycle; the phases sum to the seconds."""
+    def end(self) -> Tuple[float, Dict[str, float]]:
+        """(seconds, seconds by phase) of the cycle; the phases sum to the seconds."""
         last = self._timer.mark() if self.enabled else None
         self._timer.settle()
         seconds = time.perf_counter() - self._started
         self._running = False
         if not self.enabled:
-            return seconds, {Phase.IDLE.value: seconds}, {}
+            return seconds, {Phase.IDLE.value: seconds}
         self._memory.close(self._peak_phase)
         by_phase = attribute(self._boundaries, last, self._timer.between)
         phases = {phase.value: spent for phase, spent in by_phase.items() if phase is not Phase.IDLE}
         phases[Phase.IDLE.value] = max(0.0, seconds - sum(phases.values()))
-        return seconds, phases, self._memory.peaks()
+        return seconds, phases
+
+    def peaks(self) -> Mapping[str, Peaks]:
+        """Of the cycle just ended, by phase. Takes milliseconds: call it when the guard has had its say."""
+        return self._memory.peaks() if self.enabled else {}
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:

@@ -10,9 +10,11 @@ Commands: ``trial`` runs the spec in DIR; ``probe`` and ``prepare`` answer one q
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 3 or arguments[0] not in COMMANDS or arguments[1] != "--directory":
         sys.stderr.write("usage: start.py %s --directory DIR\n" % "|".join(COMMANDS))
         return 2
+    # A hang is asked for its stacks before it is killed.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     sys.path[:] = clean_path(sys.path, str(Path(__file__).resolve().parent), os.getcwd())
     load_package()
     command = importlib.import_module("%s.%s" % (PACKAGE, COMMANDS[arguments[0]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...worker import Trial
+from ...trial import Trial
 from .run import run_trial
 
 __all__ = ["Trial", "run_trial"]

@@ -11,7 +11,7 @@ from ...cycles import CyclePlan, assign, resample
 from ...failures import MeterError
 from ...guard import Guard, ReferenceKernel
 from ...meter import Meter
-from ...worker import Trial
+from ...trial import Trial
 from . import cycle
 from .prime import prime_optimizer
 from .rollout import Rollout
@@ -135,8 +135,9 @@ class Loop:
     def _close(self) -> None:
         kind = self._kind
         assert kind is not None  # noqa: S101  (narrowing; ``_open`` set it)
-        seconds, phases, peaks = self._meter.end()
+        seconds, phases = self._meter.end()
         verdict = self._guard.after()
+        peaks = self._meter.peaks()
         self._kind = None
         self._clocked += seconds
         self._overhead += self._meter.overhead

@@ -7,7 +7,7 @@ import os
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
-from ...worker import Trial
+from ...trial import Trial
 
 
 def run_trial(trial: Trial) -> None:

@@ -1,0 +1,55 @@
+"""What a framework is given to run one trial with."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, Optional
+
+from .contract import RunPaths, StartupPart, StartupRecord, TrialSpec
+from .journal import Journal
+from .memory import MemoryWatch, limit_data
+from .meter import Meter
+
+
+@dataclass
+class Trial:
+    """What a framework needs to run a trial: the spec, where to write, and which rank this is."""
+
+    spec: TrialSpec
+    paths: RunPaths
+    journal: Journal
+    rank: int = 0
+    world_size: int = 1
+    meter: Optional[Meter] = None
+    part: Optional[StartupPart] = None
+    """The start-up part under way; ``None`` once cycles run."""
+    facts: Dict[str, Any] = field(default_factory=dict)
+    """Goes into ``Result.data``."""
+
+    @contextlib.contextmanager
+    def startup(self, part: StartupPart) -> Iterator[None]:
+        """Time inside is that part of the start-up."""
+        self.part = part
+        self.journal.mark(part.value)
+        started = time.perf_counter()
+        yield
+        self.part = None
+        if self.rank == 0:
+            self.journal.write(StartupRecord(part, time.perf_counter() - started))
+
+    def open_meter(self) -> Meter:
+        """The meter of this rank; call it when the framework is imported."""
+        spec = self.spec
+        self.meter = Meter(self.journal, MemoryWatch(spec.device), spec.device, enabled=spec.meter)
+        return self.meter
+
+    def guard_memory(self) -> None:
+        """Set the backstop from what the process has mapped by now; see ``memory.limit_data``.
+
+        For the framework to call after its imports, and again when the trainer is built (on CUDA only
+        then: the driver maps far more than it uses).
+        """
+        if self.spec.memory_limit is not None:
+            self.facts["rlimit_data"] = limit_data(self.spec.memory_limit)
