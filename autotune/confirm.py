@@ -65,9 +65,9 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return 0.0
-    # Two rows can lead by the end although only one does now: keep room for both.
     contenders = _contenders(spec, trials, anchor.configuration)
-    runs = [anchor.configuration, *contenders] + [None] * (2 - len(contenders))
+    # Before anything leads, room for one that may: search trials are stopped in time for it.
+    runs = [anchor.configuration, *(contenders or [None])]
     protocol = protocol_for(spec, ())
     costs = [predict(trials, configuration) for configuration in runs]
     one_round = sum(cost.total(protocol) for cost in costs if cost is not None)

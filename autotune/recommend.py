@@ -160,8 +160,8 @@ def _text(value: object) -> str:
 
 
 def unconfirmed(recommendation: Recommendation) -> Recommendation:
-    """A copy that says its rows have not been confirmed; for a study that was stopped early."""
-    note = "The study was stopped before the leaders could be confirmed next to the baseline."
+    """A copy that says so if a row's gain rests on search trials alone: the study ended too early."""
+    note = "The study ended before the leaders could be confirmed next to the baseline."
     if all(row.confirmed or row.gain is None for row in recommendation.rows):
         return recommendation
     return replace(recommendation, notes=(*recommendation.notes, note))

@@ -166,10 +166,10 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
     cost = predict(trials)
     if cost is None:
         return None
-    first = cost.first_measurement(_protocol(study))
-    if left - reserve_s(study, trials, budget) < first:
-        return "the time budget is used up"
-    return None
+    # With nothing to confirm the rest is better spent on looking further than not at all.
+    owed = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update)
+    kept = 0.0 if owed is None else reserve_s(study, trials, budget)
+    return "the time budget is used up" if left - kept < cost.first_measurement(_protocol(study)) else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:

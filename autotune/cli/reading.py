@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -28,10 +28,10 @@ from autotune.cli.tables import (
     trials_table,
 )
 from autotune.cli.text import brief, clean, clock_time
-from autotune.domain import Recommendation, Study, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain import Budget, Recommendation, Study, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Store
 from autotune.recommend import recommend
-from autotune.serialise import plain, recommendation_json, study_json, trial_json
+from autotune.serialise import budget_json, plain, recommendation_json, study_json, trial_json
 from autotune.settings import HomePaths
 from trainer.child.contract import CurrentPhase, RunPaths, read_phase
 
@@ -76,6 +76,16 @@ def answer(store: Store, study: Study, trials: Sequence[Trial]) -> tuple[Source,
     return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=time.time())
 
 
+def last_budget(store: Store, study: Study) -> Budget:
+    """What the last run of the tuner was given; no limit at all before the first."""
+    data: Mapping[str, Any] = {}
+    seen = 0
+    while events := store.events(study.id, after=seen):
+        seen = events[-1].id
+        data = next((e.data for e in reversed(events) if e.kind == "session_started"), data)
+    return Budget(wall_s=data.get("wall_s"), max_trials=data.get("max_trials"), gpu_hours=data.get("gpu_hours"))
+
+
 def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
     """How a study stands: budget, what runs, counts, best so far.
 
@@ -88,16 +98,18 @@ def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeO
         found = find_study(store, study)
         trials = store.trials(found.id)
         wall_s, gpu_s = store.spent(found.id)
+        limits = last_budget(store, found)
         running = next((t for t in trials if t.state is TrialState.RUNNING), None)
         life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running), time.time())
         if not as_json:
-            console.show(_status_screen(found, trials, (wall_s, gpu_s), running, life))
+            console.show(_status_screen(found, trials, (wall_s, gpu_s), limits, running, life))
             return
         source, recommendation = answer(store, found, trials)
         console.document(
             {
                 "study": study_json(found),
                 "spent": {"wall_seconds": plain(wall_s), "gpu_seconds": plain(gpu_s)},
+                "budget": budget_json(limits),
                 "counts": {"states": count(trials).states, "failures": count(trials).failures},
                 "running": None if running is None else _running_json(found, running, life),
                 "source": source.value,
@@ -120,11 +132,15 @@ def _status_screen(
     study: Study,
     trials: Sequence[Trial],
     spent: tuple[float, float],
+    limits: Budget,
     running: Trial | None,
     life: tuple[CurrentPhase, float] | None,
 ) -> RenderableType:
     spec = study.spec
-    used = f"{format_duration(spent[0])}" + (f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else "")
+    used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
+    used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
+    used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
+    used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
     begun = clock_time(study.created_at, today=time.time())
     lines: list[RenderableType] = [
         Text(f"{clean(spec.name)} · {study.status.value} · {clean(spec.framework)} · begun {begun}", "bold"),

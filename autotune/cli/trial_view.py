@@ -15,11 +15,12 @@ from autotune.cli.grid import LabelGrid
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
-from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Study, Trial
+from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
 from autotune.serialise import cycle_rate
 from trainer.child.contract import StartupPart
 
-BAR_WIDTH = 22
+BAR_WIDTH = 20
+GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
 
 
 def trial_screen(trial: Trial, study: Study, *, log: Sequence[str] = (), log_path: str = "") -> RenderableType:
@@ -40,6 +41,8 @@ def trial_screen(trial: Trial, study: Study, *, log: Sequence[str] = (), log_pat
     parts.append(configuration_table(trial.configuration, study.spec.baseline))
     if trial.cycles:
         parts += [Text(), cycles_table(trial.cycles), Text(LEGEND, "dim")]
+        if any(c.noisy or not c.accepted for c in trial.cycles):
+            parts.append(Text(GUARD_LEGEND, "dim"))
     peaks = peaks_table(trial)
     if peaks is not None:
         parts += [Text(), peaks]
@@ -110,7 +113,7 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
         table.add_row(
             f"{cycle.index}/r{cycle.rank}" if ranks else str(cycle.index),
             cycle.cycle_kind.value,
-            format_duration(cycle.seconds),
+            f"{cycle.seconds:.1f} s",
             rate(cycle_rate(cycle)),
             useful,
             stacked(cycle.phases, BAR_WIDTH),
@@ -121,15 +124,19 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
 
 
 def guard_words(cycle: CycleRecord) -> str:
-    """``ok``, or why the clock guard objected and what came of it."""
+    """``ok``, or the guard's main objection: ``✗`` discarded the cycle, ``~`` kept it for want of repeats."""
     if cycle.accepted and not cycle.noisy:
         return "ok"
-    seen = []
-    if cycle.drift is not None:
-        seen.append(f"drift {cycle.drift:.1%}")
-    if cycle.outside_cpu is not None:
-        seen.append(f"others {cycle.outside_cpu:.0%}")
-    return " ".join(["noisy" if cycle.accepted else "discarded", *seen])
+    limits = Protocol()
+    seen = [
+        (share / limit, f"{what} {share:.0%}" if share >= 0.1 else f"{what} {share:.1%}")
+        for what, share, limit in (
+            ("drift", cycle.drift, limits.drift_limit),
+            ("others", cycle.outside_cpu, limits.outside_cpu_limit),
+        )
+        if share is not None
+    ]
+    return " ".join(["~" if cycle.accepted else "✗", *(words for _, words in sorted(seen)[-1:])])
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:

@@ -101,11 +101,27 @@ class Lattice:
         A step along an ordered dimension counts by its share of the dimension, any other change as one.
         """
         indices = np.flatnonzero(left)
+        return int(indices[np.argmin(self._distance(indices, point))])
+
+    def farthest(self, points: Sequence[Point], left: Mask, seed: int) -> int:
+        """The candidate of ``left`` whose nearest of ``points`` is farthest away; ``seed`` decides between equals.
+
+        Of two as far from the nearest, the one farther from all of them together goes first.
+        """
+        indices = np.flatnonzero(left)
+        if not points:
+            return int(indices[seed % len(indices)])
+        distances = np.stack([self._distance(indices, point) for point in points])
+        order = np.round(distances.min(axis=0) + distances.mean(axis=0) / (1 + 2 * len(self.dimensions)), 9)
+        best = indices[order == order.max()]
+        return int(best[seed % len(best)])
+
+    def _distance(self, indices: NDArray[np.int64], point: Point) -> NDArray[np.float64]:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
             steps = np.abs(self._points[indices, axis] - point[axis])
             distance += steps / (len(dimension.values) - 1) if dimension.ordered else steps > 0
-        return int(indices[np.argmin(distance)])
+        return distance
 
     @cached_property
     def _points(self) -> NDArray[np.int64]:

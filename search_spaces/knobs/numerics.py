@@ -15,7 +15,8 @@ KNOBS = (
         unit="",
         effect=Effect.NUMERICS,
         phases=FORWARD,
-        memory=training(1, FORWARD),
+        # Autocast keeps a copy of fp32 weights in bf16: for small batches it needs more than fp32 does.
+        memory=training(0, FORWARD),
         order=("bf16", "fp16", "fp32"),
         others=("fp8",),
         frameworks={
@@ -88,10 +89,18 @@ KNOBS = (
         unit="",
         effect=Effect.LEARNING,
         phases=UPDATE,
-        memory=training(0, ANY),
+        # Unfused steps make temporaries; between families nothing is known.
+        memory=training(1, ANY),
+        order=("adamw_torch_fused", "adamw_torch"),
         others=(
-            *("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"),
-            *("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "adamw_torch_4bit"),
+            *(
+                "paged_adamw_32bit",
+                "adamw_8bit",
+                "adamw_bnb_8bit",
+                "paged_adamw_8bit",
+                "adamw_torch_8bit",
+                "adamw_torch_4bit",
+            ),
             *("adafactor", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit", "sgd", "rmsprop"),
             *("adagrad", "stable_adamw", "schedule_free_adamw", "galore_adamw", "apollo_adamw", "muon"),
         ),

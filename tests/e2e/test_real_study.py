@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.e2e.commands import autotune, document, tagged, trials_of
 from tests.trl_trials import build_tiny, training_python
 
 pytestmark = [pytest.mark.trl, pytest.mark.timeout(900)]
 
-COMMAND = Path(sys.executable).with_name("autotune")
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 
 WIDTH = 80
@@ -24,20 +19,6 @@ WIDTH = 80
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
-
-
-def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it: another working directory, no PYTHONPATH, output not to a terminal."""
-    assert COMMAND.exists(), f"{COMMAND} is missing: install the project into this environment"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"AUTOTUNE_HOME": str(home)}
-    command = [str(COMMAND), *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
-
-
-def documents(text: str) -> Any:
-    return json.loads(text)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +42,7 @@ def start_arguments(tiny: Path) -> tuple[str, ...]:
 
 def test_the_study_ends_with_an_answer_that_all_screens_share(finished: tuple[Path, Path, str]) -> None:
     home, cwd, screen = finished
-    best = documents(autotune("best", "--json", home=home, cwd=cwd).stdout)
+    best = document("best", home=home, cwd=cwd)
     rows = best["recommendation"]["rows"]
     assert rows
     assert rows[0]["worst_case_passed"]
@@ -73,11 +54,9 @@ def test_the_study_ends_with_an_answer_that_all_screens_share(finished: tuple[Pa
 
 def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path, Path, str]) -> None:
     home, cwd, _ = finished
-    trials = documents(autotune("trials", "--json", home=home, cwd=cwd).stdout)["trials"]
+    trials = trials_of(home, cwd)
     assert {t["kind"] for t in trials} >= {"baseline", "search"}
-    for summary in trials:
-        trial = documents(autotune("show", str(summary["number"]), "--json", home=home, cwd=cwd).stdout)
-        trial = trial.get("trial", trial)
+    for trial in trials:
         if trial["state"] != "COMPLETE":
             continue
         assert trial["tokens_per_hour"] > 0
@@ -89,11 +68,8 @@ def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path,
 
 def test_every_speed_cycle_replays_the_same_lengths(finished: tuple[Path, Path, str]) -> None:
     home, cwd, _ = finished
-    trials = documents(autotune("trials", "--json", home=home, cwd=cwd).stdout)["trials"]
     multisets = set()
-    for summary in trials:
-        trial = documents(autotune("show", str(summary["number"]), "--json", home=home, cwd=cwd).stdout)
-        trial = trial.get("trial", trial)
+    for trial in trials_of(home, cwd):
         multisets |= {tuple(sorted(c["lengths_tokens"])) for c in trial["cycles"] if c["kind"] == "recorded"}
     assert len(multisets) == 1
 
@@ -113,15 +89,7 @@ def test_the_same_command_continues_and_another_specification_is_refused(
 
 def test_no_process_is_left(finished: tuple[Path, Path, str]) -> None:
     home, _, _ = finished
-    left = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                if str(home).encode() in Path(entry.path, "cmdline").read_bytes():
-                    left.append(entry.name)
-            except OSError:
-                continue
-    assert left == []
+    assert tagged(home) == []
 
 
 def test_a_reward_package_that_is_missing_is_named_before_trial_0(tiny: Path, tmp_path: Path) -> None:

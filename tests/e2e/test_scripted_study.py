@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,13 +12,12 @@ from pathlib import Path
 
 from autotune.domain import FailureReason, Phase, Pool, Study, Trial, TrialKind, TrialState
 from autotune.ports import Store
-from autotune.running.local import home_tag
 from autotune.store import open_store
 from search_spaces.configuration import Configuration
+from tests.e2e.commands import tagged
 from tests.e2e.tuner import SPACE, specification
 from tests.factories import LENGTHS, MIB, ROWS
 from tests.scripted_model import phase_seconds
-from trainer.child.contract import TAG_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,17 +65,7 @@ class Tuner:
         raise AssertionError("the tuner did not get there")
 
     def tagged(self) -> list[int]:
-        """Processes that carry this home's tag, whoever their parent is."""
-        needle = f"{TAG_VARIABLE}=autotune:{home_tag(self.home)}:".encode()
-        found = []
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit():
-                try:
-                    if needle in Path(entry.path, "environ").read_bytes():
-                        found.append(int(entry.name))
-                except OSError:
-                    continue
-        return found
+        return tagged(self.home)
 
 
 def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:

@@ -59,12 +59,19 @@ def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
     assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
 
 
-@pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (300.0, TrialKind.CONFIRM)])
+@pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (250.0, TrialKind.CONFIRM)])
 def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float, kind: TrialKind) -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), Spent(100.0, 0.0), PROPOSER)
     assert isinstance(step, Run)
     assert step.draft.kind is kind
+
+
+def test_with_nothing_to_confirm_the_rest_of_the_budget_is_searched() -> None:
+    trials = [f.finished(0, cycle_seconds=5.0), f.finished(1, configuration=FASTER, cycle_seconds=10.0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=250.0), Spent(100.0, 0.0), PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.kind is TrialKind.SEARCH
 
 
 def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
@@ -111,12 +118,13 @@ def test_the_same_crash_from_the_start_ends_the_study_and_ooms_do_not() -> None:
 def test_a_search_trial_may_not_eat_the_confirmation_reserve() -> None:
     trials = (f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0))
     search = f.trial(2)
-    budget, spent = Budget(wall_s=1000.0), Spent(500.0, 0.0)
+    budget, spent = Budget(wall_s=1000.0), Spent(700.0, 0.0)
     bound = schedule.deadline(WITH_LENGTHS, search, trials, budget, spent)
     confirming = schedule.deadline(
         WITH_LENGTHS, f.trial(2, TrialKind.CONFIRM, configuration=FASTER), trials, budget, spent
     )
-    assert bound.seconds < confirming.seconds <= 530.0
+    assert bound.seconds < confirming.seconds <= 330.0
+    assert bound.by_budget
 
 
 def test_deadline_without_a_budget_is_the_trials_own() -> None:

@@ -7,7 +7,6 @@ used outside the trial shows a neighbour. Both are judged by the protocol's limi
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Optional, Tuple
 from .memory import descendants
 
 SAMPLE_SECONDS = 0.01
-SAMPLES = 5
+SAMPLES = 7
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -69,9 +68,9 @@ class ReferenceKernel:
             self._repeats *= 2
 
     def seconds(self) -> float:
-        """Median of a few, after one that does not count."""
+        """Least of a few, after one that does not count: an interruption shorter than a sample is no drift."""
         self._once()
-        return statistics.median(self._once() for _ in range(SAMPLES))
+        return min(self._once() for _ in range(SAMPLES))
 
     def _once(self) -> float:
         self._settle()

@@ -23,7 +23,8 @@ class TpeSampler:
     name = "tpe"
 
     STARTUP_TRIALS = 6
-    """Decided trials before the model is asked; until then draws are uniform, or around ``start``."""
+    """Decided trials before the model is asked; until then each is as unlike the others as can be, or is
+    around ``start``. Uniform draws would often leave a knob at one value through a whole short study."""
 
     DRAWS = 100
     """Points the estimator weighs for one suggestion; more than Optuna's 24, because a trial costs minutes."""
@@ -39,10 +40,13 @@ class TpeSampler:
         start: Mapping[str, KnobValue] | None,
     ) -> int:
         decided = sum(e.standing is not Standing.PENDING for e in evidence)
-        if start is not None and decided < self.STARTUP_TRIALS:
-            indices = np.flatnonzero(left)
-            return lattice.nearest(lattice.moved(int(indices[seed % len(indices)]), start), left)
-        return self._asked(lattice, left, evidence, seed)
+        if decided >= self.STARTUP_TRIALS:
+            return self._asked(lattice, left, evidence, seed)
+        if start is None:
+            points = [p for e in evidence if (p := lattice.point(e.configuration)) is not None]
+            return lattice.farthest(points, left, seed)
+        indices = np.flatnonzero(left)
+        return lattice.nearest(lattice.moved(int(indices[seed % len(indices)]), start), left)
 
     def _asked(self, lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
         sampler = optuna.samplers.TPESampler(

@@ -14,14 +14,14 @@ def show(trial: Any, **changes: Any) -> Any:
 
 def test_guard_marks_say_what_was_wrong_and_what_came_of_it() -> None:
     assert guard_words(factories.cycle()) == "ok"
-    assert guard_words(factories.cycle(accepted=False, drift=0.041)) == "discarded drift 4.1% others 1%"
-    assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "noisy others 20%"
+    assert guard_words(factories.cycle(accepted=False, drift=0.041)) == "✗ drift 4.1%"
+    assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "~ others 20%"
 
 
 def test_a_discarded_cycle_is_shown_but_does_not_count() -> None:
     cycles = (factories.cycle(0), factories.cycle(1, accepted=False, seconds=99.0), factories.cycle(2))
     drawn = text(show(factories.finished(1).with_(cycles=cycles)))
-    assert "discarded" in drawn
+    assert "✗" in drawn
     assert "ok, 161.3k tokens/hour" in drawn
 
 

@@ -75,7 +75,7 @@ def test_after_a_failed_baseline_nothing_asks_for_as_much() -> None:
         assert proposal is not None
         made.append(factories.finished(number, configuration=proposal[0]))
         less = int(proposal[0]["micro_batch_size"]) < 8 or proposal[0]["master_weights"] == "bf16"
-        assert less or proposal[0]["optimizer"] != whole["optimizer"], proposal[0]
+        assert less or proposal[0]["precision"] != whole["precision"], proposal[0]
 
 
 def test_a_space_that_leaves_only_speed_has_one_track() -> None:

@@ -1,0 +1,64 @@
+"""Runs the installed command as a user does, and finds what it leaves running."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.running.local import home_tag
+from trainer.child.contract import TAG_VARIABLE
+
+COMMAND = Path(sys.executable).with_name("autotune")
+
+
+def environment_for(home: Path) -> dict[str, str]:
+    """The test's own, without what would put the source tree in front of the installed package."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"AUTOTUNE_HOME": str(home)}
+
+
+def begin(*arguments: str, home: Path, cwd: Path) -> subprocess.Popen[str]:
+    """The command, running."""
+    assert COMMAND.exists(), f"{COMMAND} is missing: install the project into this environment"
+    command = [str(COMMAND), *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=cwd, env=environment_for(home), stdout=pipe, stderr=pipe, text=True)
+
+
+def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> subprocess.CompletedProcess[str]:
+    """The command, finished: another working directory, no PYTHONPATH, output not to a terminal."""
+    process = begin(*arguments, home=home, cwd=cwd)
+    out, err = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def document(*arguments: str, home: Path, cwd: Path) -> Any:
+    """What a reading command prints with ``--json``."""
+    done = autotune(*arguments, "--json", home=home, cwd=cwd, timeout=60.0)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def trials_of(home: Path, cwd: Path) -> list[Mapping[str, Any]]:
+    """Every trial with its cycles, by number."""
+    numbers = sorted(t["number"] for t in document("trials", home=home, cwd=cwd)["trials"])
+    shown = [document("show", str(n), home=home, cwd=cwd) for n in numbers]
+    return [s.get("trial", s) for s in shown]
+
+
+def tagged(home: Path) -> list[int]:
+    """Processes that carry this home's tag, whoever their parent is."""
+    needle = f"{TAG_VARIABLE}=autotune:{home_tag(home)}:".encode()
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                if needle in Path(entry.path, "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,109 @@
+"""The main job on the bundled model: real GRPO trials, a real budget, a real lack of memory, a real kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.budget import GRACE_S
+from tests.e2e.commands import autotune, begin, document, tagged, trials_of
+from tests.trl_trials import ROOT, training_python
+
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(1500)]
+
+STARTING_S = 60.0
+"""Looking at the interpreter and writing the prompts is set-up, outside the budget."""
+
+
+def start_arguments(*more: str) -> tuple[str, ...]:
+    model = os.environ.get("AUTOTUNE_BUNDLED_MODEL") or str(ROOT / ".models" / "SmolLM2-135M-Instruct")
+    return ("start", "--model", model, "--python", training_python(), "--no-live", *more)
+
+
+def test_a_ten_minute_study_ends_by_itself_with_a_gain_and_its_interval(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    began = time.monotonic()
+    done = autotune(*start_arguments("--budget", "10m"), home=home, cwd=tmp_path, timeout=900)
+    took = time.monotonic() - began
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert took <= 600 + GRACE_S + STARTING_S
+    trials = trials_of(home, tmp_path)
+    assert len(trials) >= 6
+    assert all(t["state"] in ("COMPLETE", "FAIL") for t in trials)
+    found = document("best", home=home, cwd=tmp_path)["recommendation"]
+    gains = [row["gain"] for row in found["rows"] if row["gain"] is not None]
+    assert gains, found["notes"]
+    for gain in gains:
+        assert 0 < gain["low"] <= gain["value"] <= gain["high"]
+        assert gain["pairs"] >= 1
+    assert all(row["worst_case_passed"] for row in found["rows"])
+    assert tagged(home) == []
+
+
+def test_a_baseline_that_runs_out_of_memory_and_nothing_after_it_asks_for_more(tmp_path: Path) -> None:
+    """Micro-batch 8 without checkpointing needs over 4 GiB here; the limit is met by the watchdog or the backstop."""
+    home = tmp_path / "home"
+    hungry = ("--set", "gradient_checkpointing=false", "--set", "precision=fp32", "--memory-limit", "4GiB")
+    done = autotune(*start_arguments("--max-trials", "6", *hungry), home=home, cwd=tmp_path, timeout=1200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    trials = trials_of(home, tmp_path)
+    first = trials[0]["outcome"]
+    assert (first["reason"], first["pool"]) == ("OOM", "host")
+    assert first["phase"] == "update"
+    found = document("best", home=home, cwd=tmp_path)["recommendation"]
+    assert found["baseline"].startswith("OOM in update")
+    assert found["reference"] is not None
+    assert found["rows"][0]["host_peak_bytes"] <= 4 * 2**30
+    assert_nothing_asks_for_more(trials)
+
+
+def assert_nothing_asks_for_more(trials: list[Mapping[str, Any]]) -> None:
+    """After an OOM in the update no searched configuration is the same with as large a micro-batch or larger."""
+    batch = {"micro_batch_size", "gradient_accumulation_steps", "steps_per_generation", "num_generations"}
+    for trial in trials:
+        for earlier in trials[: trial["number"]]:
+            if trial["kind"] != "search" or (earlier["outcome"] or {}).get("reason") != "OOM":
+                continue
+            here, there = trial["configuration"], earlier["configuration"]
+            same = all(here[k] == there[k] for k in here if k not in batch)
+            assert not (same and here["micro_batch_size"] >= there["micro_batch_size"]), (trial, earlier)
+
+
+def test_kill_9_of_a_real_study_loses_no_cycle_and_leaves_no_process(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    arguments = start_arguments("--max-trials", "3")
+    process = begin(*arguments, home=home, cwd=tmp_path)
+    acknowledged = wait_for_cycles(home, trial=1, cycles=2)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert tagged(home), "the trial should outlive its tuner for a moment"
+    before = document("show", "1", home=home, cwd=tmp_path)
+    kept = {c["index"] for c in before.get("trial", before)["cycles"]}
+    assert len(kept) >= acknowledged - 1
+    again = autotune(*arguments, home=home, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert tagged(home) == []
+    trials = trials_of(home, tmp_path)
+    assert trials[1]["attempt"] == 2
+    assert all(t["state"] in ("COMPLETE", "FAIL") for t in trials)
+    status = document("status", home=home, cwd=tmp_path)
+    assert status["spent"]["wall_seconds"] > sum(t["wall_seconds"] or 0 for t in trials[:1])
+
+
+def wait_for_cycles(home: Path, trial: int, cycles: int, timeout: float = 300.0) -> int:
+    """Until the child has written that many cycles; returns how many there were."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        for path in home.glob(f"runs/*/{trial}/1/metrics.jsonl"):
+            written = sum(b'"kind":"cycle"' in line for line in path.read_bytes().splitlines())
+            if written >= cycles:
+                time.sleep(0.5)
+                return written
+        time.sleep(0.1)
+    raise AssertionError("the trial did not get there")
