@@ -184,7 +184,7 @@ def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> 
     if there.spec.digest == spec.digest:
         return there, True
     if fork:
-        return find_or_create(store, replace(spec, name=_free_name(store, spec.name)), now, fork=False)
+        return _beside(store, spec, now)
     changed = "; ".join(preparation.differences(there.spec, spec)[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
@@ -320,9 +320,12 @@ def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resou
     return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"
 
 
-def _free_name(store: Store, name: str) -> str:
-    taken = {study.spec.name for study in store.studies()}
+def _beside(store: Store, spec: StudySpec, now: float) -> tuple[Study, bool]:
+    """The study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
+    there = {study.spec.name: study for study in store.studies()}
     number = 2
-    while f"{name}-{number}" in taken:
+    while (other := there.get(f"{spec.name}-{number}")) is not None:
+        if other.spec.digest == spec.digest:
+            return other, True
         number += 1
-    return f"{name}-{number}"
+    return store.create_study(replace(spec, name=f"{spec.name}-{number}"), now), False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ from autotune.settings import Settings
 from autotune.study import StudyResult
 from search_spaces.configuration import KnobValue
 from search_spaces.space import parse_value
+from trainer.child.contract import write_atomic
 
 BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
 
@@ -192,7 +194,13 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
         found = None if result.recommendation is None else recommendation_json(result.recommendation)
         console.record({"type": "end", "ended_by": result.ended_by, "recommendation": found})
         return
-    best = result.recommendation.rows[0].trials[-1] if result.recommendation and result.recommendation.rows else None
+    folder = settings.home.study(study.id, study.spec.name)
+    files = {"database": settings.home.database, "runs": folder}
+    best = None
+    if result.recommendation is not None and result.recommendation.rows:
+        best = result.recommendation.rows[0].trials[-1]
+        files["answer"] = folder / "recommendation.json"
+        write_atomic(files["answer"], json.dumps(recommendation_json(result.recommendation), indent=2) + "\n")
     console.show(
         screens.end_screen(
             result.recommendation,
@@ -200,7 +208,7 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
             result.trials,
             ended_by=result.ended_by,
             spent_wall_s=spent,
-            files={"database": settings.home.database, "runs": settings.home.study(study.id, study.spec.name)},
+            files=files,
             next_command=f"autotune show {best}" if best is not None else "autotune trials",
         )
     )

@@ -17,7 +17,7 @@ from tests.trl_trials import ROOT, training_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(1500)]
 
-STARTING_S = 60.0
+STARTING_S = 120.0
 """Looking at the interpreter and writing the prompts is set-up, outside the budget."""
 
 
@@ -26,7 +26,7 @@ def start_arguments(*more: str) -> tuple[str, ...]:
     return ("start", "--model", model, "--python", training_python(), "--no-live", *more)
 
 
-def test_a_ten_minute_study_ends_by_itself_with_a_gain_and_its_interval(tmp_path: Path) -> None:
+def test_a_ten_minute_study_ends_by_itself_with_an_answer_and_its_interval(tmp_path: Path) -> None:
     home = tmp_path / "home"
     began = time.monotonic()
     done = autotune(*start_arguments("--budget", "10m"), home=home, cwd=tmp_path, timeout=900)
@@ -37,11 +37,11 @@ def test_a_ten_minute_study_ends_by_itself_with_a_gain_and_its_interval(tmp_path
     assert len(trials) >= 6
     assert all(t["state"] in ("COMPLETE", "FAIL") for t in trials)
     found = document("best", home=home, cwd=tmp_path)["recommendation"]
-    gains = [row["gain"] for row in found["rows"] if row["gain"] is not None]
-    assert gains, found["notes"]
-    for gain in gains:
-        assert 0 < gain["low"] <= gain["value"] <= gain["high"]
-        assert gain["pairs"] >= 1
+    assert found["rows"]
+    for row in found["rows"]:
+        assert row["tokens_per_hour_low"] <= row["tokens_per_hour"] <= row["tokens_per_hour_high"]
+        if row["gain"] is not None:
+            assert 0 < row["gain"]["low"] <= row["gain"]["value"] <= row["gain"]["high"]
     assert all(row["worst_case_passed"] for row in found["rows"])
     assert tagged(home) == []
 
