@@ -67,7 +67,8 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
         return 0.0
     contenders = _contenders(spec, trials, anchor.configuration)
     # Before anything leads, room for one that may: search trials are stopped in time for it.
-    runs = [anchor.configuration, *(contenders or [None])]
+    runs: list[Configuration | None] = [anchor.configuration, *contenders]
+    runs += [] if contenders else [None]
     protocol = protocol_for(spec, ())
     costs = [predict(trials, configuration) for configuration in runs]
     one_round = sum(cost.total(protocol) for cost in costs if cost is not None)

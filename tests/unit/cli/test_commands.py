@@ -182,7 +182,7 @@ def test_show_an_ok_trial(autotune: Run, study: Study) -> None:
     assert "6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s" in out
     changed = next(line for line in out.splitlines() if line.startswith("micro_batch_size"))
     assert changed.split() == ["micro_batch_size", "4", "2"]
-    assert "GGGGGGGGGGGRLLUUUUUUUU" in out
+    assert "GGGGGGGGGGRLLUUUUUUU" in out
     assert "recorded: mean 56, longest 128 tokens, 12% clipped" in out
     assert "2.00 GiB" in out
 
