@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autotune import hardware, preparation
-from autotune.domain import Budget, Configuration, Fingerprint, Outcome, Resources, Study, StudySpec, Trial
+from autotune.clock import SystemClock
+from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import AutotuneError, MachineError, NotFoundError, StudyDiffersError, UsageError
-from autotune.ports import Assignment, Clock, Diagnosis, Framework, Observer, Proposer, StopToken, Store, TrialRunner
+from autotune.frameworks import framework_named
+from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.preparation import Request
 from autotune.proposals import make_proposer
 from autotune.running.local import LocalRunner, home_tag
@@ -29,7 +30,6 @@ from trainer.child.contract import (
     FailureReason,
     Result,
     RunPaths,
-    TrialSpec,
     dumps,
     encode,
     read_result,
@@ -40,65 +40,6 @@ PROBE_TIMEOUT_S = 180.0
 PREPARE_TIMEOUT_S = 600.0
 
 Talk = Callable[[str], None]
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def now(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
-class TrlFramework:
-    """``ports.Framework`` over the parent's side of TRL."""
-
-    name = "trl"
-
-    def render(self, assignment: Assignment) -> TrialSpec:
-        study, trial = assignment.study, assignment.trial
-        workload, resources = study.spec.workload, study.spec.resources
-        return trl.render(
-            trial=f"{study.id}/{trial.number}",
-            configuration=trial.configuration,
-            model=workload.model,
-            prompts=workload.prompts,
-            reward=workload.reward,
-            rows_per_update=trial.rows_per_update,
-            max_prompt_length=workload.max_prompt_length,
-            max_completion_length=workload.max_completion_length,
-            protocol=trial.protocol,
-            passthrough=workload.passthrough,
-            device=resources.device,
-            world_size=resources.training_processes,
-            seed=study.spec.seed,
-            memory_limit=study.spec.memory_limit,
-        )
-
-    def diagnose(self, text: str) -> Diagnosis | None:
-        found = trl.diagnose(text)
-        if found is None:
-            return None
-        return Diagnosis(found.reason, found.pool, found.phase, found.message, found.suggestion)
-
-    def suggest(self, outcome: Outcome) -> str:
-        return trl.suggest(outcome.reason, outcome.phase, outcome.pool) if outcome.reason is not None else ""
-
-
-FRAMEWORKS: Mapping[str, Callable[[], Framework]] = {"trl": TrlFramework}
-"""Open-R1, ms-swift and verl join here."""
-
-
-def framework_named(name: str) -> Framework:
-    """Raises ``UsageError`` naming those there are."""
-    if name not in FRAMEWORKS:
-        raise UsageError(f"there is no framework {name!r} yet; choose one of: {', '.join(FRAMEWORKS)}")
-    return FRAMEWORKS[name]()
 
 
 def open_store_for(settings: Settings) -> Store:

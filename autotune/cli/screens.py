@@ -168,7 +168,7 @@ def _add_rows(grid: LabelGrid, recommendation: Recommendation, baseline: Configu
 
 def _headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
     if row.configuration == baseline:
-        return "Nothing beats your baseline: keep it."
+        return "Nothing is proven to beat your baseline with the same learning: keep it."
     if row.gain is None:
         return "Your baseline failed; this is the first configuration that holds."
     sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
@@ -227,7 +227,7 @@ def memory_words(row: RecommendationRow) -> str:
 def _baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
     if recommendation.baseline == "ok":
         kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
-        return "ok, and nothing beats it" if kept else "ok; gains are stated over it"
+        return "ok, and kept" if kept else "ok; gains are stated over it"
     text = f"baseline: {clean(recommendation.baseline)}"
     row = recommendation.rows[0] if recommendation.rows else None
     if row is not None and row.gain is not None:

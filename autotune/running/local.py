@@ -20,7 +20,7 @@ from autotune.running.tail import MetricsTail
 from trainer.child import contract
 from trainer.child.contract import ContractError, NoteRecord, Record, Result, RunPaths, dumps, read_result, write_atomic
 
-CHILD_START = Path(contract.__file__).with_name("start.py")
+CHILD_START = Path(contract.__file__).parent.parent / "start.py"
 TOOL = "tool"
 
 

@@ -112,8 +112,8 @@ def test_a_failed_baseline_with_only_the_reference_left() -> None:
 def test_nothing_beats_the_baseline() -> None:
     row = factories.recommendation_row(configuration=factories.configuration(), gain=None, changes=())
     drawn = text(end(factories.recommendation(rows=(row,))))
-    assert "Nothing beats your baseline: keep it." in drawn
-    assert "ok, and nothing beats it" in drawn
+    assert "Nothing is proven to beat your baseline" in drawn
+    assert "ok, and kept" in drawn
     assert "→" not in drawn
 
 

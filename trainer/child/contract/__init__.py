@@ -1,0 +1,79 @@
+"""What crosses the process wall: file names, record shapes, and the words both sides share.
+
+The parent writes ``config.json``; the child appends ``metrics.jsonl``, keeps ``phase`` current and
+writes ``result.json``. Nothing else passes between them, and nothing is read from stdout.
+
+Standard library only and Python 3.10 syntax: the child runs under the user's own interpreter.
+"""
+
+from .codec import (
+    MAY_BE_NAN,
+    RECORD_SHAPES,
+    decode,
+    dumps,
+    encode,
+    iter_complete_lines,
+    parse_record,
+    read_result,
+    read_spec,
+    write_atomic,
+)
+from .marks import CurrentPhase, PhaseMark, read_phase
+from .shapes import (
+    CycleRecord,
+    NoteRecord,
+    Peaks,
+    Protocol,
+    Record,
+    Result,
+    RewardSpec,
+    StartupRecord,
+    TrialSpec,
+    WorstCaseRecord,
+)
+from .words import (
+    CONTRACT_VERSION,
+    TAG_VARIABLE,
+    ContractError,
+    CycleKind,
+    FailureReason,
+    Phase,
+    Pool,
+    RunPaths,
+    StartupPart,
+)
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "MAY_BE_NAN",
+    "RECORD_SHAPES",
+    "TAG_VARIABLE",
+    "ContractError",
+    "CurrentPhase",
+    "CycleKind",
+    "CycleRecord",
+    "FailureReason",
+    "NoteRecord",
+    "Peaks",
+    "Phase",
+    "PhaseMark",
+    "Pool",
+    "Protocol",
+    "Record",
+    "Result",
+    "RewardSpec",
+    "RunPaths",
+    "StartupPart",
+    "StartupRecord",
+    "TrialSpec",
+    "WorstCaseRecord",
+    "decode",
+    "dumps",
+    "encode",
+    "iter_complete_lines",
+    "parse_record",
+    "read_phase",
+    "read_result",
+    "read_spec",
+    "write_atomic",
+]

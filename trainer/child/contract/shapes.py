@@ -1,0 +1,189 @@
+"""The shapes of what crosses the wall. Times are seconds, memory is bytes, counts are tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional, Tuple, Union
+
+from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, StartupPart
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a trial measures: which cycles, how many, and what makes one not count.
+
+    ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every
+    RECORDED cycle; empty means "take them from this trial's own NATURAL cycles".
+    Order of cycles: ``warmup``, ``natural``, then ``recorded`` (with ``maximum`` cycles alternating
+    after them, R M R M ...).
+    """
+
+    warmup: int = 1
+    natural: int = 0
+    recorded: int = 3
+    maximum: int = 0
+    lengths: Tuple[int, ...] = ()
+    drift_limit: float = 0.03
+    """Share by which the reference kernel may differ before and after a cycle."""
+    outside_cpu_limit: float = 0.05
+    """Share of the machine's CPU time that processes outside the trial may use in a cycle."""
+    max_repeats: int = 3
+    """Cycles that may be discarded and repeated over the whole trial; then they are kept, marked."""
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    """Which reward the child computes.
+
+    ``kind`` is ``reasoning_gym`` (``name`` is the dataset, ``options`` its arguments) or ``file``
+    (``path`` is a Python file, ``name`` the function in it, TRL's signature).
+    """
+
+    kind: str
+    name: str
+    path: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """``config.json``: all a child needs to run one trial."""
+
+    trial: str
+    """``<study id>/<trial number>``, for messages."""
+    framework: str
+    model: str
+    prompts: str
+    """JSONL file; each line ``{"prompt": str | list[message], ...columns the reward reads}``."""
+    reward: RewardSpec
+    settings: Mapping[str, Any]
+    """The framework's own arguments, rendered by the parent side (``GRPOConfig`` keys for TRL)."""
+    model_settings: Mapping[str, Any]
+    """Arguments for loading the model (dtype, attention implementation)."""
+    seams: Mapping[str, Any]
+    """Knobs the framework has no setting for, reached from outside, by knob name."""
+    rows_per_update: int
+    max_prompt_length: int
+    max_completion_length: int
+    protocol: Protocol
+    device: str = "cpu"
+    """``cpu`` or ``cuda``."""
+    world_size: int = 1
+    seed: int = 0
+    memory_limit: Optional[int] = None
+    """Bytes for the whole process tree; the child sets ``RLIMIT_DATA`` from it as a backstop."""
+    meter: bool = True
+    """False runs the same trial with only the cycle's outer clock, to measure the meter itself."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    """Workload keys of the user's own configuration, given to the framework unchanged."""
+    version: int = CONTRACT_VERSION
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Highest memory of one phase or cycle; ``None`` where the machine has no such figure."""
+
+    device_allocated: Optional[int] = None
+    device_reserved: Optional[int] = None
+    device_used: Optional[int] = None
+    """By the driver (NVML), so it includes what the allocator cannot see."""
+    host: Optional[int] = None
+    """PSS summed over the trial's process tree, as seen by the child; the parent's watchdog adds its own."""
+
+
+@dataclass(frozen=True)
+class StartupRecord:
+    """One part of the start-up, in seconds."""
+
+    part: StartupPart
+    seconds: float
+    kind: str = "startup"
+
+
+@dataclass(frozen=True)
+class CycleRecord:
+    """One whole generate -> ... -> sync round, as one rank saw it."""
+
+    index: int
+    cycle_kind: CycleKind
+    seconds: float
+    phases: Mapping[str, float]
+    """Exclusive seconds by ``Phase`` value; with ``idle`` (the unattributed rest) they sum to ``seconds``."""
+    completion_tokens: int
+    """Distinct completion tokens of all ranks, each once."""
+    prompt_tokens: int
+    rows: int
+    updates: int
+    """Optimizer updates in the cycle."""
+    computed_tokens: int
+    """Tokens the update's forward passes worked on, padding included."""
+    lengths: Tuple[int, ...] = ()
+    """Completion length of every row, in tokens."""
+    peaks: Mapping[str, Peaks] = field(default_factory=dict)
+    """By ``Phase`` value; the key ``cycle`` is the whole cycle."""
+    cpu_seconds: float = 0.0
+    drift: Optional[float] = None
+    outside_cpu: Optional[float] = None
+    accepted: bool = True
+    """False: the clock guard discarded it; it is kept for the record and never ranked on."""
+    noisy: bool = False
+    """Accepted although the guard objected, because no repeats were left."""
+    clipped_share: Optional[float] = None
+    groups: int = 0
+    zero_std_groups: int = 0
+    """Groups whose rewards were all the same (TRL's ``frac_reward_zero_std`` x groups)."""
+    reward_mean: Optional[float] = None
+    loss: Optional[float] = None
+    grad_norm: Optional[float] = None
+    logp_mismatch: Optional[float] = None
+    rank: int = 0
+    started: float = 0.0
+    """``time.time()`` at the cycle's start."""
+    kind: str = "cycle"
+
+    @property
+    def useful_share(self) -> Optional[float]:
+        """Useful / computed tokens of the update's forward passes; ``None`` if nothing was computed."""
+        if self.computed_tokens <= 0:
+            return None
+        return (self.completion_tokens + self.prompt_tokens) / self.computed_tokens
+
+
+@dataclass(frozen=True)
+class WorstCaseRecord:
+    """The maximum-length micro-batch of the warm-up went through."""
+
+    rows: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    peaks: Peaks = field(default_factory=Peaks)
+    kind: str = "worst_case"
+
+
+@dataclass(frozen=True)
+class NoteRecord:
+    """Anything worth keeping that is not a measurement: a setting changed, a version, a warning."""
+
+    name: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "note"
+
+
+Record = Union[StartupRecord, CycleRecord, WorstCaseRecord, NoteRecord]
+
+
+@dataclass(frozen=True)
+class Result:
+    """``result.json``: how the child itself says it ended. Exit codes only confirm it."""
+
+    ok: bool
+    reason: Optional[FailureReason] = None
+    phase: Optional[Phase] = None
+    pool: Optional[Pool] = None
+    message: str = ""
+    detail: str = ""
+    """Last lines of the traceback."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What a probe or a preparation returns."""
+    version: int = CONTRACT_VERSION

@@ -1,0 +1,107 @@
+"""The words both sides share: phases, pools, reasons, and every file name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+CONTRACT_VERSION = 1
+
+TAG_VARIABLE = "AUTOTUNE_TAG"
+"""Environment variable every process of a trial inherits; the sweep looks for it."""
+
+
+class Phase(str, Enum):
+    """Where a rank's time goes. Phases do not overlap on one rank."""
+
+    GENERATE = "generate"
+    REWARD = "reward"
+    LOGPROB = "logprob"
+    UPDATE = "update"
+    SYNC = "sync"
+    WAIT = "wait"
+    IDLE = "idle"
+
+
+class StartupPart(str, Enum):
+    """Time before the first cycle, recorded apart from the phases."""
+
+    IMPORT = "import"
+    LOAD = "load"
+    ENGINE = "engine"
+    CAPTURE = "capture"
+    FIRST_BATCH = "first_batch"
+
+
+class Pool(str, Enum):
+    """The memory an allocation failed in."""
+
+    DEVICE = "device"
+    HOST = "host"
+    ROLLOUT_CACHE = "rollout_cache"
+
+
+class FailureReason(str, Enum):
+    """Why a trial did not end OK."""
+
+    OOM = "OOM"
+    TIMEOUT = "TIMEOUT"
+    HANG = "HANG"
+    NAN = "NAN"
+    QUALITY = "QUALITY"
+    REWARD_ERROR = "REWARD_ERROR"
+    ILLEGAL = "ILLEGAL"
+    CRASH = "CRASH"
+    CANCELLED = "CANCELLED"
+    INFRA = "INFRA"
+
+
+class CycleKind(str, Enum):
+    """What lengths the completions of a cycle had."""
+
+    WARMUP = "warmup"
+    """Not timed; holds a micro-batch at maximum prompt + completion length."""
+    NATURAL = "natural"
+    """The model stopped where it wanted to. The only cycles rewards may be read from."""
+    RECORDED = "recorded"
+    """Lengths replayed from the study's recorded list. The only cycles speed is ranked on."""
+    MAXIMUM = "maximum"
+    """Every row at ``max_completion_length``."""
+
+
+class ContractError(ValueError):
+    """A file or line does not have the shape the contract gives it."""
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """Every file name of one attempt at a trial, in one place."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def result(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def phase(self) -> Path:
+        """Overwritten in place by the child at each phase change: ``<phase> <cycle> <kind>``."""
+        return self.root / "phase"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log.txt"
+
+    @property
+    def scratch(self) -> Path:
+        """The child's working directory; may be deleted when the trial has ended."""
+        return self.root / "scratch"
