@@ -182,7 +182,9 @@ def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)
 
 
-def _asked(request: Request, settings: Settings, command: str, payload: Mapping[str, Any]) -> Result:
+def _asked(
+    request: Request, settings: Settings, command: str, payload: Mapping[str, Any], talk: Talk | None = None
+) -> Result:
     """A child command's result, kept by what was asked, so that the same start again begins at once."""
     if not os.access(request.python, os.X_OK):
         raise MachineError(f"{request.python} is not an interpreter that can be run; name one with --python")
@@ -190,6 +192,8 @@ def _asked(request: Request, settings: Settings, command: str, payload: Mapping[
     kept = _kept(directory)
     if kept is not None:
         return kept
+    if talk is not None:
+        talk(f"writing {request.prompts} prompts of {request.task} and trying the reward")
     timeout = PROBE_TIMEOUT_S if command == "probe" else PREPARE_TIMEOUT_S
     home = home_tag(settings.home.root)
     result = run_tool(request.python, command, directory, payload, timeout, clock=SystemClock(), home=home)
@@ -237,8 +241,7 @@ def _prepared_prompts(request: Request, settings: Settings, found: Result, talk:
         "model_sha256": preparation.model_digest(request.model),
         "packages": found.data.get("packages", {}),
     }
-    talk(f"writing {request.prompts} prompts of {request.task} and trying the reward")
-    return _asked(request, settings, "prepare", payload)
+    return _asked(request, settings, "prepare", payload, talk)
 
 
 def _software(data: Mapping[str, Any]) -> dict[str, str]:

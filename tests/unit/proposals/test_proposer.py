@@ -70,6 +70,10 @@ def test_draws_are_spread_over_seeds_and_numbers() -> None:
     assert 0.45 < statistics.fmean(draws) / 2**32 < 0.55
 
 
+SEEDS = 32
+"""Ten still swing by 0.02 around what eighty show."""
+
+
 def _best(sampler: str, seed: int, trials: int) -> tuple[float, float]:
     """Best found over best there is, on the headline track and over all."""
     world = landscape(limit=32)
@@ -80,7 +84,7 @@ def _best(sampler: str, seed: int, trials: int) -> tuple[float, float]:
 
 
 def test_tpe_finds_what_is_good_and_chance_does_not() -> None:
-    tpe, chance = ([_best(sampler, seed, 30) for seed in range(10)] for sampler in ("tpe", "random"))
+    tpe, chance = ([_best(sampler, seed, 30) for seed in range(SEEDS)] for sampler in ("tpe", "random"))
     for track, bound in ((0, 0.95), (1, 0.87)):
         found = statistics.fmean(r[track] for r in tpe)
         assert found >= bound
