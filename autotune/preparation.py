@@ -187,15 +187,16 @@ def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
 
 def differences(before: StudySpec, after: StudySpec) -> list[str]:
     """``place: before -> after`` for everything in which two specifications differ."""
-    return _differences(before.identity(), after.identity(), "")
+    return differing(before.identity(), after.identity())
 
 
-def _differences(before: Any, after: Any, where: str) -> list[str]:
+def differing(before: Any, after: Any, where: str = "") -> list[str]:
+    """``place: before -> after`` for every leaf in which two pieces of plain data differ."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         found: list[str] = []
         for key in sorted(set(before) | set(after)):
             place = f"{where}.{key}" if where else str(key)
-            found += _differences(before.get(key), after.get(key), place)
+            found += differing(before.get(key), after.get(key), place)
         return found
     if before == after:
         return []
@@ -203,5 +204,5 @@ def _differences(before: Any, after: Any, where: str) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, Mapping | Sequence) else str(value)
+    text = json.dumps(value) if isinstance(value, Mapping | Sequence) and not isinstance(value, str) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

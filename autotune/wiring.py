@@ -133,6 +133,22 @@ def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> 
     )
 
 
+def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
+    """Refuses to add to trials that were measured on another machine.
+
+    Raises:
+        StudyDiffersError: naming what differs.
+    """
+    before = store.fingerprint(study.id)
+    if before is None or before.digest == fingerprint.digest:
+        return
+    changed = "; ".join(preparation.differing(encode(before), encode(fingerprint))[:8])
+    raise StudyDiffersError(
+        f"study {study.spec.name!r} was measured on another machine or stack ({changed}); "
+        "figures of the two cannot be compared: --name starts another study"
+    )
+
+
 def loop(
     study: Study,
     budget: Budget,

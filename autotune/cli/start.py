@@ -158,6 +158,7 @@ def _run(
     store = wiring.open_store_for(settings)
     try:
         study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=fork)
+        wiring.check_machine(store, study, prepared.fingerprint)
         store.save_fingerprint(study.id, prepared.fingerprint, time.time())
         spent = store.spent(study.id)[0]
         if not (show.quiet or show.as_json):

@@ -56,6 +56,18 @@ def test_differences_name_the_place() -> None:
     assert any(line.startswith("memory_limit:") for line in found)
 
 
+def test_trials_of_another_machine_are_not_added_to() -> None:
+    store = open_store(":memory:")
+    study, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
+    here = f.fingerprint()
+    wiring.check_machine(store, study, here)
+    store.save_fingerprint(study.id, here, f.NOW)
+    wiring.check_machine(store, study, here)
+    other = replace(here, hardware={**here.hardware, "cpu": "another"})
+    with pytest.raises(StudyDiffersError, match=r"hardware\.cpu: example -> another"):
+        wiring.check_machine(store, study, other)
+
+
 def test_an_unknown_framework_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="trl"):
         wiring.framework_named("megatron")
