@@ -32,15 +32,20 @@ def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
     return replace(spec.protocol, natural=1, maximum=1, lengths=tuple(lengths))
 
 
-def next_trial(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> Plan | None:
+def next_trial(
+    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
+) -> Plan | None:
     """The next confirmation trial, or ``None`` when every leader has had its rounds.
+
+    Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
 
     A leader whose confirmation fails is no longer feasible, so the next best takes its place.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return None
-    owed = _owed(trials, _contenders(spec, trials, anchor.configuration), anchor.configuration)
+    contenders = _contenders(spec, trials, anchor.configuration)[:at_most]
+    owed = _owed(trials, contenders, anchor.configuration)
     if not owed:
         return None
     pair, configuration = owed[0]
@@ -66,13 +71,13 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
     if anchor is None:
         return 0.0
     contenders = _contenders(spec, trials, anchor.configuration)
-    # Before anything leads, room for one that may: search trials are stopped in time for it.
+    # Before anything leads, room for one round of something that may.
     runs: list[Configuration | None] = [anchor.configuration, *contenders]
     runs += [] if contenders else [None]
     protocol = protocol_for(spec, ())
     costs = [predict(trials, configuration) for configuration in runs]
     one_round = sum(cost.total(protocol) for cost in costs if cost is not None)
-    return one_round * (MIN_ROUNDS if MIN_ROUNDS * one_round <= total_s / 2 else 1)
+    return one_round * (MIN_ROUNDS if contenders and MIN_ROUNDS * one_round <= total_s / 2 else 1)
 
 
 def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:

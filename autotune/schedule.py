@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotune import confirm
-from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, total_s
+from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
 from autotune.domain import (
     Budget,
     Configuration,
@@ -27,6 +27,9 @@ from autotune.ports import Proposer
 
 NATURAL_CYCLES = 2
 """Natural-length cycles of the trial the recorded lengths are drawn from."""
+
+FEW_TRIALS = 3
+"""Of a budget too small for these and a confirmation, these are run all the same."""
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
@@ -93,7 +96,7 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
         return waiting
     if waiting.kind is TrialKind.SEARCH:
         left -= reserve_s(study, trials, budget)
-    return waiting if cost is not None and left >= cost.first_measurement(waiting.protocol) else None
+    return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
 
 
 def baseline_draft(study: Study) -> TrialDraft:
@@ -125,8 +128,9 @@ def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
         left = max(left - reserve_s(study, trials, budget), cost.first_measurement(trial.protocol))
-    # Half of the grace is kept for ending the process tree and writing the recommendation.
-    left += GRACE_S / 2
+    else:
+        # Half of the grace is kept for ending the process tree and writing the recommendation.
+        left += GRACE_S / 2
     return Deadline(min(own, left), by_budget=left < own)
 
 
@@ -166,10 +170,9 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
     cost = predict(trials)
     if cost is None:
         return None
-    # With nothing to confirm the rest is better spent on looking further than not at all.
-    owed = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update)
-    kept = 0.0 if owed is None else reserve_s(study, trials, budget)
-    return "the time budget is used up" if left - kept < cost.first_measurement(_protocol(study)) else None
+    # A few trials at least, even where what they find could no longer be confirmed.
+    kept = reserve_s(study, trials, budget) if searched(trials) >= FEW_TRIALS else 0.0
+    return "the time budget is used up" if left - kept < cost.total(_protocol(study)) else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
@@ -193,14 +196,15 @@ def _protocol(study: Study) -> Protocol:
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
-    plan = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update)
-    if plan is None:
-        return Stop(because)
-    costs = [predict(trials, configuration) for configuration in plan.round]
-    if left is not None and left < sum(c.total(plan.draft.protocol) for c in costs if c is not None):
-        return Stop("the time budget is used up")
-    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
-    return Run(draft)
+    for leaders in (2, 1):  # Where both do not fit, the one with the same learning.
+        rows_each = study.spec.workload.rows_per_update
+        plan = confirm.next_trial(study.spec, trials, study.lengths, rows_each, at_most=leaders)
+        if plan is None:
+            return Stop(because)
+        costs = [predict(trials, configuration) for configuration in plan.round]
+        if left is None or left >= sum(c.total(plan.draft.protocol) for c in costs if c is not None):
+            return Run(replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration)))
+    return Stop("the time budget is used up")
 
 
 def _hopeless(trials: Sequence[Trial]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from autotune import schedule
-from autotune.budget import Spent
+from autotune.budget import Spent, predict
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
 from autotune.schedule import Run, Stop
 from tests import factories as f
@@ -61,17 +61,35 @@ def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
 
 @pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (250.0, TrialKind.CONFIRM)])
 def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float, kind: TrialKind) -> None:
-    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), Spent(100.0, 0.0), PROPOSER)
     assert isinstance(step, Run)
     assert step.draft.kind is kind
 
 
-def test_with_nothing_to_confirm_the_rest_of_the_budget_is_searched() -> None:
+def test_a_few_trials_are_run_even_where_they_could_not_be_confirmed() -> None:
     trials = [f.finished(0, cycle_seconds=5.0), f.finished(1, configuration=FASTER, cycle_seconds=10.0)]
-    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=250.0), Spent(100.0, 0.0), PROPOSER)
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=250.0), Spent(150.0, 0.0), PROPOSER)
     assert isinstance(step, Run)
     assert step.draft.kind is TrialKind.SEARCH
+    more = [*trials, f.finished(2, cycle_seconds=20.0)]
+    assert isinstance(schedule.next_step(WITH_LENGTHS, more, Budget(wall_s=250.0), Spent(150.0, 0.0), PROPOSER), Stop)
+
+
+def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> None:
+    trials = [
+        f.finished(0),
+        f.finished(1, configuration=FASTER, cycle_seconds=5.0),
+        f.finished(2, cycle_seconds=20.0),
+    ]
+    for left in range(60, 400, 10):
+        step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(1000.0 - left, 0.0), PROPOSER)
+        if isinstance(step, Run) and step.draft.kind is TrialKind.SEARCH:
+            own = predict(trials)
+            assert own is not None
+            assert left - own.total(step.draft.protocol) >= schedule.reserve_s(
+                WITH_LENGTHS, trials, Budget(wall_s=1000.0)
+            )
 
 
 def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:

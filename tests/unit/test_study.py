@@ -105,6 +105,15 @@ def test_a_study_keeps_to_its_budget(minutes: int) -> None:
     assert house.store.spent(house.study.id)[0] == pytest.approx(house.clock.monotonic())
 
 
+@pytest.mark.parametrize("minutes", [15, 20, 25, 30, 45])
+def test_the_search_leaves_time_to_confirm_what_leads(minutes: int) -> None:
+    house = House()
+    result = house.run(Budget(wall_s=60.0 * minutes), runner=SimulatedRunner(house.clock, noise=0.03))
+    assert result.recommendation is not None
+    first = result.recommendation.rows[0]
+    assert first.confirmed or first.gain is None
+
+
 def test_no_configuration_is_searched_twice() -> None:
     result = House().run(Budget(wall_s=20_000.0))
     searched = [t.configuration for t in result.trials if t.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
