@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -62,3 +63,25 @@ def tagged(home: Path) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+STORED_CYCLES = """
+    SELECT count(*) FROM cycles JOIN attempts ON attempts.id = cycles.attempt_id
+    JOIN trials ON trials.id = attempts.trial_id WHERE trials.number = ? AND attempts.number = ?
+"""
+
+
+def stored_cycles(home: Path, trial: int, attempt: int) -> int:
+    """Cycles of one attempt in the database, read past the store: it shows only the last attempt's."""
+    connection = sqlite3.connect(home / "autotune.sqlite")
+    try:
+        return int(connection.execute(STORED_CYCLES, (trial, attempt)).fetchone()[0])
+    finally:
+        connection.close()
+
+
+def written_cycles(home: Path, trial: int, attempt: int) -> int:
+    """Whole cycle lines the child wrote."""
+    files = home.glob(f"runs/*/{trial}/{attempt}/metrics.jsonl")
+    lines = (line for path in files for line in path.read_bytes().splitlines(keepends=True))
+    return sum(line.endswith(b"\n") and b'"kind":"cycle"' in line for line in lines)

@@ -14,7 +14,7 @@ from autotune.domain import FailureReason, Phase, Pool, Study, Trial, TrialKind,
 from autotune.ports import Store
 from autotune.store import open_store
 from search_spaces.configuration import Configuration
-from tests.e2e.commands import tagged
+from tests.e2e.commands import stored_cycles, tagged, written_cycles
 from tests.e2e.tuner import SPACE, specification
 from tests.factories import LENGTHS, MIB, ROWS
 from tests.scripted_model import phase_seconds
@@ -72,11 +72,6 @@ def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
     return [(t.number, str(t.kind), t.configuration.key) for t in tuner.study()[1]]
 
 
-def _lines(home: Path, trial: int, attempt: int) -> int:
-    files = list(home.glob(f"runs/*/{trial}/{attempt}/metrics.jsonl"))
-    return sum(b'"kind":"cycle"' in line for f in files for line in f.read_bytes().splitlines())
-
-
 def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
     slow = {"sleep": 0.15}
     whole = Tuner(tmp_path / "whole", max_trials=6, script=slow)
@@ -87,7 +82,8 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
     process.send_signal(signal.SIGKILL)
     process.wait()
     in_database = len(killed.study()[1][3].cycles)
-    acknowledged = _lines(killed.home, 3, 1)
+    written = written_cycles(killed.home, 3, 1)
+    assert written >= in_database
     assert killed.study()[1][3].state is TrialState.RUNNING
     assert in_database >= 2
     store = killed.store()
@@ -102,7 +98,7 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
     study, trials = killed.study()
     assert all(t.state.is_finished for t in trials)
     assert trials[3].attempt == 2
-    assert acknowledged <= _lines(killed.home, 3, 1)
+    assert stored_cycles(killed.home, 3, 1) >= written
     store = killed.store()
     assert store.spent(study.id)[0] > spent_before
     assert store.recommendation(study.id) is not None
