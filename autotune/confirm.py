@@ -25,6 +25,8 @@ class Plan:
     draft: TrialDraft
     round: tuple[Configuration, ...]
     """Configurations this round still has to run, this one first; half a round shows nothing."""
+    owed: tuple[Configuration, ...]
+    """All that must still run: to the end of the least number of rounds, or of the one beyond it."""
 
 
 def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
@@ -57,27 +59,34 @@ def next_trial(
         pair=pair,
         source="confirm",
     )
-    return Plan(draft=draft, round=tuple(c for p, c in owed if p == pair))
+    return Plan(draft=draft, round=tuple(c for p, c in owed if p == pair), owed=tuple(c for _, c in owed))
 
 
 def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float:
     """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
 
     Args:
-        total_s: the whole budget. Where two rounds would take more than half of it, one is kept room for:
-            a search that finds little is not mended by knowing well how little it found.
+        total_s: the whole budget. At most half of it is kept: for both leaders, else for the one with the same
+            learning, else for one round: a search that finds little is not mended by knowing well how little it found.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return 0.0
     contenders = _contenders(spec, trials, anchor.configuration)
-    # Before anything leads, room for one round of something that may.
-    runs: list[Configuration | None] = [anchor.configuration, *contenders]
-    runs += [] if contenders else [None]
+    if not contenders:  # Before anything leads, room for one round of something that may.
+        return _round_s(spec, trials, [anchor.configuration, None])
+    for count in (len(contenders), 1):
+        kept = MIN_ROUNDS * _round_s(spec, trials, [anchor.configuration, *contenders[:count]])
+        if kept <= total_s / 2:
+            return kept
+    return _round_s(spec, trials, [anchor.configuration, contenders[0]])
+
+
+def _round_s(spec: StudySpec, trials: Sequence[Trial], runs: Sequence[Configuration | None]) -> float:
+    """Predicted seconds of one round of these configurations, ``None`` being one nothing is known of."""
     protocol = protocol_for(spec, ())
     costs = [predict(trials, configuration) for configuration in runs]
-    one_round = sum(cost.total(protocol) for cost in costs if cost is not None)
-    return one_round * (MIN_ROUNDS if contenders and MIN_ROUNDS * one_round <= total_s / 2 else 1)
+    return sum(cost.total(protocol) for cost in costs if cost is not None)
 
 
 def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:

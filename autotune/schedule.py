@@ -196,12 +196,14 @@ def _protocol(study: Study) -> Protocol:
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
-    for leaders in (2, 1):  # Where both do not fit, the one with the same learning.
+    # Where both leaders' rounds do not fit, the one with the same learning has its own; a round too few
+    # of both would leave two intervals too wide to say anything.
+    for leaders, whole in ((2, True), (1, True), (1, False)):
         rows_each = study.spec.workload.rows_per_update
         plan = confirm.next_trial(study.spec, trials, study.lengths, rows_each, at_most=leaders)
         if plan is None:
             return Stop(because)
-        costs = [predict(trials, configuration) for configuration in plan.round]
+        costs = [predict(trials, configuration) for configuration in (plan.owed if whole else plan.round)]
         if left is None or left >= sum(c.total(plan.draft.protocol) for c in costs if c is not None):
             return Run(replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration)))
     return Stop("the time budget is used up")

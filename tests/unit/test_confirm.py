@@ -91,6 +91,13 @@ def test_the_reserve_holds_two_rounds_or_one_where_two_would_take_over_half_the_
     assert confirm.reserve_s(SPEC, trials, 2 * two - 1) == one
 
 
+def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:
+    trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
+    both, first = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, _searched(), 1e9)
+    assert both > first
+    assert confirm.reserve_s(SPEC, trials, 2 * both - 1) == first
+
+
 def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:
     def after(reason: FailureReason) -> Configuration | None:
         broken = f.failed(2, f.failure(reason), kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune import schedule
+from autotune import confirm, schedule
 from autotune.budget import Spent, predict
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
 from autotune.schedule import Run, Stop
@@ -170,3 +170,29 @@ def test_an_interrupted_trial_goes_on_if_it_still_fits() -> None:
     assert schedule.interrupted(WITH_LENGTHS, trials, Budget(), NOTHING) == trials[1]
     assert schedule.interrupted(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(990.0, 0.0)) is None
     assert schedule.interrupted(WITH_LENGTHS, trials[:1], Budget(), NOTHING) is None
+
+
+def test_one_leader_twice_goes_before_two_leaders_once() -> None:
+    permitted = f.configuration(num_generations=2)
+    trials = [
+        f.finished(0),
+        f.finished(1, configuration=FASTER, cycle_seconds=5.0),
+        f.finished(2, configuration=permitted, cycle_seconds=3.0),
+    ]
+    whole = 2 * confirm.reserve_s(STUDY.spec, trials[:2], 1e9)
+    left = confirm.reserve_s(STUDY.spec, trials[:2], 1e9) * 1.05
+    ran = []
+    while True:
+        spent = Spent(whole - left, 0.0)
+        step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=whole), spent, OneProposal(None))
+        if isinstance(step, Stop):
+            break
+        cost = predict(trials, step.draft.configuration)
+        assert cost is not None
+        left -= cost.total(step.draft.protocol)
+        ran.append(step.draft.configuration)
+        seconds = 5.0 if step.draft.configuration == FASTER else 10.0
+        done = f.finished(len(trials), cycle_seconds=seconds, kind=TrialKind.CONFIRM, pair=step.draft.pair)
+        trials.append(done.with_(configuration=step.draft.configuration))
+    assert ran.count(FASTER) == 2
+    assert permitted not in ran
