@@ -1,4 +1,7 @@
-"""The environment, read once: where everything is kept. (``NO_COLOR`` is honoured by rich itself.)"""
+"""The environment, read once: where everything is kept. (``NO_COLOR`` is honoured by rich itself.)
+
+A database address may hold a password, so none is ever shown as it was given.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platformdirs import user_data_path
@@ -19,6 +22,9 @@ DATABASE_VARIABLE = "AUTOTUNE_DATABASE"
 DEBUG_VARIABLE = "AUTOTUNE_DEBUG"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_USER = re.compile(r"[^:/@]*(:[^@]*)?@")
+"""User and password at the start of what follows ``://``."""
+_SECRET_OPTION = re.compile(r"(?:^|[?&;\s])\w*(?:password|passwd|secret|token)\w*\s*=", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -86,27 +92,60 @@ class Settings:
     """What the environment and ``--home`` say."""
 
     home: HomePaths
-    database: str
+    database: str = field(repr=False)
     """A path or a database URL, as ``open_store`` takes it; a URL may hold a password, so it is never shown."""
     debug: bool = False
 
+    @property
+    def database_shown(self) -> str:
+        """The database as people may see it: without user, password and options."""
+        return shown(self.database)
 
-def read_settings(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Settings:
-    """The settings of this process; ``home`` (the ``--home`` option) goes before the environment.
+    @property
+    def own_database(self) -> bool:
+        """It is the file in the home, not one named by ``--database`` or the environment."""
+        return self.database == str(self.home.database)
+
+
+def read_settings(
+    environ: Mapping[str, str] | None = None, home: Path | None = None, database: str | None = None
+) -> Settings:
+    """The settings of this process; ``--home`` and ``--database`` go before the environment.
 
     Raises:
-        UsageError: the home cannot be a folder.
+        UsageError: the home cannot be a folder, or ``database`` holds a password.
     """
     values = os.environ if environ is None else environ
     paths = HomePaths(_home_root(values, home))
     if paths.root.exists() and not paths.root.is_dir():
         raise UsageError(f"the home {paths.root} is not a folder; set {HOME_VARIABLE} or --home to one")
-    database = values.get(DATABASE_VARIABLE, "").strip() or str(paths.database)
+    named = _without_password(database or "") or values.get(DATABASE_VARIABLE, "").strip()
     return Settings(
         home=paths,
-        database=database,
+        database=named or str(paths.database),
         debug=values.get(DEBUG_VARIABLE, "") not in ("", "0"),
     )
+
+
+def shown(database: str) -> str:
+    """A database's path, or its URL without user, password and options."""
+    scheme, sign, rest = database.partition("://")
+    if not sign or scheme.startswith("sqlite"):
+        return database
+    user = _USER.match(rest)
+    rest = rest[user.end() :] if user else rest
+    # Another @ is a piece of a password that should have been written %40.
+    return f"{scheme}://***" if "@" in rest else f"{scheme}://{re.split('[?#]', rest, maxsplit=1)[0]}"
+
+
+def _without_password(database: str) -> str:
+    user = _USER.match(database.partition("://")[2])
+    if (user is not None and user.group(1)) or _SECRET_OPTION.search(database):
+        raise UsageError(
+            "--database holds a password, which everyone on this machine can read in the list of processes; "
+            f"leave it out and give it by PGPASSWORD or ~/.pgpass, or give the whole address by {DATABASE_VARIABLE}"
+        )
+    return database.strip()
 
 
 def _home_root(values: Mapping[str, str], home: Path | None) -> Path:

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from autotune.ports import Store
+from autotune.clock import SystemClock
+from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
+from autotune.store.patience import Patience, Talk
 from autotune.store.repository import SqlStore
 
-__all__ = ["open_store"]
+__all__ = ["Patience", "Talk", "open_store"]
 
 BUSY_TIMEOUT_S = 10.0
 """Seconds a transaction waits for another process's to end before it gives up."""
 
 
-def open_store(address: str | Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Store:
+def open_store(
+    address: str | Path,
+    *,
+    busy_timeout_s: float = BUSY_TIMEOUT_S,
+    patience: Patience | None = None,
+    clock: Clock | None = None,
+    talk: Talk | None = None,
+    stop: StopToken | None = None,
+) -> Store:
     """Open, and on first use create, the database at a path, ``:memory:``, ``sqlite:///`` or ``postgresql://``.
+
+    Args:
+        address: where it is.
+        busy_timeout_s: how long a transaction waits for another process's to end.
+        patience: how long a server may be away once the store is open; while opening it is not waited for.
+        clock: the machine's unless told.
+        talk: told in a sentence of a migration, and of a server that is away or back; standard error unless told.
+        stop: at level 2 a server that is away is not waited for any longer.
 
     Raises:
         StoreError: it cannot be opened, is of a newer version, or is no database of ours.
+        StudyBusyError: it must be migrated, and a tuner is running a study in it.
     """
-    return SqlStore(backend_of(address, busy_timeout_s))
+    return SqlStore(
+        backend_of(address, busy_timeout_s),
+        patience or Patience(),
+        clock or SystemClock(),
+        talk or logging.getLogger(__name__).warning,
+        stop,
+    )

@@ -6,14 +6,19 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
 
-from autotune.domain import Study
+from autotune.errors import StoreError
 from autotune.ports import StudyLock
 
-__all__ = ["WRITE", "Backend"]
+__all__ = ["WRITE", "Backend", "TryAgainError"]
 
 WRITE = "autotune_write"
 """Execution option of a connection whose next transaction will write."""
+
+
+class TryAgainError(StoreError):
+    """Nothing was done, and the same again a moment later may go through."""
 
 
 class Backend(Protocol):
@@ -22,6 +27,11 @@ class Backend(Protocol):
     @property
     def place(self) -> str:
         """The database as messages name it; never with a password."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """A server that can go away and come back, and whose answer to a commit can be lost."""
         ...
 
     def engine(self) -> Engine:
@@ -48,11 +58,31 @@ class Backend(Protocol):
         """Called under ``creation`` when not ``ready``."""
         ...
 
+    def keep_copy(self, version: str) -> str:
+        """Called under ``creation`` before a migration from ``version``: what was kept, or was not, as a clause.
+
+        Raises:
+            StoreError: a copy should have been made and could not be.
+        """
+        ...
+
     def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
         """Held around the transaction that changes tables; ``connection`` has begun none yet."""
         ...
 
-    def study_lock(self, engine: Engine, study: Study) -> StudyLock: ...
+    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock: ...
+
+    def guard(self, session: Session) -> None:
+        """Called in every writing transaction: the study locks this process holds are still its own.
+
+        Raises:
+            StudyBusyError: another tuner has taken a study over.
+        """
+        ...
+
+    def lost(self, error: Exception) -> bool:
+        """Whether ``error`` tells of a server that is away, so that the same may go through later."""
+        ...
 
     def explain(self, error: Exception) -> str:
         """What the driver's error means and what to do about it, in one sentence."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import threading
+import time
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -13,12 +17,34 @@ from filelock import FileLock, Timeout
 from autotune.errors import StoreError, StudyBusyError
 from autotune.ports import StudyLock
 
-__all__ = ["FileStudyLock", "LocalLocks", "busy"]
+__all__ = ["FileStudyLock", "Holder", "LocalLocks", "busy"]
+
+_NAMING_S = 0.5
+"""A holder names itself at once after it took the lock."""
 
 
-def busy(name: str, pid: int | None) -> StudyBusyError:
+@dataclass(frozen=True)
+class Holder:
+    """The process that runs a study."""
+
+    host: str
+    pid: int
+    since: float
+    """UTC seconds since the epoch."""
+
+    @staticmethod
+    def this() -> Holder:
+        """This process, now."""
+        return Holder(socket.gethostname(), os.getpid(), time.time())
+
+    def __str__(self) -> str:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
+        return f"process {self.pid} on {self.host} since {when}"
+
+
+def busy(name: str, holder: Holder | None) -> StudyBusyError:
     """The error that names the holder, if it is known."""
-    who = f"process {pid}" if pid is not None else "another process"
+    who = str(holder) if holder is not None else "another process"
     return StudyBusyError(f"study {name!r} is being run by {who}; stop that one or wait until it has ended")
 
 
@@ -37,12 +63,12 @@ class FileStudyLock:
         try:
             lock.acquire()
         except Timeout:
-            raise busy(self._name, self._pid()) from None
+            raise busy(self._name, self._named()) from None
         except OSError as error:
             raise StoreError(f"study {self._name!r} cannot be locked: {self._path}: {error.strerror}") from error
         self._lock = lock
         with suppress(OSError):
-            self._holder.write_text(f"{os.getpid()}\n", encoding="ascii")
+            self._holder.write_text(json.dumps(asdict(Holder.this())) + "\n", encoding="ascii")
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -52,35 +78,43 @@ class FileStudyLock:
             self._lock.release()
             self._lock = None
 
-    def _pid(self) -> int | None:
-        """Of a holder that lives: one that has died may have left its number, and the next not yet written its own."""
+    def _named(self) -> Holder | None:
+        end = time.monotonic() + _NAMING_S
+        while (holder := self._read()) is None and time.monotonic() < end:
+            time.sleep(0.02)
+        return holder
+
+    def _read(self) -> Holder | None:
+        """A holder that lives: one that has died may have left its name, and the next not yet written its own."""
         try:
-            pid = int(self._holder.read_text(encoding="ascii"))
-        except (OSError, ValueError):
+            holder = Holder(**json.loads(self._holder.read_text(encoding="ascii")))
+            elsewhere = holder.host != socket.gethostname()
+            return holder if elsewhere or psutil.pid_exists(holder.pid) else None
+        except (OSError, ValueError, TypeError):
             return None
-        return pid if psutil.pid_exists(pid) else None
 
 
 class LocalLocks:
     """Locks for a database no other process can reach."""
 
     def __init__(self) -> None:
-        self._held: set[int] = set()
+        self._held: dict[int, Holder] = {}
         self._guard = threading.Lock()
 
     def lock(self, study_id: int, name: str) -> StudyLock:
         return _LocalStudyLock(self, study_id, name)
 
-    def take(self, study_id: int) -> bool:
-        """Whether it was free."""
+    def take(self, study_id: int) -> Holder | None:
+        """``None`` if it was free, else who has it."""
         with self._guard:
-            free = study_id not in self._held
-            self._held.add(study_id)
-            return free
+            holder = self._held.get(study_id)
+            if holder is None:
+                self._held[study_id] = Holder.this()
+            return holder
 
     def free(self, study_id: int) -> None:
         with self._guard:
-            self._held.discard(study_id)
+            self._held.pop(study_id, None)
 
 
 class _LocalStudyLock:
@@ -91,8 +125,8 @@ class _LocalStudyLock:
         self._mine = False
 
     def __enter__(self) -> _LocalStudyLock:
-        if not self._locks.take(self._study_id):
-            raise busy(self._name, os.getpid())
+        if (holder := self._locks.take(self._study_id)) is not None:
+            raise busy(self._name, holder)
         self._mine = True
         return self
 

@@ -19,6 +19,7 @@ __all__ = [
     "FingerprintRow",
     "NoteRow",
     "PhaseRow",
+    "ReceiptRow",
     "RecommendationRow",
     "SessionRow",
     "StartupRow",
@@ -221,3 +222,12 @@ class RecommendationRow(Base):
     study_id: Mapped[int] = mapped_column(ForeignKey("studies.id"), index=True)
     body: Mapped[str]
     created_at: Mapped[float]
+
+
+class ReceiptRow(Base):
+    """The last write of one writer that went through, so that one whose answer was lost is not made twice."""
+
+    __tablename__ = "receipts"
+
+    writer: Mapped[str] = mapped_column(primary_key=True)
+    ticket: Mapped[int]

@@ -1,32 +1,66 @@
-"""PostgreSQL: the only file with SQL of its own; chosen by the address alone."""
+"""PostgreSQL: how it is reached and what its errors mean; chosen by the address alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
-from autotune.domain import Study
 from autotune.errors import StoreError
 from autotune.ports import StudyLock
+from autotune.settings import DATABASE_VARIABLE
+from autotune.store.advisory import LOCK_SPACE, AdvisoryLock, server_session
 from autotune.store.backend import WRITE
-from autotune.store.locks import busy
+from autotune.store.faults import explained
 
 __all__ = ["Postgresql"]
 
-_LOCK_SPACE = 0x41544E45
-"""First half of our advisory locks' keys, so that they meet no other application's; "ATNE"."""
 _CREATION = 0
+_CREATION_TIMEOUT_S = 60
 _POOL_TIMEOUT_S = 10.0
+
+_CONNECTING: Mapping[str, int | str] = {
+    "application_name": "autotune",
+    "connect_timeout": 10,
+    # A server that has vanished from the network is noticed within a minute.
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""What the address does not say otherwise."""
+
+_LOCK_NOT_AVAILABLE = "55P03"
+_AWAY = frozenset(
+    {
+        "57P01",  # the administrator ended the connection
+        "57P02",  # another process of the server crashed
+        "57P03",  # starting up or shutting down
+        "57P05",  # idle for too long
+        "53300",  # too many connections
+        "40001",  # could not be put in order with another transaction
+        "40P01",  # deadlock
+    }
+)
+_ADVICE: Mapping[str, str] = {
+    "53100": "the server's disk is full; make room there and start again (what was acknowledged is kept)",
+    "25006": "it can only be read; name the server that takes writes",
+    "42501": "{0}; the user needs the right to create and change tables here",
+    "57P04": "the database has been dropped",
+}
 
 
 class Postgresql:
     """A database on a server."""
 
+    remote = True
+
     def __init__(self, url: URL) -> None:
         self._url = url
+        self._held: list[AdvisoryLock] = []
 
     @property
     def place(self) -> str:
@@ -34,8 +68,15 @@ class Postgresql:
         return f"PostgreSQL database {self._url.database or ''} on {self._url.host or 'this machine'}{port}"
 
     def engine(self) -> Engine:
+        connecting = {key: value for key, value in _CONNECTING.items() if key not in self._url.query}
         try:
-            engine = create_engine(self._url, pool_pre_ping=True, pool_timeout=_POOL_TIMEOUT_S, hide_parameters=True)
+            engine = create_engine(
+                self._url,
+                pool_pre_ping=True,
+                pool_timeout=_POOL_TIMEOUT_S,
+                hide_parameters=True,
+                connect_args=connecting,
+            )
         except ModuleNotFoundError as error:
             raise StoreError(
                 f"{self.place}: the package {error.name} is missing; pip install 'grpo-autotune[postgres]' brings it"
@@ -54,8 +95,18 @@ class Postgresql:
 
     @contextmanager
     def creation(self, engine: Engine) -> Iterator[None]:
-        with _session(engine) as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:space, :key)"), {"space": _LOCK_SPACE, "key": _CREATION})
+        with server_session(engine) as connection:
+            connection.exec_driver_sql(f"SET lock_timeout = '{_CREATION_TIMEOUT_S}s'")
+            try:
+                key = {"space": LOCK_SPACE, "key": _CREATION}
+                connection.execute(text("SELECT pg_advisory_lock(:space, :key)"), key)
+            except DBAPIError as error:
+                if _state(error) != _LOCK_NOT_AVAILABLE:
+                    raise
+                raise StoreError(
+                    f"{self.place} has been under preparation by another process for {_CREATION_TIMEOUT_S} s; "
+                    "end that process and start again"
+                ) from None
             yield
 
     def ready(self, engine: Engine) -> bool:  # noqa: ARG002 - the server's settings are its owner's
@@ -64,51 +115,44 @@ class Postgresql:
     def make_ready(self, engine: Engine) -> None:
         """Nothing to make."""
 
+    def keep_copy(self, version: str) -> str:  # noqa: ARG002 - none is made
+        return "it is one transaction, and no copy is made here; pg_dump keeps one before an upgrade"
+
     def schema_change(self, connection: Connection) -> AbstractContextManager[object]:  # noqa: ARG002 - as any other
         return nullcontext()
 
-    def study_lock(self, engine: Engine, study: Study) -> StudyLock:
-        return _AdvisoryLock(self, engine, study)
+    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:
+        return AdvisoryLock(engine, study_id, name, self._held, lambda: explained(self))
+
+    def guard(self, session: Session) -> None:
+        for lock in tuple(self._held):
+            lock.hold(session)
+
+    def lost(self, error: Exception) -> bool:
+        if not isinstance(error, DBAPIError):
+            return False
+        state = _state(error)
+        # Whoever cannot connect is not told why by a code.
+        unreachable = state is None and type(error.orig).__name__ == "OperationalError"
+        return error.connection_invalidated or unreachable or state in _AWAY or (state or "").startswith("08")
 
     def explain(self, error: Exception) -> str:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        lines = str(cause).splitlines()
-        sentence = lines[0] if lines else type(cause).__name__
+        sentence = _first_sentence(str(cause)) or type(cause).__name__
         for secret in {self._url.password, self._url.username} - {None, ""}:
             sentence = sentence.replace(str(secret), "***")
-        return sentence
+        if "password" in sentence:
+            sentence += f"; give it by PGPASSWORD, ~/.pgpass or {DATABASE_VARIABLE}"
+        return _ADVICE.get(_state(error) or "", "{0}").format(sentence)
 
 
-@contextmanager
-def _session(engine: Engine) -> Iterator[Connection]:
-    """A server session of its own: what it locked is free when it ends, however it ends."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT", **{WRITE: True}) as connection:
-        try:
-            yield connection
-        finally:
-            connection.invalidate()
+def _state(error: Exception) -> str | None:
+    """The server's five characters for what went wrong."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None)
 
 
-class _AdvisoryLock:
-    """Belongs to one server session, so the server frees it when this process dies."""
-
-    def __init__(self, backend: Postgresql, engine: Engine, study: Study) -> None:
-        self._backend = backend
-        self._engine = engine
-        self._study = study
-        self._session = ExitStack()
-
-    def __enter__(self) -> _AdvisoryLock:
-        key = {"space": _LOCK_SPACE, "key": self._study.id}
-        try:
-            with ExitStack() as stack:
-                connection = stack.enter_context(_session(self._engine))
-                if not connection.execute(text("SELECT pg_try_advisory_lock(:space, :key)"), key).scalar():
-                    raise busy(self._study.spec.name, None)
-                self._session = stack.pop_all()
-        except SQLAlchemyError as error:
-            raise StoreError(f"{self._backend.place}: {self._backend.explain(error)}") from error
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._session.close()
+def _first_sentence(message: str) -> str:
+    """Of several tries to connect, the last one's."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    tries = [line.removeprefix("- ") for line in lines if line.startswith("- ")]
+    return (tries or lines or [""])[-1 if tries else 0]

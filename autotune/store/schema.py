@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -11,13 +13,15 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from autotune.errors import StoreError
 from autotune.store.backend import WRITE, Backend
+from autotune.store.digests import refresh, stored_workloads
 from autotune.store.models import Base
+from autotune.store.patience import Talk
 
 __all__ = ["HEAD", "MIGRATIONS", "VERSION_TABLE", "prepare"]
 
 VERSION_TABLE = "autotune_alembic"
 """Ours alone, so that another application's migrations in the same database do not meet ours."""
-HEAD = "0001"
+HEAD = "0002"
 """The newest step. Steps are numbered with four digits, so their order is the order of their names."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -25,22 +29,29 @@ _ALEMBIC = threading.Lock()
 """Alembic keeps its context in module globals, so two threads must not migrate at once."""
 
 
-def prepare(backend: Backend, engine: Engine) -> None:
+def prepare(backend: Backend, engine: Engine, talk: Talk) -> None:
     """Bring the database to ``HEAD``: quick when it is there, one process at a time when not.
 
     Raises:
         StoreError: it is of a newer version, or holds another application's tables under our names.
+        StudyBusyError: it is of an older version, and a tuner is running a study in it.
     """
-    if _current(backend, engine) and backend.ready(engine):
+    if _known_version(backend, engine) == HEAD and backend.ready(engine):
         return
     with _ALEMBIC, backend.creation(engine):
         if not backend.ready(engine):
             backend.make_ready(engine)
-        if not _current(backend, engine):
+        version = _known_version(backend, engine)
+        if version is None:
             _upgrade(backend, engine)
+        elif version != HEAD:
+            with _no_tuner(backend, engine):
+                kept = backend.keep_copy(version)
+                talk(f"{backend.place} is brought from version {version} to {HEAD}; {kept}")
+                _upgrade(backend, engine)
 
 
-def _current(backend: Backend, engine: Engine) -> bool:
+def _known_version(backend: Backend, engine: Engine) -> str | None:
     with engine.connect() as connection:
         version = _version(backend, connection)
     if version is not None and version > HEAD:
@@ -48,7 +59,7 @@ def _current(backend: Backend, engine: Engine) -> bool:
             f"{backend.place} is of version {version}, and this autotune knows versions up to {HEAD}; "
             "upgrade autotune, or name another database"
         )
-    return version == HEAD
+    return version
 
 
 def _version(backend: Backend, connection: Connection) -> str | None:
@@ -66,6 +77,17 @@ def _version(backend: Backend, connection: Connection) -> str | None:
     return None
 
 
+@contextmanager
+def _no_tuner(backend: Backend, engine: Engine) -> Iterator[None]:
+    """Keeps every study from being run: a tuner of an older version must not have its tables changed under it."""
+    with engine.connect() as connection:
+        studies = connection.execute(text("SELECT id, name FROM studies")).all()
+    with ExitStack() as locks:
+        for study, name in studies:
+            locks.enter_context(backend.study_lock(engine, study, name))
+        yield
+
+
 def _upgrade(backend: Backend, engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
@@ -74,5 +96,7 @@ def _upgrade(backend: Backend, engine: Engine) -> None:
         backend.schema_change(connection),
         connection.begin(),
     ):
+        before = stored_workloads(connection)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        refresh(connection, before)

@@ -16,12 +16,13 @@ from filelock import FileLock, Timeout
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from autotune.domain import Study
 from autotune.errors import StoreError
 from autotune.ports import StudyLock
 from autotune.store.backend import WRITE
+from autotune.store.backup import keep_copy
 from autotune.store.locks import FileStudyLock, LocalLocks
 
 __all__ = ["SqliteFile", "SqliteMemory"]
@@ -49,6 +50,8 @@ _ERRNO: Mapping[int | None, int] = {
 
 class SqliteFile:
     """A file, with its write-ahead log and its locks beside it."""
+
+    remote = False
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         self._path = path
@@ -96,12 +99,20 @@ class SqliteFile:
                 f"{self.place}: its file system cannot hold a write-ahead log; use a folder on a local disk"
             )
 
+    def keep_copy(self, version: str) -> str:
+        return f"a copy from before is kept as {keep_copy(self._path, version)}"
+
     def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
         return _without_foreign_keys(connection)
 
-    def study_lock(self, engine: Engine, study: Study) -> StudyLock:  # noqa: ARG002 - the file system holds it
-        base = self._path.with_name(f"{self._path.name}.study-{study.id}")
-        return FileStudyLock(base, study.spec.name)
+    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - a file holds it
+        return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name)
+
+    def guard(self, session: Session) -> None:
+        """The operating system keeps the locks as long as this process lives."""
+
+    def lost(self, error: Exception) -> bool:  # noqa: ARG002 - a file does not go away and come back
+        return False
 
     def explain(self, error: Exception) -> str:
         return _explain(error, self._busy_timeout_s)
@@ -111,6 +122,7 @@ class SqliteMemory:
     """A database in this process only, gone when the store is closed."""
 
     place = "database :memory:"
+    remote = False
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
@@ -135,11 +147,20 @@ class SqliteMemory:
     def make_ready(self, engine: Engine) -> None:
         """Nothing to make."""
 
+    def keep_copy(self, version: str) -> str:  # noqa: ARG002 - there is none from before
+        return "nothing is kept"
+
     def schema_change(self, connection: Connection) -> AbstractContextManager[object]:
         return _without_foreign_keys(connection)
 
-    def study_lock(self, engine: Engine, study: Study) -> StudyLock:  # noqa: ARG002 - held in this process
-        return self._locks.lock(study.id, study.spec.name)
+    def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - in this process
+        return self._locks.lock(study_id, name)
+
+    def guard(self, session: Session) -> None:
+        """Nobody else can reach it."""
+
+    def lost(self, error: Exception) -> bool:  # noqa: ARG002 - it is in this process
+        return False
 
     def explain(self, error: Exception) -> str:
         return _explain(error, 0.0)
@@ -194,7 +215,8 @@ def _explain(error: Exception, busy_timeout_s: float) -> str:
         code = _ERRNO.get(getattr(cause, "errno", None), 0)
     if code == 0 and isinstance(cause, OSError):
         return f"{cause.strerror}: {cause.filename}"
-    primary = code & 0xFF
+    # The log's index could not be made larger; that is all a full disk says when it was full before the first write.
+    primary = sqlite3.SQLITE_FULL if code == sqlite3.SQLITE_IOERR_SHMSIZE else code & 0xFF
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"another process has kept it locked for {busy_timeout_s:g} s; end that process or wait, and try again"
     return _ADVICE.get(primary, str(cause) or type(cause).__name__)

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -67,6 +67,19 @@ def hold_lock(address: str, gate: Connection, study_id: int) -> None:
     with open_store(address).lock(study_id):
         gate.send("held")
         gate.recv()
+
+
+def race_for_lock(address: str, gate: Connection, study_id: int) -> None:
+    """Try to take a study as soon as the gate opens; hold it until told."""
+    store = open_store(address)
+    gate.send("ready")
+    gate.recv()
+    try:
+        with store.lock(study_id):
+            gate.send("held")
+            gate.recv()
+    except StudyBusyError as error:
+        gate.send(str(error))
 
 
 @contextmanager
@@ -218,3 +231,18 @@ class SharedStoreSuite:
             with store.lock(study):
                 pass
         store.close()
+
+    def test_of_tuners_that_race_for_a_study_one_runs_and_the_others_name_it(self, address: str) -> None:
+        store = open_store(address)
+        study = store.create_study(make.study_spec(), 1.0).id
+        store.close()
+        with ExitStack() as stack:
+            racers = [stack.enter_context(running(race_for_lock, address, study)) for _ in range(3)]
+            for _, gate in racers:
+                assert told(gate) == "ready"
+            for _, gate in racers:
+                gate.send("go")
+            said = [(process.pid, told(gate)) for process, gate in racers]
+        [winner] = [pid for pid, what in said if what == "held"]
+        for pid, what in said:
+            assert pid == winner or f"process {winner} on " in what

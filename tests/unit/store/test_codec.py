@@ -47,7 +47,7 @@ SPECS = st.builds(
     name=TEXT,
     workload=st.builds(
         make.workload,
-        reward=st.builds(make.reward, options=MAPPINGS),
+        rewards=st.lists(st.builds(make.reward, options=MAPPINGS), max_size=3).map(tuple),
         passthrough=MAPPINGS,
         rows_per_update=COUNTS,
     ),
@@ -71,6 +71,7 @@ SPECS = st.builds(
     ),
     memory_limit=st.none() | COUNTS,
     python=TEXT,
+    user_config=TEXT,
 )
 
 

@@ -1,0 +1,122 @@
+"""One tuner per study on PostgreSQL: advisory locks of a server session, and who holds them.
+
+A session's ``application_name`` names the process that holds its lock: it is seen in ``pg_stat_activity`` by
+everyone, and gone with the session.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.orm import Session
+
+from autotune.store.backend import WRITE
+from autotune.store.locks import Holder, busy
+
+__all__ = ["LOCK_SPACE", "AdvisoryLock", "server_session"]
+
+LOCK_SPACE = 0x41544E45
+"""First half of our advisory locks' keys, so that they meet no other application's; "ATNE"."""
+_LONGEST_NAME = 63
+_PREFIX = "autotune"
+
+_TAKE = text("SELECT pg_try_advisory_lock(:space, :key)")
+_HOLDERS = text(
+    "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
+    "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 "
+    "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND l.classid = CAST(:space AS oid) AND l.objid = CAST(:key AS oid)"
+)
+_PREPARE = (
+    # The server frees the lock of a machine that has vanished after a minute, not after the two hours of Linux.
+    "SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false), "
+    "set_config('tcp_keepalives_count', '3', false)",
+    # A session that only holds a lock is idle all the time; older servers do not know the setting.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
+)
+
+
+@contextmanager
+def server_session(engine: Engine) -> Iterator[Connection]:
+    """A server session of its own: what it locked is free when it ends, however it ends."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT", **{WRITE: True}) as connection:
+        try:
+            yield connection
+        finally:
+            connection.invalidate()
+
+
+class AdvisoryLock:
+    """Belongs to one server session, so the server frees it when this process dies.
+
+    It is also free when the server restarts: ``hold`` takes it again before anything more is written.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        study_id: int,
+        name: str,
+        held: list[AdvisoryLock],
+        explained: Callable[[], Any],
+    ) -> None:
+        self._engine = engine
+        self._key = {"space": LOCK_SPACE, "key": study_id}
+        self._name = name
+        self._held = held
+        self._explained = explained
+        self._session = ExitStack()
+        self._mark = ""
+
+    def __enter__(self) -> AdvisoryLock:
+        with self._explained():
+            self._take(_new_mark())
+        self._held.append(self)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self in self._held:
+            self._held.remove(self)
+        self._session.close()
+
+    def hold(self, session: Session) -> None:
+        """Make sure that the lock is still ours; take it again if the server has forgotten it.
+
+        A session that broke off without the server's noticing still counts: as long as it is there, nobody else
+        gets the lock.
+
+        Raises:
+            StudyBusyError: another tuner has it now.
+        """
+        if self._mark not in {name for _, name in session.execute(_HOLDERS, self._key).all()}:
+            self._session.close()
+            self._take(self._mark)
+
+    def _take(self, mark: str) -> None:
+        with ExitStack() as stack:
+            connection = stack.enter_context(server_session(self._engine))
+            for statement in _PREPARE:
+                connection.exec_driver_sql(statement)
+            connection.execute(text("SELECT set_config('application_name', :mark, false)"), {"mark": mark})
+            if not connection.execute(_TAKE, self._key).scalar():
+                holders = connection.execute(_HOLDERS, self._key).all()
+                raise busy(self._name, _holder(holders[0][1]) if holders else None)
+            self._mark = mark
+            self._session = stack.pop_all()
+
+
+def _new_mark() -> str:
+    """Names this process and this one lock."""
+    here = Holder.this()
+    return f"{_PREFIX}/{here.pid}/{here.since:.0f}/{uuid.uuid4().hex[:6]}/{here.host}"[:_LONGEST_NAME]
+
+
+def _holder(mark: str) -> Holder | None:
+    parts = mark.split("/", 4)
+    if len(parts) != 5 or parts[0] != _PREFIX or not (parts[1].isdigit() and parts[2].isdigit()):
+        return None
+    return Holder(parts[4], int(parts[1]), float(parts[2]))

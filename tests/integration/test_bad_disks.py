@@ -1,0 +1,215 @@
+"""A disk that is full or may only be read: a sentence, nothing half written, and it goes on when it is mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import StoreError
+from autotune.store import open_store
+from tests import factories as make
+from tests.contracts.store_cases import begin
+from tests.e2e.commands import autotune, tagged, written_cycles
+from tests.fixtures.schemas import OLD, restore
+
+ROOT = Path(__file__).parents[2]
+PLAN: dict[str, Any] = {"max_trials": 5, "script": {"sleep": 0.02}}
+
+TUNER = """
+import json, sys
+from autotune.cli.failures import exit_code_of
+from tests.e2e.tuner import main
+sys.exit(exit_code_of(lambda: main(sys.argv[1], json.loads(sys.argv[2]))))
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB; ``grow`` makes it larger."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = mount("-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder))
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=60)
+
+
+def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["mount", *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def grow(folder: Path) -> None:
+    assert mount("-o", "remount,size=64m", str(folder)).returncode == 0
+
+
+def make_read_only(folder: Path) -> None:
+    assert mount("-o", "remount,ro", str(folder)).returncode == 0
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def tuner(home: Path, database: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", TUNER, str(home), json.dumps(PLAN)],
+        cwd=ROOT,
+        env={**os.environ, "AUTOTUNE_DATABASE": str(database)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def check_whole(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_a_study_on_a_full_disk_stops_with_a_sentence_and_goes_on_later(tmp_path: Path, small_disk: Path) -> None:
+    home, path = tmp_path / "home", small_disk / "studies.db"
+    done = tuner(home, path)
+    assert done.returncode == 6
+    [line] = done.stderr.splitlines()
+    assert line == f"autotune: database {path}: the disk is full; free some space and start again " + (
+        "(what was acknowledged is kept)"
+    )
+    assert tagged(home) == [], "a trial runs on without its tuner"
+    store = open_store(path)
+    before = store.trials(1)
+    store.close()
+    assert any(t.cycles for t in before), "the disk was full too early to show anything"
+
+    grow(small_disk)
+    check_whole(path)
+    again = tuner(home, path)
+    assert again.returncode == 0, again.stderr
+    check_whole(path)
+    store = open_store(path)
+    after = store.trials(1)
+    assert store.recommendation(1) is not None
+    store.close()
+    assert all(t.state.is_finished for t in after)
+    for old, new in zip(before, after, strict=False):
+        assert new.configuration == old.configuration
+        assert not old.state.is_finished or new == old
+        if new.attempt == old.attempt:
+            assert new.cycles[: len(old.cycles)] == old.cycles
+            assert len(new.cycles) == written_cycles(home, new.number, new.attempt)
+
+
+def test_a_migration_without_room_changes_nothing(small_disk: Path) -> None:
+    """The same on a real full disk as with a limit on the size of files."""
+    path = small_disk / "studies.db"
+    restore(OLD[0], path)
+    filler = small_disk / "filler"
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    filler.write_bytes(b"\0" * (free - 50_000))
+    code = "import sys; from autotune.cli.failures import exit_code_of; from autotune.store import open_store; " + (
+        "sys.exit(exit_code_of(lambda: open_store(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 6
+    [line] = done.stderr.splitlines()
+    assert "the disk is full" in line
+    assert not list(small_disk.glob("*.bak"))
+    assert not list(small_disk.glob("*copying*"))
+    filler.unlink()
+    check_whole(path)
+    store = open_store(path)
+    assert len(store.trials(1)) == 4
+    store.close()
+
+
+def test_a_first_use_without_room_leaves_nothing_that_stands_in_the_way(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    filler.write_bytes(b"\0" * (free - 20_000))
+    path = small_disk / "studies.db"
+    with pytest.raises(StoreError, match="the disk is full"):
+        open_store(path)
+    filler.unlink()
+    store = open_store(path)
+    assert begin(store) == 1
+    assert store.study(1).spec == make.study_spec()
+    store.close()
+
+
+START = ("start", "--budget", "1m", "--no-serve", "--python", sys.executable, "--model", "model")
+
+
+def make_model(folder: Path) -> None:
+    """Enough of one to be looked at."""
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    (folder / "model" / "model.safetensors").write_bytes(b"")
+
+
+@pytest.mark.parametrize("command", [START, ("status",), ("trials",)])
+def test_a_home_that_may_only_be_read_is_one_sentence(
+    small_disk: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    home = small_disk / "home"
+    home.mkdir()
+    store = open_store(home / "autotune.sqlite")
+    begin(store)
+    store.close()
+    make_read_only(small_disk)
+    make_model(tmp_path)
+    before = files(small_disk)
+    done = autotune(*command, home=home, cwd=tmp_path, timeout=60)
+    assert done.returncode == 5, done.stderr
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert str(home) in line
+    assert "cannot be written (Read-only file system)" in line
+    assert "--home" in line
+    assert files(small_disk) == before
+
+
+def test_a_database_that_may_only_be_read_is_one_sentence(small_disk: Path, tmp_path: Path) -> None:
+    path = small_disk / "studies.db"
+    store = open_store(path)
+    begin(store)
+    store.close()
+    make_read_only(small_disk)
+    before = files(small_disk)
+    done = autotune("status", "--database", str(path), home=tmp_path / "home", cwd=tmp_path, timeout=60)
+    assert done.returncode == 6
+    [line] = done.stderr.splitlines()
+    assert str(path) in line
+    assert "written" in line
+    assert files(small_disk) == before
+
+
+@pytest.mark.parametrize("command", [("status",), ("best",)])
+def test_a_database_of_a_newer_version_is_one_sentence_and_left_alone(tmp_path: Path, command: tuple[str, ...]) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    store = open_store(home / "autotune.sqlite")
+    begin(store)
+    store.close()
+    with closing(sqlite3.connect(home / "autotune.sqlite")) as connection, connection:
+        connection.execute("UPDATE autotune_alembic SET version_num = '9999'")
+        before = "".join(connection.iterdump())
+    done = autotune(*command, home=home, cwd=tmp_path, timeout=60)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 6
+    assert "version 9999" in line
+    assert "upgrade autotune" in line
+    with closing(sqlite3.connect(home / "autotune.sqlite")) as connection:
+        assert "".join(connection.iterdump()) == before
