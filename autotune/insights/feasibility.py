@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autotune.domain import FailureReason, Outcome, Trial
 from autotune.insights.ranking import SEARCHED_KINDS
+from autotune.retries import corrected
 from search_spaces.configuration import KnobValue
 
 _NO_VERDICT = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
@@ -34,7 +35,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 
     Trials that never got a verdict (unfinished, cancelled, disturbed from outside) are left out.
     """
-    decided = [t for t in trials if t.kind in SEARCHED_KINDS and _has_verdict(t)]
+    decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and _has_verdict(t)]
     tried: dict[str, dict[KnobValue, list[Trial]]] = {}
     for trial in decided:
         for name, value in trial.configuration.items():

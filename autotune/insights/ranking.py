@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.domain import Trial, TrialKind
+from autotune.retries import corrected
 
 SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 """Kinds that measure a configuration for its own sake; the others repeat one."""
@@ -12,7 +13,7 @@ SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Feasible baseline and search trials with a speed, by number."""
-    found = (t for t in trials if t.kind in SEARCHED_KINDS and t.feasible and t.tokens_per_hour)
+    found = (t for t in corrected(trials) if t.kind in SEARCHED_KINDS and t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))
 
 

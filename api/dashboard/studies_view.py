@@ -1,0 +1,80 @@
+"""A study in one line of the list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.snapshot import Snapshot
+from autotune.answers import Source, running_trial
+from autotune.domain import StudyStatus
+from autotune.figures import rate, signed_percent
+from autotune.insights.standings import count
+from autotune.serialise import timestamp
+from autotune.words import clean
+
+
+@dataclass(frozen=True)
+class StudyLine:
+    """What tells one study from another, and its answer."""
+
+    id: int
+    name: str
+    status: str
+    model: str
+    framework: str
+    machine: str
+    trials: str
+    speed: str
+    gain: str
+    sure: str
+    begun: str
+
+
+def study_line(found: Snapshot) -> StudyLine:
+    """For the list of studies."""
+    spec = found.study.spec
+    row = found.recommendation.rows[0] if found.recommendation is not None and found.recommendation.rows else None
+    gain = "" if row is None else signed_percent(row.gain.value) if row.gain is not None else "baseline"
+    return StudyLine(
+        id=found.study.id,
+        name=clean(spec.name) or f"study {found.study.id}",
+        status=status_word(found),
+        model=model_name(spec.workload.model),
+        framework=clean(spec.framework),
+        machine=machine_words(found),
+        trials=count(found.trials).sentence(),
+        speed=rate(row.tokens_per_hour) if row is not None else "-",
+        gain=gain,
+        sure=sure_word(found),
+        begun=timestamp(found.study.created_at) or "",
+    )
+
+
+def status_word(found: Snapshot) -> str:
+    """``running``, ``open`` (the same command continues it) or ``done``."""
+    if found.study.status is StudyStatus.DONE:
+        return "done"
+    return "running" if running_trial(found.trials) is not None else "open"
+
+
+def sure_word(found: Snapshot) -> str:
+    """How far the first row can be relied on."""
+    if found.recommendation is None or not found.recommendation.rows:
+        return ""
+    if found.source is Source.BEST_SO_FAR:
+        return "so far"
+    return "confirmed" if found.recommendation.rows[0].confirmed else "not confirmed"
+
+
+def model_name(model: str) -> str:
+    """The last part of a folder or hub id."""
+    return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
+
+
+def machine_words(found: Snapshot) -> str:
+    """``CPU, 2 cores`` or ``2 GPUs, NVIDIA H200``."""
+    resources = found.study.spec.resources
+    gpus = resources.gpus * resources.nodes
+    if not gpus:
+        return f"CPU, {resources.cpu_cores} cores"
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}, {clean(resources.device)}"

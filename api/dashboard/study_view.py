@@ -1,0 +1,157 @@
+"""A study as the page draws it: every figure in the words of the end screen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from api.dashboard.card import Card, card
+from api.dashboard.studies_view import machine_words, model_name, status_word
+from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
+from api.snapshot import Snapshot
+from autotune.answers import Life, Source, running_trial
+from autotune.figures import format_duration, format_size
+from autotune.insights.standings import count
+from autotune.sentences import baseline_words, headline, phase_words
+from autotune.serialise import timestamp
+from autotune.words import clean, in_order, knob_value
+
+SHOWN_NEIGHBOURS = 8
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """What is used of what was given."""
+
+    used: str
+    percent: str
+    """Of the time limit, 0 to 100; empty where there is none."""
+    limits: str
+
+
+@dataclass(frozen=True)
+class RunningView:
+    """The trial that is being run."""
+
+    number: int
+    kind: str
+    where: str
+    marked: str
+    """Time of the last sign of life; empty before the first."""
+    changed: str
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    """What the study says by now."""
+
+    headline: str
+    so_far: bool
+    cards: tuple[Card, ...]
+    baseline: str
+    notes: tuple[str, ...]
+    ended: str
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """The whole page."""
+
+    id: int
+    name: str
+    status: str
+    title: str
+    subtitle: str
+    begun: str
+    budget: BudgetView
+    counts: str
+    running: RunningView | None
+    answer: AnswerView | None
+    neighbours: tuple[str, ...]
+    trials: TrialTable
+    failures: tuple[Failure, ...]
+    setup: tuple[tuple[str, str], ...]
+    baseline: tuple[tuple[str, str], ...]
+
+
+def study_view(found: Snapshot, life: Life | None) -> StudyView:
+    """Everything the page of a study shows."""
+    study, spec = found.study, found.study.spec
+    answered = _answer(found)
+    gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
+    name = clean(spec.name) or f"study {study.id}"
+    return StudyView(
+        id=study.id,
+        name=name,
+        status=status_word(found),
+        title=f"{gain} · {name}" if gain else name,
+        subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}",
+        begun=timestamp(study.created_at) or "",
+        budget=_budget(found),
+        counts=count(found.trials).sentence(),
+        running=_running(found, life),
+        answer=answered,
+        neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
+        trials=trial_table(found),
+        failures=failures(found),
+        setup=_setup(found),
+        baseline=tuple((clean(n), knob_value(spec.baseline[n])) for n in in_order(spec.baseline)),
+    )
+
+
+def _budget(found: Snapshot) -> BudgetView:
+    limits, (wall_s, gpu_s) = found.limits, found.spent
+    used = format_duration(wall_s) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
+    share = wall_s / limits.wall_s if limits.wall_s else math.nan
+    others = []
+    if limits.max_trials is not None:
+        others.append(f"at most {limits.max_trials} trials")
+    if limits.gpu_hours is not None:
+        others.append(f"{gpu_s / 3600:.2f} of {limits.gpu_hours:g} GPU-hours")
+    percent = f"{100 * min(1.0, max(0.0, share)):.1f}" if math.isfinite(share) else ""
+    return BudgetView(used, percent, ", ".join(others))
+
+
+def _running(found: Snapshot, life: Life | None) -> RunningView | None:
+    trial = running_trial(found.trials)
+    if trial is None:
+        return None
+    where = "starting" if life is None else phase_words(life[0])
+    marked = "" if life is None else timestamp(life[1]) or ""
+    return RunningView(trial.number, trial.kind.value.replace("_", " "), where, marked, changed_words(trial, found))
+
+
+def _answer(found: Snapshot) -> AnswerView | None:
+    recommendation, baseline = found.recommendation, found.study.spec.baseline
+    if recommendation is None:
+        return None
+    rows = recommendation.rows
+    return AnswerView(
+        headline=headline(rows[0], recommendation, baseline) if rows else "No configuration was feasible.",
+        so_far=found.source is Source.BEST_SO_FAR,
+        cards=tuple(card(row, recommendation, baseline) for row in rows),
+        baseline=baseline_words(recommendation, baseline),
+        notes=tuple(clean(note) for note in recommendation.notes),
+        ended=clean(recommendation.ended_by),
+    )
+
+
+def _setup(found: Snapshot) -> tuple[tuple[str, str], ...]:
+    spec = found.study.spec
+    protocol = spec.protocol
+    facts = [
+        ("model", clean(spec.workload.model)),
+        ("rewards", ", ".join(clean(f"{reward.kind} {reward.name}") for reward in spec.workload.rewards)),
+        ("rows per update", str(spec.workload.rows_per_update)),
+        ("longest prompt", f"{spec.workload.max_prompt_length} tokens"),
+        ("longest completion", f"{spec.workload.max_completion_length} tokens"),
+        ("memory limit", format_size(spec.memory_limit) if spec.memory_limit else "none"),
+        ("measured", f"{protocol.recorded} whole cycles of recorded lengths after {protocol.warmup} of warm-up"),
+        ("sampler", f"{clean(spec.sampler)}, seed {spec.seed}"),
+        ("interpreter", clean(spec.python) or "-"),
+    ]
+    if found.fingerprint is not None:
+        software = found.fingerprint.software
+        facts.append(("software", ", ".join(clean(f"{n} {software[n]}") for n in sorted(software))))
+        facts.append(("fingerprint", found.fingerprint.digest[:16]))
+    return tuple(facts)

@@ -1,0 +1,135 @@
+"""The trials of a study as the page lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.snapshot import Snapshot
+from autotune import evidence
+from autotune.domain import Trial, TrialState
+from autotune.figures import format_duration, rate, signed_percent
+from autotune.insights.standings import outcome_word
+from autotune.sentences import PERMITTED_MARK
+from autotune.words import brief, changes, clean, differing, knob_value, short_name
+
+SHOWN_TRIALS = 200
+SHOWN_FAILURES = 20
+SHOWN_KNOBS = 12
+
+
+@dataclass(frozen=True)
+class TrialLine:
+    """One row of the table."""
+
+    number: int
+    kind: str
+    outcome: str
+    tone: str
+    """``good``, ``bad``, ``now`` or nothing: how the row is coloured, beside its words."""
+    speed: str
+    bar: str
+    """Width of the bar, 0 to 100: share of the fastest."""
+    ratio: str
+    knobs: tuple[tuple[str, bool], ...]
+    """Value, and whether it differs from the baseline's."""
+    took: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that ended badly, and why."""
+
+    number: int
+    sentence: str
+    suggestion: str
+    changed: str
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """Rows best first, one column for each knob that differs between trials."""
+
+    heads: tuple[tuple[str, str], ...]
+    """Short and full name of a knob."""
+    lines: tuple[TrialLine, ...]
+    over: str
+    """What each row's ratio is stated over."""
+    hidden: int
+    """Trials that are not shown."""
+    marked: bool
+    """Some row has the mark of other learning."""
+
+
+def trial_table(found: Snapshot) -> TrialTable:
+    """All trials of the study, or the best of them."""
+    names = differing([found.study.spec.baseline, *(t.configuration for t in found.trials)])[:SHOWN_KNOBS]
+    fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
+    shown = found.best_first[:SHOWN_TRIALS]
+    lines = tuple(_line(trial, found, names, fastest) for trial in shown)
+    return TrialTable(
+        heads=tuple((short_name(name), clean(name)) for name in names),
+        lines=lines,
+        over="vs baseline" if reference_is_baseline(found) else "vs reference",
+        hidden=len(found.trials) - len(shown),
+        marked=any(PERMITTED_MARK in line.speed for line in lines),
+    )
+
+
+def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float) -> TrialLine:
+    spec, speed = found.study.spec, trial.tokens_per_hour
+    mark = ""
+    if speed and not evidence.same_learning(trial.configuration, spec.baseline, spec.framework):
+        mark = PERMITTED_MARK
+    reference = found.reference_speed
+    baseline = spec.baseline
+    return TrialLine(
+        number=trial.number,
+        kind=trial.kind.value.replace("_", " "),
+        outcome=outcome_word(trial),
+        tone=tone(trial),
+        speed=rate(speed) + mark,
+        bar=f"{100.0 * speed / fastest:.1f}" if speed and fastest > 0 else "0",
+        ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
+        knobs=tuple(
+            (knob_value(trial.configuration.get(n)), trial.configuration.get(n) != baseline.get(n)) for n in names
+        ),
+        took=format_duration(trial.seconds) if trial.seconds is not None else "",
+    )
+
+
+def reference_is_baseline(found: Snapshot) -> bool:
+    """Whether gains are stated over the baseline; over the first trial that holds if it failed."""
+    anchor = evidence.reference(found.trials, found.study.spec.baseline)
+    return anchor is None or anchor.configuration == found.study.spec.baseline
+
+
+def tone(trial: Trial) -> str:
+    """How a row is coloured."""
+    if trial.state is TrialState.FAIL:
+        return "bad"
+    if trial.state is TrialState.RUNNING:
+        return "now"
+    return "good" if trial.feasible else ""
+
+
+def failures(found: Snapshot) -> tuple[Failure, ...]:
+    """The latest first."""
+    failed = [t for t in found.trials if t.state is TrialState.FAIL]
+    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES]
+    return tuple(_failure(trial, found) for trial in latest)
+
+
+def _failure(trial: Trial, found: Snapshot) -> Failure:
+    outcome = trial.outcome
+    return Failure(
+        number=trial.number,
+        sentence="failed" if outcome is None else clean(outcome.sentence()),
+        suggestion="" if outcome is None else clean(outcome.suggestion),
+        changed="the baseline" if trial.number == 0 else brief(trial.configuration, found.study.spec.baseline),
+    )
+
+
+def changed_words(trial: Trial, found: Snapshot) -> str:
+    """``micro_batch_size 2 → 4, ...`` of a trial, or that it is as the baseline."""
+    parts = [f"{n} {a} → {b}" for n, a, b in changes(trial.configuration, found.study.spec.baseline)]
+    return ", ".join(parts) or "as the baseline"

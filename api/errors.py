@@ -1,0 +1,108 @@
+"""The one place that turns an error into HTTP: RFC 9457 problem documents, or a page for a person who asks for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from api.dashboard.render import render
+from autotune.errors import AutotuneError, NotFoundError, StoreError
+from autotune.words import clean
+
+PROBLEM = "application/problem+json"
+TYPE_PREFIX = "urn:autotune:problem:"
+
+_TITLES: Mapping[int, tuple[str, str]] = {
+    400: ("bad-request", "The request cannot be understood"),
+    401: ("not-authenticated", "A token is needed"),
+    403: ("refused", "The request is refused"),
+    404: ("not-found", "There is no such thing"),
+    405: ("method-not-allowed", "This address is read-only"),
+    411: ("length-required", "The length of the body must be said"),
+    413: ("too-large", "The body is too large"),
+    422: ("invalid", "A value is not what was expected"),
+    500: ("internal", "The program failed"),
+    503: ("not-ready", "The database cannot be read"),
+}
+
+
+def problem(
+    status: int,
+    detail: str,
+    *,
+    errors: Sequence[Mapping[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document; ``errors`` are (field, message) pairs."""
+    slug, title = _TITLES.get(status, (f"http-{status}", "The request failed"))
+    document: dict[str, Any] = {"type": TYPE_PREFIX + slug, "title": title, "status": status, "detail": clean(detail)}
+    if errors:
+        document["errors"] = list(errors)
+    body = json.dumps(document).encode()
+    return Response(body, status, headers=dict(headers or {}), media_type=PROBLEM)
+
+
+def install(app: FastAPI) -> None:
+    """Adds the handlers."""
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(AutotuneError, _ours)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = error.headers if isinstance(error, HTTPException) else None
+    if status == 404:
+        return _answer(request, 404, f"there is nothing at {request.url.path}")
+    if status == 405:
+        return _answer(request, 405, f"{request.method} is not allowed at {request.url.path}", headers)
+    return _answer(request, status, str(getattr(error, "detail", "")), headers)
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [{"field": _field(e["loc"]), "message": clean(e["msg"])} for e in found]
+    detail = "; ".join(f"{e['field']}: {e['message']}" for e in errors) or "a value is not valid"
+    if _wants_page(request):
+        return _answer(request, 404, f"there is nothing at {request.url.path}")
+    return problem(422, detail, errors=errors)
+
+
+def _field(place: Sequence[Any]) -> str:
+    """``query.limit``, ``path.study_id``."""
+    return clean(".".join(str(part) for part in place))
+
+
+def _ours(request: Request, error: Exception) -> Response:
+    if isinstance(error, NotFoundError):
+        return _answer(request, 404, str(error))
+    if isinstance(error, StoreError):
+        return _answer(request, 503, str(error), {"Retry-After": "5"})
+    return _answer(request, 500, str(error))
+
+
+def _unexpected(request: Request, error: Exception) -> Response:  # noqa: ARG001 - what it says is not for readers
+    return _answer(request, 500, "the details are in a crash file in the home folder")
+
+
+def _answer(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    if _wants_page(request):
+        _, title = _TITLES.get(status, ("", "The request failed"))
+        page = render("error.html", title=title, status=status, detail=clean(detail))
+        return Response(page, status, headers=dict(headers or {}), media_type="text/html")
+    return problem(status, detail, headers=headers)
+
+
+def _wants_page(request: Request) -> bool:
+    return wants_page(request.url.path, request.headers.get("accept", ""))
+
+
+def wants_page(path: str, accept: str) -> bool:
+    """Whether a browser asks for a page, rather than a program for data."""
+    return "text/html" in accept and not path.startswith("/api/")

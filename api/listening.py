@@ -1,0 +1,75 @@
+"""A listening socket: the port asked for, or the next free one."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any
+
+from api.access import is_loopback
+from autotune.errors import UsageError
+
+DEFAULT_PORT = 7788
+TRIED_PORTS = 20
+LARGEST_PORT = 65535
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Listening at once, so that who reads the address can connect.
+
+    Args:
+        host: a name or an address of this machine.
+        port: exactly this one, or any free one for 0; ``None``: ``DEFAULT_PORT`` or the next free one.
+
+    Raises:
+        UsageError: the port is in use, or the host is not this machine.
+    """
+    if port is not None:
+        return _bound(host, port)
+    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + TRIED_PORTS):
+        try:
+            return _bound(host, candidate)
+        except PortInUseError:
+            continue
+    return _bound(host, 0)
+
+
+def url_of(listening: socket.socket, host: str) -> str:
+    """``http://127.0.0.1:7788``; an address every machine listens on is told by this machine's name."""
+    port = listening.getsockname()[1]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        return f"http://{socket.gethostname()}:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class PortInUseError(UsageError):
+    """Another program listens on that port."""
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, address = _resolved(host, port)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUseError(
+                f"port {port} is in use by another program; name another with --port, or leave it out for a free one"
+            ) from None
+        raise UsageError(f"cannot listen on {host} port {port} ({error.strerror or error})") from None
+    return listening
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    if not 0 <= port <= LARGEST_PORT:
+        raise UsageError(f"port {port} does not exist; name one from 1 to {LARGEST_PORT}, or 0 for any free one")
+    if is_loopback(host) and host.lower() == "localhost":
+        host = "127.0.0.1"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError):
+        raise UsageError(f"host {host!r} is not known; name an address of this machine, such as 127.0.0.1") from None
+    return family, address

@@ -1,0 +1,69 @@
+"""Studies and how they stand."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import StudiesDep, StudyId
+from api.paging import page
+from api.responses import JSON, conditional, dumps
+from api.schemas.answers import Answer
+from api.schemas.problems import problems
+from api.schemas.studies import Status, Studies
+from autotune.answers import answer_document, status_document
+from autotune.serialise import study_json
+
+router = APIRouter(prefix="/api/v1", tags=["studies"])
+
+
+class StudiesQuery(BaseModel):
+    """Which page of the studies."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = Field(None, max_length=200, description="Only the study of this name.")
+    limit: int = Field(100, ge=1, le=500, description="Studies on a page.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+
+
+@router.get("/studies", operation_id="listStudies", response_model=Studies, responses=problems(422, 503))
+def list_studies(request: Request, studies: StudiesDep, query: Annotated[StudiesQuery, Query()]) -> Response:
+    """Every study, newest first."""
+    every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
+    shown, following = page(every, lambda study: (-study.id,), query.limit, query.cursor)
+    document = {"studies": [study_json(study) for study in shown], "next_cursor": following}
+    return conditional(request, dumps(document), JSON)
+
+
+@router.get("/studies/{study_id}", operation_id="getStudy", response_model=Status, responses=problems(404, 422, 503))
+def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """How a study stands, as `autotune status --json` prints it."""
+    found = studies.snapshot(study_id)
+    document = status_document(
+        found.study,
+        found.trials,
+        found.spent,
+        found.limits,
+        studies.life(found),
+        (found.source, found.recommendation),
+        time.time(),
+    )
+    return conditional(request, dumps(document), JSON)
+
+
+@router.get(
+    "/studies/{study_id}/recommendation",
+    operation_id="getRecommendation",
+    response_model=Answer,
+    responses=problems(404, 422, 503),
+    tags=["recommendations"],
+)
+def get_recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """The recommendation, or the best so far, as `autotune best --json` prints it."""
+    found = studies.snapshot(study_id)
+    document = answer_document(found.study, found.source, found.recommendation)
+    return conditional(request, dumps(document), JSON)

@@ -1,0 +1,70 @@
+"""What a study answers."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from api.schemas.base import Bytes, Knob, Rate, Shape, Time
+
+
+class Gain(Shape):
+    """Ratio of throughputs minus one, 0.25 is 25 % faster; the interval is two-sided 95 %."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
+    cycles: int = Field(description="Speed cycles on the smaller side.")
+
+
+class Row(Shape):
+    """One configuration with its evidence."""
+
+    title: str
+    configuration: dict[str, Knob]
+    changes: list[str] = Field(examples=[["micro_batch_size: 2 -> 4"]])
+    tokens_per_hour: Rate | None
+    tokens_per_hour_low: Rate | None
+    tokens_per_hour_high: Rate | None
+    maximum_length_tokens_per_hour: Rate | None
+    gain: Gain | None = Field(description="Over the baseline; `null` if this is the reference itself.")
+    confirmed: bool
+    worst_case_passed: bool
+    phase_shares: dict[str, float]
+    limit: str = Field(description="What limits it.")
+    host_peak_bytes: Bytes | None
+    device_peak_bytes: Bytes | None
+    headroom_share: float | None = Field(description="1 - peak / limit of the tightest pool.")
+    trials: list[int] = Field(description="Numbers of the supporting trials.")
+
+
+class Recommendation(Shape):
+    """What a study hands back."""
+
+    study: str
+    rows: list[Row] = Field(description="First: same learning as the baseline. Second: if more may change.")
+    baseline: str = Field(description="`ok`, or how it failed.")
+    reference: int | None = Field(description="Number of the trial gains are stated over.")
+    ended_by: str
+    notes: list[str]
+    fingerprint: str
+    created_at: Time | None
+
+
+class Answer(Shape):
+    """The recommendation, or the best so far."""
+
+    study: str
+    source: str = Field(description="`recommendation`, or `best_so_far` where none was given on these trials.")
+    recommendation: Recommendation | None = Field(description="`null` while no trial has succeeded.")
+
+
+class Neighbour(Shape):
+    """What one knob gave: a measured trial that differs in it alone."""
+
+    trial: int
+    knob: str
+    there: Knob | None
+    here: Knob | None
+    gain: float | None = Field(description="Tokens/hour here over there, minus 1.")
+    sentence: str

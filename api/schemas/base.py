@@ -1,0 +1,23 @@
+"""What all shapes of the JSON share.
+
+Units are in the names; times are UTC in ISO 8601; shares are 0 to 1; unknown is ``null``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(description="0 to 1.")]
+Seconds = Annotated[float, Field(description="Seconds.")]
+Bytes = Annotated[int, Field(description="Bytes.")]
+Rate = Annotated[float, Field(description="Distinct completion tokens per hour, over all GPUs held.")]
+Time = Annotated[str, Field(description="UTC, ISO 8601.", examples=["2026-11-20T12:00:00.000Z"])]
+Knob = bool | int | float | str
+
+
+class Shape(BaseModel):
+    """Nothing may be sent that is not described."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)

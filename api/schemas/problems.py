@@ -1,0 +1,39 @@
+"""Errors and health."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.schemas.base import Shape
+
+
+class FieldError(Shape):
+    """One value that is not what was expected."""
+
+    field: str = Field(examples=["query.limit"])
+    message: str
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    type: str = Field(examples=["urn:autotune:problem:not-found"])
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = Field(default=[], description="Of a 422.")
+
+
+class Health(Shape):
+    """The server answers."""
+
+    status: str
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """``responses=`` of a route that may answer these."""
+    content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    words = {404: "No such study or trial", 422: "A value is not what was expected", 503: "The database cannot be read"}
+    return {status: {"description": words.get(status, "Refused"), "content": content} for status in statuses}

@@ -1,0 +1,118 @@
+"""Studies, how they stand, and which are near to what was asked for."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from api.schemas.answers import Neighbour, Recommendation
+from api.schemas.base import Bytes, Knob, Seconds, Shape, Time
+from api.schemas.trials import Trial
+from autotune.domain import StudyStatus
+
+
+class Reward(Shape):
+    """Where rewards come from."""
+
+    kind: str
+    name: str
+
+
+class Study(Shape):
+    """A search: workload, machine, baseline."""
+
+    id: int
+    name: str
+    status: StudyStatus = Field(strict=False, description="`done` when it cannot gain trials on its own.")
+    created_at: Time | None
+    revision: int = Field(description="Grows with every change.")
+    digest: str = Field(description="SHA-256 of what makes two studies the same.")
+    framework: str
+    model: str = Field(description="Folder or hub id.")
+    rewards: list[Reward]
+    rows_per_update: int = Field(description="Completions per optimizer update, over all ranks.")
+    max_prompt_tokens: int
+    max_completion_tokens: int
+    gpus: int = Field(description="Over all nodes; 0 on a CPU.")
+    device: str
+    memory_limit_bytes: Bytes | None
+    sampler: str
+    seed: int
+    python: str = Field(description="Training interpreter.")
+    baseline: dict[str, Knob] = Field(description="Knob name to value.")
+    recorded_lengths_tokens: list[int] = Field(description="Completion lengths every speed cycle replays.")
+
+
+class Studies(Shape):
+    """Newest first."""
+
+    studies: list[Study]
+    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+
+
+class Spent(Shape):
+    """Over all runs of the tuner."""
+
+    wall_seconds: Seconds | None
+    gpu_seconds: Seconds | None
+
+
+class Budget(Shape):
+    """What the last run of the tuner was given; `null` is no such limit."""
+
+    wall_seconds: Seconds | None
+    max_trials: int | None
+    gpu_hours: float | None
+
+
+class Counts(Shape):
+    """Trials by state, and failures by reason."""
+
+    states: dict[str, int]
+    failures: dict[str, int]
+
+
+class Running(Trial):
+    """The running trial, and where it is."""
+
+    phase: str | None
+    cycle: int | None
+    cycle_kind: str | None
+    phase_age_seconds: Seconds | None = Field(description="Since the last sign of life.")
+
+
+class Status(Shape):
+    """How a study stands."""
+
+    study: Study
+    spent: Spent
+    budget: Budget
+    counts: Counts
+    running: Running | None
+    source: str
+    best: Recommendation | None
+
+
+class Difference(Shape):
+    """In what a study is not what was asked for."""
+
+    name: str
+    wanted: str | int
+    study: str | int | None
+    distance: float = Field(description="A factor of 2 in a number is 1.")
+
+
+class Match(Shape):
+    """A study, how far it is from what was asked for, and its answer."""
+
+    distance: float
+    differences: list[Difference]
+    study: Study
+    source: str
+    recommendation: Recommendation
+    neighbours: list[Neighbour] = Field(description="Of the first row's configuration.")
+
+
+class Matches(Shape):
+    """Nearest first."""
+
+    matches: list[Match]

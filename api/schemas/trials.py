@@ -1,0 +1,131 @@
+"""Trials and their cycles."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape, Share, Time
+from autotune.domain import CycleKind, FailureReason, Pool, TrialKind, TrialState
+
+
+class Change(Shape):
+    """A knob that differs from the baseline."""
+
+    baseline: Knob | None
+    here: Knob | None
+
+
+class Outcome(Shape):
+    """How a trial ended."""
+
+    ok: bool
+    reason: FailureReason | None = Field(strict=False, description="`null` exactly when `ok`.")
+    phase: str | None = Field(description="Phase or part of the start-up.")
+    pool: Pool | None = Field(strict=False, description="Memory that ran out.")
+    message: str
+    suggestion: str
+    sentence: str
+    log_path: str | None
+    fresh_worker: bool
+
+
+class Trial(Shape):
+    """One execution of one configuration."""
+
+    number: int = Field(description="0 is the baseline.")
+    kind: TrialKind = Field(strict=False)
+    state: TrialState = Field(strict=False)
+    source: str = Field(description="Who proposed it.")
+    attempt: int = Field(description="Attempts started so far.")
+    pair: int | None = Field(description="Round of a confirmation; its members ran next to each other.")
+    configuration: dict[str, Knob]
+    changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
+    rows_per_update: int
+    tokens_per_hour: Rate | None
+    speed_cycles: int = Field(description="Whole cycles the speed rests on.")
+    feasible: bool = Field(description="Finished, and through the longest completions.")
+    worst_case_passed: bool
+    outcome: Outcome | None
+    startup_seconds: dict[str, float]
+    host_peak_bytes: Bytes | None = Field(description="Highest summed PSS of the process tree.")
+    device_peak_bytes: Bytes | None
+    created_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    wall_seconds: Seconds | None = Field(description="Of all attempts, start-up included.")
+
+
+class Trials(Shape):
+    """A page of a study's trials."""
+
+    study: str
+    trials: list[Trial]
+    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+
+
+class Protocol(Shape):
+    """How a trial measures."""
+
+    warmup_cycles: int
+    natural_cycles: int
+    recorded_cycles: int
+    maximum_cycles: int
+    recorded_lengths_tokens: list[int]
+    drift_limit_share: Share | None
+    outside_cpu_limit_share: Share | None
+    max_repeats: int
+
+
+class PeakBytes(Shape):
+    """Highest memory of a phase; `null` where the machine has no such figure."""
+
+    device_allocated_bytes: Bytes | None
+    device_reserved_bytes: Bytes | None
+    device_used_bytes: Bytes | None
+    host_bytes: Bytes | None
+
+
+class Cycle(Shape):
+    """One generate to sync round, as one rank saw it."""
+
+    index: int
+    rank: int
+    kind: CycleKind = Field(strict=False)
+    started_at: Time | None
+    seconds: Seconds | None
+    phase_seconds: dict[str, float | None]
+    completion_tokens: int
+    prompt_tokens: int
+    computed_tokens: int
+    tokens_per_hour: Rate | None
+    useful_share: Share | None = Field(description="Useful over computed tokens.")
+    rows: int
+    updates: int
+    lengths_tokens: list[int]
+    clipped_share: Share | None
+    peaks: dict[str, PeakBytes]
+    cpu_seconds: Seconds | None
+    drift_share: Share | None
+    outside_cpu_share: Share | None
+    accepted: bool = Field(description="False: the clock guard discarded it.")
+    noisy: bool
+    groups: int | None
+    zero_std_groups: int | None
+    reward_mean: float | None
+    loss: float | None
+    grad_norm: float | None
+    logp_mismatch: float | None
+
+
+class TrialWithCycles(Trial):
+    """A trial with how it measured and every cycle."""
+
+    protocol: Protocol
+    cycles: list[Cycle]
+
+
+class OneTrial(Shape):
+    """A trial in full."""
+
+    study: str
+    trial: TrialWithCycles

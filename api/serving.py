@@ -1,0 +1,125 @@
+"""Serving a home's studies: beside a running study, or by itself. What is heavy is loaded only then."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import AutotuneError, MachineError
+from autotune.settings import Settings
+from trainer.child.contract import write_atomic
+
+LOOPBACK = "127.0.0.1"
+
+Talk = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen, and who may read."""
+
+    host: str = LOOPBACK
+    port: int | None = None
+    """Exactly this one, or any free one for 0; ``None``: 7788 or the next free one."""
+    token_file: Path | None = None
+    names: tuple[str, ...] = ()
+    """Further host names the server answers to."""
+
+
+@contextmanager
+def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator[str | None]:
+    """The page beside a running study, on loopback: yields its URL, or ``None`` where there can be none.
+
+    Never fails what runs in the block, and ends with it.
+
+    Args:
+        settings: the home and database to read; through a connection of its own.
+        talk: told in one line why there is no page.
+        port: exactly this one, or any free one for 0; ``None``: 7788 or the next free one.
+    """
+    try:
+        opened = Serving(settings, talk, Address(port=port))
+    except (AutotuneError, ImportError, OSError, RuntimeError) as error:
+        talk(f"no page is served: {error}")
+        yield None
+        return
+    try:
+        yield opened.url
+    finally:
+        opened.close()
+
+
+class Serving:
+    """A server that answers from the moment it is made until ``close``."""
+
+    def __init__(self, settings: Settings, talk: Talk, address: Address) -> None:
+        """Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package."""
+        require_packages()
+        listening = import_module("api.listening")
+        access = import_module("api.access").access_for(address.host, os.environ, address.token_file, address.names)
+        bound = listening.listen(address.host, address.port)
+        self.url: str = listening.url_of(bound, address.host)
+        self._library: Any = import_module("api.library").Library(settings, partial(_open_store, settings))
+        crashed = Crashes(settings, talk)
+        app = import_module("api.app").create_app(self._library, access, crashed, _version())
+        self._server: Any = import_module("api.server").ThreadServer(app, bound)
+        self._server.start()
+
+    def wait(self) -> None:
+        """Until the server has ended by itself."""
+        self._server.wait()
+
+    def close(self) -> None:
+        """Idempotent; takes a few seconds at most."""
+        self._server.stop()
+        self._library.close()
+
+
+class Crashes:
+    """Keeps the first unexpected error as a crash file, and says so once: a page that polls would repeat it."""
+
+    def __init__(self, settings: Settings, talk: Talk) -> None:
+        self._settings = settings
+        self._talk = talk
+        self._said = False
+
+    def __call__(self, error: Exception) -> None:
+        if self._said:
+            return
+        self._said = True
+        path = self._settings.home.crash_file()
+        try:
+            write_atomic(path, "".join(traceback.format_exception(error)))
+        except OSError:
+            self._talk(f"the page met an unexpected {type(error).__name__}, whose details could not be saved")
+            return
+        self._talk(f"the page met an unexpected {type(error).__name__}; the details are in {path}")
+
+
+def require_packages() -> None:
+    """Raises ``MachineError`` naming what is missing and the command that mends it."""
+    for name in ("fastapi", "uvicorn", "jinja2"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise MachineError(
+                f"the page needs {name} ({error}); `pip install {name}` into the tool's environment"
+            ) from None
+
+
+def _open_store(settings: Settings) -> Any:
+    return import_module("autotune.wiring").open_store_for(settings)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("grpo-autotune")
+    except metadata.PackageNotFoundError:
+        return "0"

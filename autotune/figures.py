@@ -1,0 +1,88 @@
+"""Numbers for people: rates, ratios, seconds, bytes and shares in few characters, the same on every screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def rate(value: float | None) -> str:
+    """Tokens/hour in four digits: ``820.8k``, ``1.234M``; ``-`` when there is none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    number, unit = value, ""
+    for following in ("k", "M", "G", "T"):
+        if abs(number) < 999.95:
+            break
+        number, unit = number / 1000.0, following
+    if not unit:
+        return f"{number:.0f}"
+    return (
+        f"{number:.1f}{unit}"
+        if abs(number) >= 99.995
+        else f"{number:.2f}{unit}"
+        if abs(number) >= 9.9995
+        else (f"{number:.3f}{unit}")
+    )
+
+
+def signed_percent(ratio: float) -> str:
+    """0.213 -> ``+21.3 %``."""
+    return f"{ratio * 100:+.1f} %" if math.isfinite(ratio) else "unknown"
+
+
+def format_duration(seconds: float) -> str:
+    """For people, rounded to two units: ``850 ms``, ``45 s``, ``9 min 30 s``, ``4 h 05 min``, ``2 d 3 h``."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
+    if minutes < 1440:
+        hours, rest = divmod(minutes, 60)
+        return f"{hours} h {rest:02d} min" if rest else f"{hours} h"
+    days, rest = divmod(round(seconds / 3600), 24)
+    return f"{days} d {rest} h" if rest else f"{days} d"
+
+
+def format_size(size: float) -> str:
+    """Three digits and a binary unit: ``512 MiB``, ``4.25 GiB``."""
+    value = float(size)
+    if value < 0:
+        return "-" + format_size(-value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if round(value) < 1000:
+            return _three_digits(value, unit)
+        value /= 1024
+    return _three_digits(value, "TiB")
+
+
+def _three_digits(value: float, unit: str) -> str:
+    if unit == "B" or value >= 99.95:
+        return f"{value:.0f} {unit}"
+    return f"{value:.1f} {unit}" if value >= 9.995 else f"{value:.2f} {unit}"
+
+
+def cells_for(shares: Sequence[float], width: int) -> tuple[int, ...]:
+    """Whole cells for shares of one bar, summing to ``width`` (largest remainders); shares need not sum to 1."""
+    weights = [share if math.isfinite(share) and share > 0 else 0.0 for share in shares]
+    largest = max(weights, default=0.0)
+    if largest <= 0 or width <= 0:
+        return tuple(0 for _ in shares)
+    scaled = [weight / largest for weight in weights]
+    exact = [width * part / sum(scaled) for part in scaled]
+    cells = [math.floor(part) for part in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: cells[i] - exact[i])
+    for i in by_remainder[: width - sum(cells)]:
+        cells[i] += 1
+    return tuple(cells)

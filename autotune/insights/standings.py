@@ -1,0 +1,104 @@
+"""How a study's trials stand: configurations by speed, trials best first, and counts by outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune import evidence
+from autotune.domain import Configuration, Trial, TrialKind, TrialState
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One feasible configuration with the trials that measured it."""
+
+    configuration: Configuration
+    tokens_per_hour: float
+    numbers: tuple[int, ...]
+    ratio: float | None
+    """Over the reference, minus 1; ``None`` for the reference itself."""
+    same_learning: bool
+    confirmed: bool
+
+
+def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
+    """Feasible configurations, fastest first."""
+    held = evidence.feasible(trials)
+    anchor = evidence.reference(trials, baseline)
+    found = []
+    for configuration, runs in held.items():
+        speed = evidence.speed(runs)
+        ratio = None
+        if anchor is not None and configuration != anchor.configuration:
+            ratio = speed / evidence.speed(held[anchor.configuration]) - 1.0
+        found.append(
+            Standing(
+                configuration=configuration,
+                tokens_per_hour=speed,
+                numbers=tuple(t.number for t in runs),
+                ratio=ratio,
+                same_learning=evidence.same_learning(configuration, baseline, framework),
+                confirmed=any(t.kind is TrialKind.CONFIRM for t in runs),
+            )
+        )
+    return tuple(sorted(found, key=lambda s: (-s.tokens_per_hour, s.numbers)))
+
+
+def place(trial: Trial) -> tuple[int, float, int]:
+    """Sort key of ``best_first``; no two trials of a study have the same."""
+    speed = trial.tokens_per_hour or 0.0
+    if trial.feasible and speed:
+        return 0, -speed, trial.number
+    order = {TrialState.COMPLETE: 1, TrialState.PRUNED: 1, TrialState.RUNNING: 2, TrialState.WAITING: 3}
+    group = order.get(trial.state, 4)
+    return group, -speed if group == 1 else 0.0, trial.number
+
+
+def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Feasible trials by speed, then other measured ones, then running, waiting and failed ones by number."""
+    return tuple(sorted(trials, key=place))
+
+
+def outcome_word(trial: Trial) -> str:
+    """A word for how a trial stands: ``ok``, ``OOM``, ``running``."""
+    if trial.state is TrialState.FAIL:
+        reason = trial.outcome.reason if trial.outcome is not None else None
+        return reason.value if reason is not None else "FAIL"
+    if trial.state is TrialState.COMPLETE:
+        return "ok" if trial.worst_case_passed else "no worst case"
+    return trial.state.value.lower()
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many trials stand where."""
+
+    states: Mapping[str, int]
+    failures: Mapping[str, int]
+
+    @property
+    def tried(self) -> int:
+        """Trials that have been started."""
+        return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
+
+    def sentence(self) -> str:
+        """``12 tried: 9 ok, 2 OOM, 1 CRASH``."""
+        parts = [f"{n} {reason}" for reason, n in self.failures.items()]
+        ok = self.states.get(TrialState.COMPLETE.value, 0)
+        running = self.states.get(TrialState.RUNNING.value, 0)
+        if running:
+            parts.append(f"{running} running")
+        return f"{self.tried} tried: " + ", ".join([f"{ok} ok", *parts])
+
+
+def count(trials: Iterable[Trial]) -> Counts:
+    """By state, and failures by reason (the most frequent first)."""
+    states: dict[str, int] = {}
+    failures: dict[str, int] = {}
+    for trial in trials:
+        states[trial.state.value] = states.get(trial.state.value, 0) + 1
+        if trial.state is TrialState.FAIL:
+            label = outcome_word(trial)
+            failures[label] = failures.get(label, 0) + 1
+    return Counts(states, dict(sorted(failures.items(), key=lambda item: (-item[1], item[0]))))

@@ -1,0 +1,77 @@
+"""A recommendation in sentences: what the end screen and the page both say, word for word."""
+
+from __future__ import annotations
+
+from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
+from autotune.figures import format_size, rate, signed_percent
+from autotune.words import clean
+from trainer.child.contract import CurrentPhase
+
+PERMITTED_MARK = "°"
+PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranked apart"
+
+
+def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
+    """The result of the first row in one sentence."""
+    if row.configuration == baseline:
+        return "Nothing is proven to beat your baseline with the same learning: keep it."
+    if row.gain is None:
+        return "Your baseline failed; this is the first configuration that holds."
+    sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
+    return f"{sure}: {signed_percent(row.gain.value)} tokens/hour over {over(recommendation)}."
+
+
+def over(recommendation: Recommendation) -> str:
+    """What gains are stated over."""
+    return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
+
+
+def speed_words(row: RecommendationRow) -> str:
+    """``226.0k (95 % interval 220.0k to 232.0k)``."""
+    return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)})"
+
+
+def gain_words(gain: Gain) -> str:
+    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``."""
+    return f"{signed_percent(gain.value)} (95 % interval {signed_percent(gain.low)} to {signed_percent(gain.high)})"
+
+
+def evidence_words(row: RecommendationRow) -> str:
+    """How a row was confirmed, and by which trials."""
+    numbers = ", ".join(f"#{n}" for n in row.trials)
+    worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
+    if row.gain is not None and row.gain.pairs > 0:
+        rounds = f"{row.gain.pairs} round" + ("s" if row.gain.pairs != 1 else "")
+        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
+    else:
+        how = "measured in fresh processes again" if row.confirmed else "from search trials, not confirmed"
+    return f"{how}; {worst}; trials {numbers}"
+
+
+def memory_words(row: RecommendationRow) -> str:
+    """Peaks and headroom."""
+    peaks = [("host", row.host_peak), ("GPU", row.device_peak)]
+    known = [f"{name} peak {format_size(value)}" for name, value in peaks if value is not None]
+    if row.headroom is not None:
+        known.append(f"{row.headroom:.0%} headroom")
+    return ", ".join(known) or "not measured"
+
+
+def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
+    """How the baseline fared."""
+    if recommendation.baseline == "ok":
+        kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
+        return "ok, and kept" if kept else "ok; gains are stated over it"
+    text = f"baseline: {clean(recommendation.baseline)}"
+    row = recommendation.rows[0] if recommendation.rows else None
+    if row is not None and row.gain is not None:
+        return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
+    return f"{text}; reference #{recommendation.reference} is recommended, nothing beats it"
+
+
+def phase_words(phase: CurrentPhase) -> str:
+    """``update, recorded cycle 2``, or the part of the start-up."""
+    name = clean(phase.phase).replace("_", " ")
+    if phase.cycle < 0:
+        return f"{name} (start-up)"
+    return f"{name}, {clean(phase.cycle_kind)} cycle {phase.cycle}".replace(",  ", ", ")

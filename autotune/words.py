@@ -1,0 +1,109 @@
+"""Text for people: made harmless, and knobs in few characters, the same on every screen."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from autotune.domain import Configuration
+from search_spaces.configuration import KnobValue
+
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # OSC: titles, links, clipboard
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)"  # DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]"  # any other
+)
+_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+SHORT_NAMES: Mapping[str, str] = {
+    "micro_batch_size": "mb",
+    "num_generations": "gen",
+    "precision": "prec",
+    "master_weights": "master",
+    "gradient_checkpointing": "ckpt",
+    "rollout_engine": "engine",
+    "gpu_memory_utilization": "kvmem",
+    "zero_stage": "zero",
+    "offload_optimizer": "off.opt",
+    "offload_parameters": "off.par",
+    "attn_implementation": "attn",
+    "torch_compile": "compile",
+    "optimizer": "optim",
+    "logprob_rows": "lprows",
+    "logprob_token_chunk": "lptok",
+    "logprob_vocab_chunk": "lpvoc",
+    "steps_per_generation": "spg",
+    "gradient_accumulation_steps": "acc",
+}
+"""Column heads for knobs, in the order they are shown: those that decide most first, derived ones last."""
+
+_ORDER = {name: place for place, name in enumerate(SHORT_NAMES)}
+
+
+def clean(text: object) -> str:
+    """One line with nothing that could steer a terminal: no escapes, control or direction characters."""
+    return " ".join(clean_line(line) for line in str(text).splitlines()).strip()
+
+
+def clean_line(line: str) -> str:
+    """``clean`` for a log line: tabs become spaces and of a redrawn line only the last state is kept."""
+    bare = _ESCAPES.sub("", line)
+    drawn = [part for part in bare.split("\r") if part.strip()]
+    last = drawn[-1] if drawn else ""
+    return "".join(_harmless(character) for character in last.expandtabs(4)).rstrip()
+
+
+def _harmless(character: str) -> str:
+    if character in _BIDIRECTIONAL:
+        return ""
+    category = unicodedata.category(character)
+    if category == "Cs":
+        return "\ufffd"
+    return "" if category == "Cc" else character
+
+
+def knob_value(value: KnobValue | None) -> str:
+    """``on``/``off`` for switches, ``-`` for a knob that is not set."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else clean(value)
+
+
+def short_name(knob: str) -> str:
+    """The column head of a knob: its short name, else the first letters of its words."""
+    known = SHORT_NAMES.get(knob)
+    if known is not None:
+        return known
+    return "".join(word[:2] for word in clean(knob).split("_"))[:8] or "?"
+
+
+def in_order(knobs: Iterable[str]) -> tuple[str, ...]:
+    """Knob names in the order they are shown everywhere."""
+    return tuple(sorted(set(knobs), key=lambda name: (_ORDER.get(name, len(_ORDER)), name)))
+
+
+def differing(configurations: Iterable[Configuration]) -> tuple[str, ...]:
+    """The knobs that do not have one and the same value in all ``configurations``."""
+    found = list(configurations)
+    names = {name for configuration in found for name in configuration}
+    return in_order(name for name in names if len({(name in c, _key(c.get(name))) for c in found}) > 1)
+
+
+def _key(value: KnobValue | None) -> tuple[str, str]:
+    return type(value).__name__, repr(value)
+
+
+def changes(configuration: Configuration, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
+    """(knob, before, after) for every knob that differs from the baseline, as text."""
+    difference = baseline.difference(configuration)
+    return tuple((clean(n), knob_value(difference[n][0]), knob_value(difference[n][1])) for n in in_order(difference))
+
+
+def brief(configuration: Configuration, baseline: Configuration) -> str:
+    """``mb 4, ckpt off``: what differs from the baseline in few characters."""
+    parts = [f"{short_name(name)} {after}" for name, _, after in changes(configuration, baseline)]
+    return ", ".join(parts) or "as the baseline"

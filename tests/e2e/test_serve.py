@@ -1,0 +1,240 @@
+"""`autotune serve` as a process: what it prints, who it lets in, and readers of a study that runs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import COMMAND, autotune, document, environment_for
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "correct-horse-battery-staple"
+ANYWHERE = "0.0.0.0"  # noqa: S104 - every one that is bound has a token
+
+
+class Server:
+    """The command, and what it has printed."""
+
+    def __init__(self, home: Path, cwd: Path, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [str(COMMAND), "serve", *arguments],
+            cwd=cwd,
+            env=environment_for(home) | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+
+    def get(self, path: str, **headers: str) -> tuple[int, Mapping[str, str], str]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(self.url + path, headers=named)  # noqa: S310 - our own
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read().decode()
+
+    def end(self, how: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
+        """(exit code, the rest of stdout, stderr)."""
+        self.process.send_signal(how)
+        out, err = self.process.communicate(timeout=20)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(home: Path, tmp_path: Path) -> Iterator[Server]:
+    made = Server(home, tmp_path, "--port", "0")
+    yield made
+    if made.process.poll() is None:
+        made.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_its_address_first_and_ends_without_a_word(server: Server, home: Path, how: signal.Signals) -> None:
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.url)
+    assert server.get("/healthz")[0] == 200
+    assert "no study yet" in server.get("/", Accept="text/html")[2]
+    began = time.monotonic()
+    code, out, err = server.end(how)
+    assert (code, out) == (0, "")
+    assert err.count("\n") == 1, err
+    assert str(home) in err
+    assert time.monotonic() - began < 10
+    assert not (home / "autotune.sqlite").exists(), "looking creates no database"
+
+
+def test_a_port_in_use_is_one_sentence_if_it_was_asked_for(home: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = autotune("serve", "--port", port, home=home, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert f"port {port} is in use" in done.stderr
+    assert not home.exists()
+
+
+def test_else_the_next_free_one_is_taken(home: Path, tmp_path: Path) -> None:
+    one, two = Server(home, tmp_path), Server(home, tmp_path)
+    assert one.get("/healthz")[0] == two.get("/healthz")[0] == 200
+    assert one.url != two.url
+    assert one.end()[0] == two.end()[0] == 0
+
+
+def test_beyond_loopback_it_does_not_start_without_a_token(home: Path, tmp_path: Path) -> None:
+    done = autotune("serve", "--host", ANYWHERE, "--port", "0", home=home, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "a token is needed" in done.stderr
+
+
+def test_beyond_loopback_the_token_opens_and_is_printed_nowhere(home: Path, tmp_path: Path) -> None:
+    server = Server(home, tmp_path, "--host", ANYWHERE, "--port", "0", AUTOTUNE_TOKEN=TOKEN)
+    port = server.url.rsplit(":", 1)[1]
+    server.url = f"http://127.0.0.1:{port}"
+    assert server.get("/api/v1/studies")[0] == 401
+    assert server.get("/api/v1/studies", Authorization=f"Bearer {TOKEN}")[0] == 200
+    assert server.get("/api/v1/studies", Authorization=f"Bearer {TOKEN}", Host="evil.example")[0] == 403
+    assert server.get("/healthz")[0] == 200
+    argv = Path(f"/proc/{server.process.pid}/cmdline").read_text()
+    code, out, err = server.end()
+    assert code == 0
+    assert TOKEN not in out + err + argv
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64) + b"\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /api/v1/studies/1%00 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    ],
+)
+def test_broken_requests_break_nothing(server: Server, raw: bytes) -> None:
+    port = int(server.url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        line.sendall(raw)
+        line.settimeout(20)
+        answer = line.recv(65536)
+    assert b"Traceback" not in answer
+    assert answer == b"" or int(answer.split()[1]) < 500
+    assert server.get("/healthz")[0] == 200
+    assert "crashes" not in server.end()[2]
+
+
+def begin_study(home: Path, **plan: object) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "tests.e2e.tuner", str(home), json.dumps(plan)]
+    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Poller(threading.Thread):
+    """Reads like the page does, without its pauses."""
+
+    def __init__(self, server: Server, path: str, over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.server, self.path, self.over = server, path, over
+        self.seen: Counter[int] = Counter()
+
+    def run(self) -> None:
+        tag = ""
+        while not self.over.is_set():
+            status, headers, _ = self.server.get(self.path, If_None_Match=tag, Accept="text/html")
+            self.seen[status] += 1
+            tag = headers.get("ETag") or tag
+            time.sleep(0.05)
+
+
+def words(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
+    server: Server, home: Path, tmp_path: Path
+) -> None:
+    """The page, the REST answer, `best --json` and the end screen are four ways to one answer."""
+    over = threading.Event()
+    paths = ["/", "/studies/1", "/api/v1/studies/1", "/api/v1/studies/1/trials", "/api/v1/studies/1/recommendation"]
+    readers = [Poller(server, path, over) for path in paths]
+    tuner = begin_study(home, max_trials=5, script={"sleep": 0.1})
+    for reader in readers:
+        reader.start()
+    _, err = tuner.communicate(timeout=120)
+    assert tuner.returncode == 0, err
+    time.sleep(1.0)
+    over.set()
+    for reader in readers:
+        reader.join(30)
+        assert set(reader.seen) <= {200, 304, 404}, (reader.path, reader.seen)
+        assert reader.seen[200] >= 1
+        assert reader.seen[304] >= 1, reader.path
+
+    best = document("best", home=home, cwd=tmp_path)
+    assert best["source"] == "recommendation"
+    assert json.loads(server.get("/api/v1/studies/1/recommendation")[2]) == best
+    listed = document("trials", home=home, cwd=tmp_path)["trials"]
+    assert json.loads(server.get("/api/v1/studies/1/trials")[2])["trials"] == listed
+    status = document("status", home=home, cwd=tmp_path)
+    assert json.loads(server.get("/api/v1/studies/1")[2]) == status
+
+    screen = " ".join(autotune("best", home=home, cwd=tmp_path, timeout=60).stdout.split())
+    page = words(server.get("/studies/1", Accept="text/html")[2])
+    for sentence in re.findall(r"\S+ \(95 % interval \S+ to \S+\)", screen):
+        assert sentence in page
+    assert f"{listed[0]['number']}" in page
+    assert server.end() == (0, "", f"serving the studies in {home}; Ctrl-C ends\n")
+
+
+def test_an_idle_server_sleeps(server: Server) -> None:
+    """It stands beside measurements: between requests no thread of it may wake, not even to look whether to end."""
+    assert server.get("/healthz")[0] == 200
+    time.sleep(0.5)
+
+    def wakes() -> int:
+        found = 0
+        for task in Path(f"/proc/{server.process.pid}/task").iterdir():
+            words = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.MULTILINE)
+            assert words is not None
+            found += int(words.group(1))
+        return found
+
+    before = wakes()
+    time.sleep(3)
+    assert wakes() - before <= 3
+
+
+def test_a_connection_is_kept_between_polls(server: Server) -> None:
+    port = int(server.url.rsplit(":", 1)[1])
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    for _ in range(3):
+        line.request("GET", "/api/v1/studies")
+        answer = line.getresponse()
+        assert (answer.status, json.loads(answer.read())["studies"]) == (200, [])
+        assert not answer.will_close
+    line.close()

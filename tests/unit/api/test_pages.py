@@ -1,0 +1,251 @@
+"""What a person sees."""
+
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from api.dashboard.card import gain_bar, phase_bars
+from api.dashboard.render import render
+from api.dashboard.studies_view import study_line
+from api.dashboard.study_view import study_view
+from api.dashboard.trials_view import SHOWN_TRIALS
+from api.snapshot import Snapshot
+from autotune.answers import Source
+from autotune.cli.screens import end_screen
+from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
+from autotune.recommend import recommend
+from autotune.sentences import evidence_words, gain_words, speed_words
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests import factories
+from tests.recorded import record
+from tests.served import Reader
+from tests.unit.cli.drawing import text
+from trainer.child.contract import CurrentPhase, PhaseMark
+
+HOSTILE = "<script>alert('&amp;\"x')</script>"
+
+
+def words(page: str) -> str:
+    """What is read, without the tags."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
+    study = changes.pop("study", factories.study())
+    found = recommend(study.spec, trials, "the end", now=factories.NOW)
+    base: dict[str, Any] = {
+        "stamp": 1,
+        "study": study,
+        "trials": trials,
+        "spent": (95.0, 0.0),
+        "limits": Budget(wall_s=600.0),
+        "source": Source.RECOMMENDATION,
+        "recommendation": found,
+        "fingerprint": factories.fingerprint(),
+    }
+    return Snapshot(**(base | changes))
+
+
+def drawn(found: Snapshot, life: Any = None) -> str:
+    """Both pages of a snapshot."""
+    page = render("study.html", study=study_view(found, life)).decode()
+    return page + render("studies.html", studies=[study_line(found)], hidden=0).decode()
+
+
+def test_the_page_says_what_the_end_screen_and_the_json_say(finished: Reader, finished_home: Settings) -> None:
+    """Three places, one answer: else nobody knows which to believe."""
+    store = open_store(finished_home.database)
+    study, trials, stored = store.study(1), store.trials(1), store.recommendation(1)
+    store.close()
+    assert stored is not None
+    document = finished.json("/api/v1/studies/1/recommendation")["recommendation"]
+    page = words(finished.page("/studies/1"))
+    screen = " ".join(text(end_screen(stored, study, trials, ended_by=stored.ended_by)).split())
+    assert len(stored.rows) == len(document["rows"]) >= 1
+    for row, json_row in zip(stored.rows, document["rows"], strict=True):
+        assert json_row["tokens_per_hour"] == row.tokens_per_hour
+        sentences = [speed_words(row), evidence_words(row), row.limit]
+        sentences += [gain_words(row.gain)] if row.gain is not None else []
+        for sentence in sentences:
+            assert sentence in page
+            assert " ".join(sentence.split()) in screen
+    assert stored.rows[0].gain is not None
+    headline = re.search(r"Best configuration: \S+ %", screen)
+    assert headline is not None
+    assert headline.group() in page
+    assert stored.ended_by in page
+
+
+def test_without_scripts_the_page_is_whole(finished: Reader) -> None:
+    page = finished.page("/studies/1")
+    for trial in finished.json("/api/v1/studies/1/trials?limit=500")["trials"]:
+        assert f">#{trial['number']}</a>" in page
+    assert page.index(">#0</a>") > 0
+    assert "<time datetime=" in page
+    assert 'lang="en"' in page
+    assert 'name="viewport"' in page
+
+
+def test_trials_come_best_first_with_failures_and_their_causes(reader: Reader, study: Study) -> None:
+    page = reader.page("/studies/1")
+    table = page[page.index('class="trials"') : page.index("</table>", page.index('class="trials"'))]
+    assert re.findall(r">#(\d)</a>", table) == ["1", "0", "3", "4", "2"]
+    said = words(page)
+    assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in said
+    assert "→ try micro_batch_size 1" in said
+    assert "Best so far" in said
+    assert "1 min 35 s of 10 min used · at most 9 trials · 4 tried: 2 ok, 1 OOM, 1 running" in said
+    assert "+100.0 %" in said
+    assert "° changes rounding or learning" not in said, "no row shown with a speed has the mark"
+
+
+def test_the_running_trial_shows_its_phase_and_last_sign(reader: Reader, study: Study, settings: Settings) -> None:
+    assert "#3 search · starting" in words(reader.page("/studies/1"))
+    path = settings.home.attempt(study.id, study.spec.name, 3, 1) / "phase"
+    path.parent.mkdir(parents=True)
+    mark = PhaseMark(path)
+    mark.set("update", 2, "recorded")
+    page = reader.page("/studies/1")
+    assert "#3 search · update, recorded cycle 2 · last sign" in words(page)
+    mark.set("generate", 3, "recorded")
+    mark.close()
+    assert "generate, recorded cycle 3" in words(reader.page("/studies/1"))
+
+
+def test_hostile_names_are_only_text(reader: Reader, settings: Settings) -> None:
+    """Whoever can name a study or print an error must not run code in a reader's browser."""
+    store = open_store(settings.database)
+    workload = factories.workload(
+        model=f"/m/{HOSTILE}", rewards=(factories.reward(name=HOSTILE), factories.reward(kind=HOSTILE))
+    )
+    made = store.create_study(
+        factories.study_spec(HOSTILE + "\x1b[31m\u202e", workload=workload, sampler=HOSTILE, python=HOSTILE),
+        factories.NOW,
+    )
+    changed = factories.configuration(attn_implementation=HOSTILE, micro_batch_size=4, gradient_accumulation_steps=2)
+    record(store, made, factories.finished(0))
+    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=changed))
+    record(store, made, factories.failed(2, factories.oom(message=HOSTILE, suggestion=HOSTILE, phase=HOSTILE)))
+    software = {HOSTILE: HOSTILE}
+    store.save_fingerprint(made.id, factories.fingerprint(software=software), factories.NOW)
+    store.close()
+    for path in ("/", "/studies/1"):
+        page = reader.page(path)
+        assert "alert(" in page, "the name is shown, and harmless"
+        assert "<script>" not in page
+        assert "alert('" not in page
+        assert not re.search(r"<[^>]*alert\([^>]*<", page)
+        assert "\x1b" not in page
+        assert "\u202e" not in page
+    assert reader.crashes == []
+
+
+KNOBS = st.fixed_dictionaries(
+    {}, optional={"micro_batch_size": st.integers(1, 10**6), "precision": st.text(max_size=8), "x<y": st.floats()}
+)
+OUTCOMES = st.builds(
+    Outcome,
+    reason=st.sampled_from([None, *FailureReason]),
+    phase=st.none() | st.text(max_size=12),
+    pool=st.sampled_from([None, *Pool]),
+    message=st.text(max_size=40),
+    suggestion=st.text(max_size=40),
+)
+SECONDS = st.floats(min_value=0, allow_nan=False) | st.just(float("inf"))
+
+
+@st.composite
+def any_trial(draw: st.DrawFn, number: int) -> Trial:
+    """Whatever a store can hold, sensible or not."""
+    cycles = tuple(
+        factories.cycle(i, seconds=draw(st.floats(1e-9, 1e9)), loss=float("nan"))
+        for i in range(draw(st.integers(0, 3)))
+    )
+    return factories.trial(
+        number,
+        draw(st.sampled_from(list(TrialKind))),
+        state=draw(st.sampled_from(list(TrialState))),
+        configuration=factories.configuration(**draw(KNOBS)),
+        outcome=draw(st.none() | OUTCOMES),
+        cycles=cycles,
+        worst_case_passed=draw(st.booleans()),
+        host_peak=draw(st.none() | st.integers(0, 2**62)),
+        seconds=draw(st.none() | SECONDS),
+        finished_at=draw(st.none() | st.floats(0, 1e12)),
+        pair=draw(st.none() | st.integers(0, 3)),
+        source=draw(st.text(max_size=10)),
+    )
+
+
+@examples(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), count=st.integers(0, 4), wall=SECONDS, limit=st.none() | SECONDS)
+def test_any_state_of_any_trial_can_be_shown(data: st.DataObject, count: int, wall: float, limit: float | None) -> None:
+    """One odd trial must not hide a whole study."""
+    trials = tuple(data.draw(any_trial(number)) for number in range(count))
+    life = data.draw(st.none() | st.tuples(st.builds(CurrentPhase, st.text(), st.integers(-1, 9), st.text()), SECONDS))
+    found = snapshot(trials, spent=(wall, wall), limits=Budget(limit, data.draw(st.none() | st.integers(1, 99)), limit))
+    page = drawn(found, life)
+    for trial in trials:
+        assert f">#{trial.number}</a>" in page
+    for drawing in re.findall(r"<(?:rect|line)[^>]*>", page):
+        assert not re.search(r'="-|nan|inf', drawing), drawing
+
+
+def test_a_large_study_is_cut_and_says_so() -> None:
+    trials = tuple(factories.finished(n, cycle_seconds=10.0 + n / 100) for n in range(SHOWN_TRIALS + 50))
+    page = drawn(snapshot(trials))
+    assert "50 more trials are not shown" in words(page)
+    assert len(page) < 500_000
+
+
+def test_a_study_that_has_not_begun() -> None:
+    page = words(drawn(snapshot()))
+    assert "Nothing measured yet" in page
+    assert "No trial has been started" in page
+
+
+def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
+    other = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
+    trials = (factories.failed(0), factories.finished(1, configuration=other))
+    page = words(drawn(snapshot(trials)))
+    assert "Your baseline failed; this is the first configuration that holds." in page
+    assert "baseline: OOM in update" in page
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high"),
+    [(0.3, 0.4, 0.5), (-0.2, 0.1, 0.4), (-0.5, -0.4, -0.3), (0.0, 0.0, 0.0), (0.3, 3.0, 30.0)],
+)
+def test_the_interval_is_drawn_where_it_lies(low: float, value: float, high: float) -> None:
+    found = gain_bar(factories.gain(low=low, value=value, high=high))
+    assert found is not None
+    zero, left, middle = float(found.zero), float(found.low), float(found.value)
+    assert min(zero, left) >= 0
+    assert max(zero, left + float(found.width)) <= 1000.5
+    assert left - 0.1 <= middle <= left + float(found.width) + 0.1
+    assert (left > zero + 0.2) is (low > 0)
+
+
+def test_an_interval_without_a_place_is_left_out() -> None:
+    assert gain_bar(factories.gain(high=float("inf"))) is None
+
+
+def test_phases_fill_the_bar() -> None:
+    bars = phase_bars({Phase.UPDATE.value: 0.6, "odd": 0.3, Phase.SYNC.value: 0.1, Phase.WAIT.value: float("nan")})
+    assert [b.style for b in bars] == ["update", "other", "sync"]
+    assert sum(float(b.width) for b in bars) == pytest.approx(1000, abs=1)
+    assert phase_bars({}) == ()
+
+
+def test_every_colour_of_a_phase_is_defined() -> None:
+    style = (Path(__file__).parents[3] / "api/dashboard/assets/page.css").read_text()
+    for name in (*(phase.value for phase in Phase), "other"):
+        assert f".phase-{name} " in style
+        assert f"--{name}:" in style

@@ -1,0 +1,295 @@
+"""What each address answers."""
+
+import json
+from typing import Any
+
+import pytest
+from fastapi.openapi.models import OpenAPI
+
+from api.schemas import answers, problems, studies, trials
+from api.schemas.base import Shape
+from autotune.domain import Study
+from autotune.insights.standings import best_first
+from autotune.serialise import recommendation_json, trial_json
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests import factories
+from tests.recorded import record
+from tests.served import Reader, whole_study
+
+DOCUMENTS: list[tuple[str, type[Shape]]] = [
+    ("/api/v1/studies", studies.Studies),
+    ("/api/v1/studies/1", studies.Status),
+    ("/api/v1/studies/1/trials", trials.Trials),
+    ("/api/v1/studies/1/trials/0", trials.OneTrial),
+    ("/api/v1/studies/1/recommendation", answers.Answer),
+    ("/api/v1/recommendations", studies.Matches),
+    ("/healthz", problems.Health),
+    ("/readyz", problems.Health),
+]
+
+
+@pytest.mark.parametrize(("path", "shape"), DOCUMENTS)
+def test_each_document_of_an_ended_study_is_what_the_description_says(
+    finished: Reader, path: str, shape: type[Shape]
+) -> None:
+    """Else clients made from the description break; a key that is sent but not described fails too."""
+    answer = finished.ask(path)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    shape.model_validate_json(answer.content)
+
+
+@pytest.mark.parametrize(("path", "shape"), DOCUMENTS)
+def test_each_document_of_a_running_study_is_what_the_description_says(
+    reader: Reader, study: Study, path: str, shape: type[Shape]
+) -> None:
+    shape.model_validate_json(reader.ask(path).content)
+    if path.endswith("/trials"):
+        for number in range(5):
+            trials.OneTrial.model_validate_json(reader.ask(f"{path}/{number}").content)
+
+
+def test_the_recommendation_is_the_stored_one_to_the_last_digit(finished: Reader, finished_home: Settings) -> None:
+    store = open_store(finished_home.database)
+    stored = store.recommendation(1)
+    store.close()
+    assert stored is not None
+    assert stored.rows[0].gain is not None
+    document = finished.json("/api/v1/studies/1/recommendation")
+    assert document == {"study": "first", "source": "recommendation", "recommendation": recommendation_json(stored)}
+
+
+def test_a_running_study_answers_with_the_best_so_far_and_says_so(reader: Reader, study: Study) -> None:
+    document = reader.json("/api/v1/studies/1/recommendation")
+    assert document["source"] == "best_so_far"
+    assert document["recommendation"]["rows"][0]["configuration"]["micro_batch_size"] == 4
+    assert document["recommendation"]["rows"][0]["confirmed"] is False
+
+
+def test_a_study_without_a_success_answers_null(reader: Reader, settings: Settings) -> None:
+    store = open_store(settings.database)
+    made = store.create_study(factories.study_spec(), factories.NOW)
+    record(store, made, factories.failed(0))
+    store.close()
+    document = reader.json("/api/v1/studies/1/recommendation")
+    assert document == {"study": "first", "source": "best_so_far", "recommendation": None}
+    assert reader.json("/api/v1/recommendations") == {"matches": []}
+
+
+def test_the_status_has_budget_spending_and_what_runs(reader: Reader, study: Study) -> None:
+    document = reader.json("/api/v1/studies/1")
+    assert document["spent"]["wall_seconds"] == 95.0
+    assert document["budget"] == {"wall_seconds": 600.0, "max_trials": 9, "gpu_hours": None}
+    assert document["running"]["number"] == 3
+    assert document["counts"]["failures"] == {"OOM": 1}
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("", [1, 0, 3, 4, 2]),
+        ("?sort=number", [0, 1, 2, 3, 4]),
+        ("?sort=newest", [4, 3, 2, 1, 0]),
+        ("?state=FAIL", [2]),
+        ("?state=FAIL&state=RUNNING&sort=number", [2, 3]),
+        ("?kind=confirm", [4]),
+        ("?kind=search&state=COMPLETE", [1]),
+        ("?state=PRUNED", []),
+    ],
+)
+def test_trials_are_sorted_and_filtered(reader: Reader, study: Study, query: str, numbers: list[int]) -> None:
+    document = reader.json(f"/api/v1/studies/1/trials{query}")
+    assert [t["number"] for t in document["trials"]] == numbers
+    assert document["next_cursor"] is None
+
+
+@pytest.mark.parametrize("sort", ["speed", "number", "newest"])
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_pages_give_every_trial_once_in_order(finished: Reader, sort: str, limit: int) -> None:
+    whole = [t["number"] for t in finished.json(f"/api/v1/studies/1/trials?sort={sort}&limit=500")["trials"]]
+    assert len(whole) > 5
+    seen: list[int] = []
+    path = f"/api/v1/studies/1/trials?sort={sort}&limit={limit}"
+    while path:
+        answer = finished.ask(path)
+        page = [t["number"] for t in answer.json()["trials"]]
+        assert 1 <= len(page) <= limit
+        seen += page
+        assert len(seen) <= len(whole), "a page is given twice"
+        path = answer.links["next"]["url"] if "next" in answer.links else ""
+        assert (answer.json()["next_cursor"] is None) is (path == "")
+    assert seen == whole
+
+
+def test_a_page_goes_on_where_it_was_although_trials_arrive(reader: Reader, study: Study, settings: Settings) -> None:
+    """By position it would show a trial twice: a faster one has moved all others down."""
+    first = reader.json("/api/v1/studies/1/trials?limit=1")
+    store = open_store(settings.database)
+    fastest = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
+    record(store, study, factories.finished(5, cycle_seconds=2.0, configuration=fastest))
+    store.close()
+    second = reader.json(f"/api/v1/studies/1/trials?limit=1&cursor={first['next_cursor']}")
+    assert [first["trials"][0]["number"], second["trials"][0]["number"]] == [1, 0]
+    assert reader.json("/api/v1/studies/1/trials?limit=1")["trials"][0]["number"] == 5
+
+
+@pytest.mark.parametrize("cursor", ["x", "W10", "W251bGxd", "!!!", "eyJhIjoxfQ", "WzEsMiwzLDRd", "W05hTiwgMSwgMV0", ""])
+def test_a_cursor_of_nothing_is_refused_by_name(finished: Reader, cursor: str) -> None:
+    answer = finished.ask(f"/api/v1/studies/1/trials?limit=1&cursor={cursor}")
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "query.cursor"
+
+
+def test_a_trial_has_its_cycles_with_phases(finished: Reader, finished_home: Settings) -> None:
+    store = open_store(finished_home.database)
+    stored = store.trial(1, 0)
+    baseline = store.study(1).spec.baseline
+    store.close()
+    document = finished.json("/api/v1/studies/1/trials/0")["trial"]
+    assert document == json.loads(json.dumps(trial_json(stored, baseline, cycles=True)))
+    assert document["cycles"][0]["phase_seconds"]
+
+
+POLLED = ["/", "/studies/1", "/api/v1/studies", "/api/v1/studies/1/trials", "/api/v1/studies/1/recommendation"]
+
+
+@pytest.mark.parametrize("path", POLLED)
+def test_who_polls_gets_304_until_something_changes(
+    reader: Reader, study: Study, settings: Settings, path: str
+) -> None:
+    first = reader.ask(path)
+    tag = {"If-None-Match": first.headers["etag"]}
+    again = reader.ask(path, headers=tag)
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    store = open_store(settings.database)
+    fastest = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
+    record(store, study, factories.finished(5, cycle_seconds=2.0, configuration=fastest))
+    store.close()
+    changed = reader.ask(path, headers=tag)
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != first.headers["etag"]
+
+
+@pytest.mark.parametrize("given", ["W/{}", '"other", {}', "*"])
+def test_if_none_match_is_read_as_http_says(finished: Reader, given: str) -> None:
+    tag = finished.ask("/api/v1/studies").headers["etag"]
+    assert finished.ask("/api/v1/studies", headers={"If-None-Match": given.format(tag)}).status_code == 304
+    assert finished.ask("/api/v1/studies", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_the_nearest_study_answers_for_a_machine_that_was_not_tuned(reader: Reader, settings: Settings) -> None:
+    whole_study(settings, "small", workload=factories.workload(max_completion_length=128, model="org/Small-1B"))
+    whole_study(settings, "long", workload=factories.workload(max_completion_length=1024, model="org/Small-1B"))
+    query = "?model=other/small-1b&framework=trl&device=cpu&max_completion_tokens=900"
+    document = reader.json(f"/api/v1/recommendations{query}")
+    studies.Matches.model_validate(document)
+    assert [m["study"]["name"] for m in document["matches"]] == ["long", "small"]
+    near, far = document["matches"]
+    assert [d["name"] for d in near["differences"]] == ["max_completion_tokens"]
+    assert near["distance"] < far["distance"]
+    assert near["neighbours"], "the search varied one knob at a time somewhere"
+    assert all(n["gain"] is not None for n in near["neighbours"])
+    own = reader.json(f"/api/v1/studies/{near['study']['id']}/recommendation")["recommendation"]
+    assert near["recommendation"] == own
+    assert len(reader.json("/api/v1/recommendations?limit=1")["matches"]) == 1
+
+
+def test_studies_are_found_by_name_and_paged(reader: Reader, settings: Settings) -> None:
+    store = open_store(settings.database)
+    for name in ("a", "b", "c"):
+        store.create_study(factories.study_spec(name), factories.NOW)
+    store.close()
+    assert [s["name"] for s in reader.json("/api/v1/studies")["studies"]] == ["c", "b", "a"]
+    assert [s["name"] for s in reader.json("/api/v1/studies?name=b")["studies"]] == ["b"]
+    page = reader.json("/api/v1/studies?limit=2")
+    rest = reader.json(f"/api/v1/studies?limit=2&cursor={page['next_cursor']}")
+    assert [s["name"] for s in page["studies"] + rest["studies"]] == ["c", "b", "a"]
+
+
+def test_before_the_first_study_there_is_an_empty_list_and_nothing_is_created(
+    reader: Reader, settings: Settings
+) -> None:
+    assert reader.json("/api/v1/studies") == {"studies": [], "next_cursor": None}
+    assert "autotune start" in reader.page("/")
+    assert reader.ask("/readyz").status_code == 503
+    assert reader.ask("/api/v1/studies/1").status_code == 404
+    assert not settings.home.database.exists()
+
+
+def test_the_description_is_valid_and_tidy(finished: Reader) -> None:
+    """Client generators name their functions after operation ids and follow every reference."""
+    document = finished.json("/api/v1/openapi.json")
+    OpenAPI.model_validate(document)
+    operations = [op for path in document["paths"].values() for op in path.values()]
+    ids = [op["operationId"] for op in operations]
+    assert sorted(ids) == sorted(set(ids))
+    assert set(document["paths"]) == {
+        "/api/v1/studies",
+        "/api/v1/studies/{study_id}",
+        "/api/v1/studies/{study_id}/recommendation",
+        "/api/v1/studies/{study_id}/trials",
+        "/api/v1/studies/{study_id}/trials/{number}",
+        "/api/v1/recommendations",
+        "/healthz",
+        "/readyz",
+    }
+    declared = {tag["name"] for tag in document["tags"]}
+    assert all(set(op["tags"]) <= declared and op["tags"] for op in operations)
+    references = set(_references(document))
+    assert references
+    parts = document["components"]["schemas"]
+    assert {r.removeprefix("#/components/schemas/") for r in references} <= set(parts)
+    assert not {name for name in parts if "HTTPValidation" in name}, "errors are problem documents"
+
+
+def _references(value: Any) -> Any:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "$ref":
+                yield item
+            else:
+                yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def test_reading_never_writes(settings: Settings, study: Study) -> None:
+    """A reader that changed anything would disturb the study it looks at."""
+    reading = {"study", "studies", "trials", "events", "spent", "recommendation", "fingerprint", "close"}
+
+    class OnlyReads:
+        def __init__(self) -> None:
+            self._store = open_store(settings.database)
+
+        def __getattr__(self, name: str) -> Any:
+            assert name in reading, f"the API called {name}"
+            return getattr(self._store, name)
+
+    reader = Reader(settings, open_it=OnlyReads)
+    revision = _revision(settings)
+    for path, _ in DOCUMENTS:
+        assert reader.ask(path).status_code == 200
+    for path in POLLED:
+        assert reader.ask(path, headers={"Accept": "text/html"}).status_code == 200
+    assert reader.crashes == []
+    assert _revision(settings) == revision
+    reader.library.close()
+
+
+def _revision(settings: Settings) -> int:
+    store = open_store(settings.database)
+    try:
+        return store.study(1).revision
+    finally:
+        store.close()
+
+
+def test_the_same_functions_answer_the_command_line(finished: Reader, finished_home: Settings) -> None:
+    store = open_store(finished_home.database)
+    every = store.trials(1)
+    store.close()
+    document = finished.json("/api/v1/studies/1/trials?limit=500")
+    assert [t["number"] for t in document["trials"]] == [t.number for t in best_first(every)]

@@ -1,0 +1,281 @@
+"""Who is kept out, and that nothing is left in front of the guard."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from api.access import access_for, is_loopback, read_token
+from api.security import HEADERS, OPEN_PATHS, Access, Guard
+from autotune.errors import UsageError
+from autotune.settings import Settings
+from tests.served import Reader
+
+TOKEN = "correct-horse-battery-staple"
+ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here
+
+
+@pytest.fixture
+def locked(finished_home: Settings) -> Iterator[Reader]:
+    """A server that wants a token."""
+    reader = Reader(finished_home, Access(token=TOKEN))
+    yield reader
+    reader.library.close()
+
+
+def addresses(reader: Reader) -> list[str]:
+    """Every path of the application, with something in place of its variables."""
+    guard = reader.app
+    assert isinstance(guard, Guard)
+    inner = guard._app
+    assert isinstance(inner, FastAPI)
+    found = [route.path for route in _all(inner.routes)]
+    names = {"study_id": "1", "number": "0", "name": "page.css"}
+    return [path.format(**names) for path in found]
+
+
+def _all(routes: Any) -> Iterator[Any]:
+    for route in routes:
+        if hasattr(route, "path") and (isinstance(route, APIRoute) or hasattr(route, "endpoint")):
+            yield route
+        inner = getattr(route, "routes", None) or getattr(getattr(route, "app", None), "routes", None)
+        if inner:
+            yield from _all(inner)
+        original = getattr(route, "original_router", None)
+        if original is not None:
+            yield from _all(original.routes)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:7788",
+        "127.0.0.1@evil.example",
+        "evil.example#127.0.0.1",
+        "0.0.0.0:7788",
+        "192.168.1.7",
+        "[::2]",
+        "localhost:notaport",
+        "local host",
+        "",
+    ],
+)
+def test_a_name_that_is_not_ours_is_refused_everywhere(finished: Reader, host: str) -> None:
+    """DNS rebinding: a page of another site makes a browser here ask under that site's name."""
+    for path in ("/", "/healthz", "/api/v1/studies", "/nowhere"):
+        answer = finished.ask(path, headers={"Host": host})
+        assert answer.status_code in (400, 403), (host, path)
+        assert "first" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:7788", "LOCALHOST", "[::1]:7788"])
+def test_loopback_names_are_ours(finished: Reader, host: str) -> None:
+    assert finished.ask("/api/v1/studies", headers={"Host": host}).status_code == 200
+
+
+def test_two_host_headers_are_refused(finished: Reader) -> None:
+    headers = [("Host", "127.0.0.1"), ("Host", "evil.example")]
+    assert finished.ask("/api/v1/studies", headers=headers).status_code == 403
+
+
+def test_beyond_loopback_an_address_or_a_known_name_is_ours(finished_home: Settings) -> None:
+    access = access_for(ANYWHERE, {"AUTOTUNE_TOKEN": TOKEN}, names=["Box.example"])
+    assert access.knows("192.168.1.7:7788")
+    assert access.knows("box.example")
+    assert access.knows(socket.gethostname())
+    assert not access.knows("evil.example")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_nothing_can_be_changed(finished: Reader, method: str) -> None:
+    for path in ("/", "/api/v1/studies", "/api/v1/studies/1", "/api/v1/studies/1/trials/0"):
+        answer = finished.ask(path, method)
+        assert answer.status_code == 405, path
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "http://[broken"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:7788"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(locked: Reader, headers: dict[str, str]) -> None:
+    answer = locked.ask("/login", "POST", headers=headers, data={"token": TOKEN})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_large_body_is_refused_before_it_is_read(locked: Reader) -> None:
+    assert locked.ask("/login", "POST", content=b"token=" + b"a" * 5000).status_code == 413
+    assert locked.ask("/login", "POST", headers={"Content-Length": "-1"}).status_code == 413
+    assert locked.ask("/login", "POST", headers={"Content-Length": "9" * 4000}).status_code == 413
+
+    async def endless() -> Any:
+        yield b"token="
+
+    assert locked.ask("/login", "POST", content=endless()).status_code == 411
+
+
+def test_without_the_token_no_address_shows_anything(locked: Reader) -> None:
+    """Each route is tried, so that one added later cannot be forgotten."""
+    paths = addresses(locked)
+    assert len(paths) >= 12
+    assert "/api/v1/openapi.json" in paths
+    for path in paths:
+        if path in OPEN_PATHS:
+            continue
+        answer = locked.ask(path)
+        assert answer.status_code == 401, path
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert "first" not in answer.text
+    for path in ("/docs", "/redoc", "/nowhere", "/api/v1/../v1/studies", "/assets/../routes/pages.py"):
+        assert locked.ask(path).status_code == 401, path
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}x",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer None",
+        "Bearer ü",
+    ],
+)
+def test_a_wrong_token_is_no_token(locked: Reader, value: str) -> None:
+    headers = {"Authorization": value.encode("utf-8")}
+    assert locked.ask("/api/v1/studies", headers=headers).status_code == 401
+
+
+def test_the_token_opens_and_is_in_no_answer(locked: Reader) -> None:
+    answer = locked.ask("/api/v1/studies", headers={"Authorization": f"bearer {TOKEN}"})
+    assert answer.status_code == 200
+    assert TOKEN not in answer.text
+
+
+def test_a_browser_gives_the_token_once_in_a_form(locked: Reader) -> None:
+    page = {"Accept": "text/html"}
+    away = locked.ask("/studies/1", headers=page)
+    assert (away.status_code, away.headers["location"]) == (303, "/login")
+    assert 'type="password"' in locked.ask("/login", headers=page).text
+    wrong = locked.ask("/login", "POST", data={"token": "guess"})
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
+    entered = locked.ask("/login", "POST", data={"token": TOKEN}, headers={"Origin": "http://127.0.0.1:7788"})
+    assert (entered.status_code, entered.headers["location"]) == (303, "/")
+    cookie = entered.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert TOKEN not in cookie
+    shown = locked.ask("/studies/1", headers={**page, "Cookie": cookie.split(";")[0]})
+    assert shown.status_code == 200
+    assert "first" in shown.text
+
+
+@pytest.mark.parametrize("cookie", ["autotune=", "autotune=x", "autotune", "other=1", "a=b; autotune=\x22\x22", "=;;="])
+def test_a_wrong_cookie_is_no_token(locked: Reader, cookie: str) -> None:
+    assert locked.ask("/api/v1/studies", headers={"Cookie": cookie}).status_code == 401
+
+
+def test_the_cookie_of_one_token_is_not_that_of_another() -> None:
+    assert Access(token=TOKEN).cookie() != Access(token=TOKEN + "2").cookie()
+    assert not Access(token=None).is_token("")
+
+
+@pytest.mark.parametrize("path", ["/", "/studies/1", "/api/v1/studies", "/nowhere", "/assets/live.js", "/studies/x"])
+def test_every_answer_has_the_headers(finished: Reader, path: str) -> None:
+    for answer in (finished.ask(path), finished.ask(path, headers={"Host": "evil.example"})):
+        for name, value in HEADERS.items():
+            if name != "Cache-Control":
+                assert answer.headers[name] == value
+        assert answer.headers["cache-control"] in ("no-store", "no-cache")
+        assert "server" not in answer.headers
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_pages_need_nothing_the_policy_forbids(finished: Reader) -> None:
+    """Inline scripts, styles and other machines are forbidden; a page that used one would be broken."""
+    for path in ("/", "/studies/1"):
+        page = finished.page(path)
+        assert "<style" not in page
+        assert " style=" not in page
+        assert " onclick=" not in page
+        assert "http://" not in page.replace("http://127.0.0.1", "")
+        assert "https://" not in page
+        assert page.count("<script") == page.count('<script src="/assets/live.js" defer></script>') == 1
+
+
+def test_the_asset_room_has_no_way_out(finished: Reader) -> None:
+    for name in ("../render.py", "..%2frender.py", "%2e%2e/render.py", "page.css%00.py", "study.html"):
+        answer = finished.ask(f"/assets/{name}")
+        assert answer.status_code == 404, name
+        assert "import" not in answer.text
+
+
+def test_head_is_a_get_without_its_body(finished: Reader) -> None:
+    whole, head = finished.ask("/api/v1/studies"), finished.ask("/api/v1/studies", "HEAD")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["etag"] == whole.headers["etag"]
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.5.5.5", True),
+        ("::1", True),
+        ("localhost", True),
+        (ANYWHERE, False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("localhost.evil.example", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_known(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_beyond_loopback_a_token_is_needed() -> None:
+    with pytest.raises(UsageError, match=r"a token is needed.*AUTOTUNE_TOKEN.*--token-file"):
+        access_for(ANYWHERE, {})
+    assert access_for(ANYWHERE, {"AUTOTUNE_TOKEN": TOKEN}).token == TOKEN
+    assert access_for("127.0.0.1", {}).token is None
+    assert access_for("127.0.0.1", {"AUTOTUNE_TOKEN": TOKEN}).token == TOKEN, "who sets one means it"
+
+
+@pytest.mark.parametrize("token", ["short", "a" * 21, "with space in the middle of it", "ünïcödé-token-of-length"])
+def test_a_token_anybody_could_guess_is_refused_without_repeating_it(token: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_token({"AUTOTUNE_TOKEN": token}, None)
+    assert token not in str(caught.value)
+
+
+def test_a_token_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_token({}, file)
+    file.write_text(TOKEN + "\n")
+    file.chmod(0o644)
+    with pytest.raises(UsageError, match=r"read by others; `chmod 600"):
+        read_token({}, file)
+    file.chmod(0o600)
+    assert read_token({"AUTOTUNE_TOKEN": "the environment's, which is second"}, file) == TOKEN
+    file.write_text("")
+    with pytest.raises(UsageError, match="is empty"):
+        read_token({"AUTOTUNE_TOKEN": TOKEN}, file)
