@@ -53,6 +53,7 @@ class Files:
 
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
+    sys: Path = Path("/sys")
 
 
 HOST = Files()

@@ -2,98 +2,65 @@
 
 from __future__ import annotations
 
+import os
 import platform
-import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import time
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from autotune import hardware
+from autotune import hardware, load
 from autotune.cli import console
+from autotune.cli.asked import config_text
+from autotune.cli.findings import Finding, Verdict, blocking, doctor_screen, finding_json
+from autotune.cli.machine_checks import check_governor, check_load, check_machine, look_at_gpus
 from autotune.cli.options import HomeOption, JsonOption, settings_for
-from autotune.cli.sizes import format_size
-from autotune.cli.text import clean
-from autotune.errors import AutotuneError, MachineError
-from autotune.hardware import Gpu
-from autotune.serialise import plain
-from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
-
-DISK_NEEDED = 1 << 30
-DISK_WANTED = 10 << 30
-"""Bytes free in the home: below the first no study starts, below the second downloads may not fit."""
-
-GPU_IDLE = 1 << 30
-"""Bytes in use above which a GPU counts as somebody's."""
-
-ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
-
-REQUIRED = ("torch", "trl", "transformers", "accelerate", "datasets")
-PACKAGES = "torch 'trl>=1.16,<1.17' transformers accelerate datasets"
-NEW_ENVIRONMENT = f"python3 -m venv train-env && train-env/bin/pip install {PACKAGES}"
-
-
-class Verdict(StrEnum):
-    """What a finding means for a study."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-    """No study can run."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    command: str = ""
-    """Mends it; empty when there is nothing to mend."""
-
-
-Probe = Callable[[str], Mapping[str, Any]]
-"""Interpreter -> what it has; raises ``AutotuneError`` if it cannot be asked."""
+from autotune.cli.place_checks import check_database, check_disk, check_home
+from autotune.cli.start_options import ConfigOption, RewardOption, TaskOption
+from autotune.cli.training_checks import check_rewards, check_training
+from autotune.domain import RewardSpec
+from autotune.errors import MachineError, UsageError
+from autotune.request import PACKAGES
+from autotune.settings import Settings
+from autotune.user_input import rewards_configured, rewards_named, task_named
 
 
 def doctor(
     python: Annotated[
         str, typer.Option("--python", metavar="PATH", help="The training interpreter; this one if it is left out.")
     ] = sys.executable,
+    config: ConfigOption = None,
+    reward: RewardOption = None,
+    task: TaskOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """What this machine lacks for a study, and what mends it.
 
+    With --config, --reward or --task also whether the training interpreter can load those rewards
+    and has the packages they and the configuration need.
+
     \b
     Examples:
       autotune doctor
-      autotune doctor --python /my/env/bin/python
-      autotune doctor --json
+      autotune doctor --python /my/env/bin/python --config grpo.yaml
+      autotune doctor --reward rewards.py:score --json
 
-    Exit code 5 means that no study can run here yet.
+    Exit code 5 means that no study can run here yet; warnings alone are 0.
     """
+    wanted = rewards_of(config, reward or [], task)
     settings = settings_for(home)
     wiring = import_module("autotune.wiring")
-    gpus = hardware.visible_gpus()
     findings = [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
-        check_home(settings),
-        check_disk(settings.home.root),
-        check_database(settings, lambda: len(_studies(wiring, settings))),
-        check_machine(hardware.usable_cores(), hardware.usable_memory()),
-        *check_gpus(gpus),
-        check_training(python, wiring.probe),
+        *_places(settings, wiring),
+        *_machine(),
+        *_training(wiring, str(Path(python).expanduser()), wanted),
     ]
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
@@ -101,6 +68,50 @@ def doctor(
         console.show(doctor_screen(findings))
     if blocking(findings):
         raise typer.Exit(MachineError.exit_code)
+
+
+Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
+"""Rewards to load, and modules a configuration needs."""
+
+
+def rewards_of(config: Path | None, reward: Sequence[str], task: str | None) -> Wanted | None:
+    """What the options name; ``None`` if none was given.
+
+    Raises:
+        UsageError: a file is not there, or a word is not what its option takes.
+    """
+    if config is None and not reward and task is None:
+        return None
+    folder = Path.cwd()
+    keys: Mapping[str, Any] = {} if config is None else _keys(config)
+    named = rewards_named(reward, folder)
+    if task is not None:
+        named += (RewardSpec("reasoning_gym", task_named(task)),)
+    own = keys.get("reward_funcs")
+    if not named and own:
+        words = [own] if isinstance(own, str) else own
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise UsageError(f"{config}: reward_funcs: expected a list of names")
+        named = rewards_configured(words, folder)
+    return named, tuple(dict.fromkeys(PACKAGES[key] for key in PACKAGES if keys.get(key)))
+
+
+def _keys(config: Path) -> Mapping[str, Any]:
+    reader = import_module("trainer.frameworks.trl.import_config")
+    try:
+        keys: Mapping[str, Any] = reader.read_keys(config_text(config), str(config))
+    except reader.ConfigError as error:
+        raise UsageError(str(error)) from None
+    return keys
+
+
+def _places(settings: Settings, wiring: Any) -> list[Finding]:
+    schema = import_module("autotune.store.schema").HEAD
+    return [
+        check_home(settings),
+        check_disk(settings.home.root),
+        check_database(settings, lambda: len(_studies(wiring, settings)), schema),
+    ]
 
 
 def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
@@ -112,126 +123,33 @@ def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
         store.close()
 
 
-def blocking(findings: Sequence[Finding]) -> bool:
-    """Whether anything found prevents a study."""
-    return any(finding.verdict is Verdict.PROBLEM for finding in findings)
+def _machine() -> list[Finding]:
+    ours = hardware.driver_process_ids_are_ours()
+    return [
+        check_machine(hardware.usable_cores(), hardware.usable_memory(), load.available_memory()),
+        *check_governor(load.governors()),
+        check_load(load.look(time.sleep)),
+        *look_at_gpus(
+            lambda: hardware.visible_gpus({}),
+            hardware.visible_gpus,
+            os.environ.get("CUDA_VISIBLE_DEVICES"),
+            load.process_name if ours else lambda _: "",
+        ),
+    ]
 
 
-def check_home(settings: Settings) -> Finding:
-    """The home exists, or can be made, and can be written."""
+def _training(wiring: Any, python: str, wanted: Wanted | None) -> list[Finding]:
+    found = check_training(python, wiring.probe, gpus=_has_gpu())
+    if wanted is None or blocking(found):
+        return found
+    rewards, packages = wanted
+    names = [*(f"{r.name} ({r.kind})" for r in rewards), *packages]
+    program = os.path.abspath(shutil.which(python) or python)
+    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages))]
+
+
+def _has_gpu() -> bool:
     try:
-        settings.home.prepare()
-    except MachineError as error:
-        return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
-    return Finding("home", Verdict.OK, str(settings.home.root))
-
-
-def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
-    """Free space where the home is; ``usage`` gives free bytes of a folder."""
-    place = root
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    try:
-        free = (usage or (lambda path: shutil.disk_usage(path).free))(place)
-    except OSError as error:
-        return Finding("disk", Verdict.WARNING, f"free space of {place} is not known ({error.strerror or error})")
-    move = f"export {HOME_VARIABLE}=/a/larger/disk/autotune"
-    text = f"{format_size(free)} free in {place}"
-    if free < DISK_NEEDED:
-        return Finding("disk", Verdict.PROBLEM, f"{text}; a study needs {format_size(DISK_NEEDED)}", move)
-    if free < DISK_WANTED:
-        return Finding("disk", Verdict.WARNING, f"{text}; models may not fit", move)
-    return Finding("disk", Verdict.OK, text)
-
-
-def check_database(settings: Settings, studies: Callable[[], int]) -> Finding:
-    """The database opens and can be read; ``studies`` counts what is in it."""
-    try:
-        number = studies()
-    except AutotuneError as error:
-        return Finding("database", Verdict.PROBLEM, str(error), _database_command(settings))
-    words = "1 study" if number == 1 else f"{number} studies"
-    own = settings.database == str(settings.home.database)
-    place = str(settings.home.database) if own else f"the database of {DATABASE_VARIABLE}"
-    return Finding("database", Verdict.OK, f"{words} in {place}")
-
-
-def _database_command(settings: Settings) -> str:
-    if settings.database != str(settings.home.database):
-        return f"unset {DATABASE_VARIABLE}"
-    if settings.home.database.is_file():
-        file = shlex.quote(str(settings.home.database))
-        return f"mv {file} {file}.broken"
-    return ANOTHER_HOME
-
-
-def check_machine(cores: int, memory: int | None) -> Finding:
-    """What this process may use."""
-    text = "memory not known" if memory is None else f"{format_size(memory)} memory"
-    return Finding("machine", Verdict.OK, f"{cores} CPU cores, {text}")
-
-
-def check_gpus(gpus: Sequence[Gpu]) -> list[Finding]:
-    """Each GPU, its driver and whether somebody else uses it."""
-    if not gpus:
-        return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
-    found = []
-    for gpu in gpus:
-        text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}"
-        old = hardware.driver_problem(gpu.driver)
-        if old is not None:
-            found.append(Finding(f"GPU {gpu.index}", Verdict.WARNING, f"{text}. {old}", "nvidia-smi"))
-        elif gpu.memory_used > GPU_IDLE:
-            busy = f"{text}; {format_size(gpu.memory_used)} in use, so trials on it are refused"
-            found.append(Finding(f"GPU {gpu.index}", Verdict.WARNING, busy, "nvidia-smi"))
-        else:
-            found.append(Finding(f"GPU {gpu.index}", Verdict.OK, text))
-    return found
-
-
-def check_training(python: str, probe: Probe) -> Finding:
-    """The training interpreter starts and has what a trial imports."""
-    program = shutil.which(str(Path(python).expanduser()))
-    if program is None:
-        return Finding("training", Verdict.PROBLEM, f"{python} is no program that can be run", NEW_ENVIRONMENT)
-    install = f"{shlex.quote(program)} -m pip install {PACKAGES}"
-    try:
-        told = probe(program)
-    except AutotuneError as error:
-        return Finding("training", Verdict.PROBLEM, str(error), install)
-    packages = told.get("packages") or {}
-    missing = [name for name in REQUIRED if not packages.get(name)]
-    if missing:
-        return Finding("training", Verdict.PROBLEM, f"{program} lacks {', '.join(missing)}", install)
-    versions = ", ".join(f"{name} {packages[name]}" for name in REQUIRED)
-    text = f"{program}: Python {told.get('python', 'unknown')}, {versions}"
-    if told.get("trl_supported") is False:
-        wanted = f"{shlex.quote(program)} -m pip install 'trl>=1.16,<1.17'"
-        return Finding("training", Verdict.WARNING, f"{text}; the meter was not checked with this trl", wanted)
-    return Finding("training", Verdict.OK, text)
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """``command`` is null when there is nothing to mend."""
-    return {
-        "name": plain(finding.name),
-        "verdict": finding.verdict.value,
-        "detail": plain(finding.detail),
-        "command": plain(finding.command) or None,
-    }
-
-
-def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
-    """A line for each finding, the command under those that need one, and the verdict."""
-    styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
-    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold", ratio=1)
-    for finding in findings:
-        verdict = Text(finding.verdict.value, styles[finding.verdict])
-        table.add_row(Text(finding.name, "bold"), verdict, Text(clean(finding.detail)))
-        if finding.command:
-            table.add_row("", "", Text(f"$ {clean(finding.command)}", "cyan"))
-    end = "No study can run here yet." if blocking(findings) else "A study can run here."
-    return Group(table, Text(), Text(end, "bold"))
+        return bool(hardware.visible_gpus())
+    except MachineError:
+        return False

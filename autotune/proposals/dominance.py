@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from autotune import retries
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
 from search_spaces.knobs import Knob
 
@@ -51,15 +52,18 @@ class Region:
 def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool) -> tuple[Region, ...]:
     """The regions ruled out by ``trials``, by trial number.
 
-    Only failures of a fresh worker count: a warm one may have failed for what ran before.
+    Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that
+    passed inside a region shows that the memory is there now, so the region is dropped.
 
     Args:
         trials: of one study, in any order.
         knobs: the catalogue.
         one_memory: device and host memory are the same (a CPU run).
     """
-    found = (region(trial, knobs, one_memory=one_memory) for trial in sorted(trials, key=lambda t: t.number))
-    return tuple(r for r in found if r is not None)
+    ordered = sorted(trials, key=lambda t: t.number)
+    found = [r for trial in ordered if (r := region(trial, knobs, one_memory=one_memory)) is not None]
+    passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
+    return tuple(r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed))
 
 
 def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:

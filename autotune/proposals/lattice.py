@@ -103,6 +103,16 @@ class Lattice:
         indices = np.flatnonzero(left)
         return int(indices[np.argmin(self._distance(indices, point))])
 
+    def points(self, indices: NDArray[np.int64]) -> list[Point]:
+        """The points of some candidates, in their order."""
+        return [tuple(point) for point in self._points[indices].tolist()]
+
+    def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:
+        """The ``count`` candidates of ``left`` closest to ``point``, nearest first."""
+        indices = np.flatnonzero(left)
+        order = np.argsort(self._distance(indices, point), kind="stable")
+        return indices[order[:count]]
+
     def farthest(self, points: Sequence[Point], left: Mask, seed: int) -> int:
         """The candidate of ``left`` whose nearest of ``points`` is farthest away; ``seed`` decides between equals.
 

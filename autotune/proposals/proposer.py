@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
+import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune import retries
 from autotune.domain import Configuration, Resources, Trial
 from autotune.errors import UsageError
 from autotune.ports import Proposer
@@ -51,10 +55,17 @@ def make_proposer(
 
 
 def named_sampler(name: str) -> Sampler:
-    """Raises ``UsageError``, with the names there are, for an unknown one."""
+    """Raises ``UsageError``: there is none of that name, or it needs packages that are not installed."""
     if name not in SAMPLERS:
         raise UsageError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}")
-    return SAMPLERS[name]
+    sampler = SAMPLERS[name]
+    missing = [module for module in sampler.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            f"the sampler {name} needs {' and '.join(missing)} beside the tool; "
+            f"install with: {shlex.quote(sys.executable)} -m pip install {' '.join(missing)}"
+        )
+    return sampler
 
 
 @dataclass(frozen=True)
@@ -134,9 +145,12 @@ class TwoTrackProposer:
         return sum(len(t.lattice.candidates) - int(t.lattice.without(set(), regions).sum()) for t in tracks)
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
-        """The baseline may leave to the framework what candidates spell out; then it could not be compared."""
-        names = self._as_candidate
-        return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in history]
+        """The history as the samplers read it: retries in the place of what they correct, candidates' spelling.
+
+        The baseline may leave to the framework what candidates spell out; then it could not be compared.
+        """
+        names, found = self._as_candidate, retries.corrected(history)
+        return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
         return dominance.regions(trials, self._knobs, one_memory=self._one_memory)

@@ -7,7 +7,7 @@ would go on proposing what ran out of memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +25,9 @@ _TEACHING_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 _NOT_THE_CONFIGURATION = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
 
 _CONSTRAINT = "feasible"
+
+Stand = Callable[[Sequence[float]], float]
+"""The feasible values -> the value an infeasible trial is told with."""
 
 
 class Standing(Enum):
@@ -83,15 +86,23 @@ def distributions(lattice: Lattice) -> dict[str, BaseDistribution]:
     }
 
 
-def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence]) -> list[FrozenTrial]:
+def frozen_trials(
+    lattice: Lattice, evidence: Sequence[Evidence], *, infeasible: Stand = min, constrained: bool = True
+) -> list[FrozenTrial]:
     """``evidence`` as Optuna trials; what has no point on the lattice is left out.
 
-    Infeasible ones carry the worst feasible value, so that no surrogate takes the failure for speed.
+    Args:
+        lattice: gives the points.
+        evidence: by trial number.
+        infeasible: the value infeasible ones carry, from the feasible values; by default the worst, so that no
+            surrogate takes the failure for speed.
+        constrained: say by a constraint which are feasible.
     """
-    worst = min((e.value for e in evidence if e.standing is Standing.FEASIBLE), default=0.0)
+    worst = infeasible([e.value for e in evidence if e.standing is Standing.FEASIBLE] or [0.0])
     shapes = distributions(lattice)
     located = ((e, lattice.point(e.configuration)) for e in evidence)
-    return [_frozen(e, lattice, point, shapes, worst) for e, point in located if point is not None]
+    found = [_frozen(e, lattice, point, shapes, worst) for e, point in located if point is not None]
+    return found if constrained else [_unconstrained(t) for t in found]
 
 
 def _frozen(
@@ -109,11 +120,29 @@ def _frozen(
     )
 
 
-def rebuilt_study(lattice: Lattice, evidence: Sequence[Evidence], sampler: optuna.samplers.BaseSampler) -> optuna.Study:
-    """A study in memory that knows ``evidence``; thrown away after one proposal."""
+def _unconstrained(trial: FrozenTrial) -> FrozenTrial:
+    return optuna.create_trial(
+        state=trial.state, value=trial.value, params=trial.params, distributions=trial.distributions
+    )
+
+
+def new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+    """An empty study in memory, thrown away after one proposal."""
     with _quiet():
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.add_trials(frozen_trials(lattice, evidence))
+        return optuna.create_study(direction="maximize", sampler=sampler)
+
+
+def rebuilt_study(
+    lattice: Lattice,
+    evidence: Sequence[Evidence],
+    sampler: optuna.samplers.BaseSampler,
+    *,
+    infeasible: Stand = min,
+    constrained: bool = True,
+) -> optuna.Study:
+    """``new_study`` that knows ``evidence``, told as by ``frozen_trials``."""
+    study = new_study(sampler)
+    study.add_trials(frozen_trials(lattice, evidence, infeasible=infeasible, constrained=constrained))
     return study
 
 

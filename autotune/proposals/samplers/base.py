@@ -16,6 +16,11 @@ class Sampler(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Modules it imports when it chooses, and that may be missing."""
+        ...
+
     def choose(
         self,
         lattice: Lattice,

@@ -15,6 +15,7 @@ class GridSampler:
     """Takes the candidates in their order; learns nothing."""
 
     name = "grid"
+    needs: tuple[str, ...] = ()
 
     def choose(
         self,

@@ -15,6 +15,7 @@ class RandomSampler:
     """Draws without looking at what is known; the floor every other sampler is compared with."""
 
     name = "random"
+    needs: tuple[str, ...] = ()
 
     def choose(
         self,

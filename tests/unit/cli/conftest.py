@@ -11,12 +11,11 @@ import typer
 
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.domain import Study, TrialKind, TrialState
-from autotune.ports import Store
+from autotune.domain import TrialKind, TrialState
 from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
 from tests import factories
-from trainer.child.contract import StartupPart
+from tests.recorded import record
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""
@@ -36,7 +35,7 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Stands in for the room that starts processes; the store is the real one."""
     module = SimpleNamespace()
 
-    def open_store_for(settings: Any) -> Any:
+    def open_store_for(settings: Any, stop: Any = None) -> Any:
         settings.home.prepare()
         return open_store(settings.database)
 
@@ -45,7 +44,7 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
         "trl": "1.16.0",
         "transformers": "5.17.0",
         "accelerate": "1.15.0",
-        "datasets": "4.8.0",
+        "datasets": "5.2.0",
     }
     module.open_store_for = open_store_for
     module.probe = lambda python: {"python": "3.11.7", "packages": packages, "trl_supported": True}
@@ -71,26 +70,6 @@ def autotune(home: HomePaths, wiring: Any, monkeypatch: pytest.MonkeyPatch, caps
         return code, captured.out, captured.err
 
     return run
-
-
-def record(store: Store, study: Study, trial: Any) -> None:
-    """Store a made-up trial the way the loop does."""
-    draft = factories.draft(trial.kind, configuration=trial.configuration, source=trial.source, pair=trial.pair)
-    number = store.add_trial(study.id, draft, trial.created_at).number
-    assert number == trial.number
-    if trial.state is TrialState.WAITING:
-        return
-    store.start_attempt(study.id, number, trial.started_at or factories.NOW)
-    for part, seconds in trial.startup.items():
-        store.add_startup(study.id, number, 1, factories.startup(StartupPart(part), seconds))
-    if trial.worst_case_passed:
-        store.add_worst_case(study.id, number, 1, factories.worst_case())
-    for cycle in trial.cycles:
-        store.add_cycle(study.id, number, 1, cycle)
-    if trial.state.is_finished:
-        store.finish_trial(
-            study.id, number, trial.state, trial.outcome, trial.finished_at, trial.seconds, trial.host_peak
-        )
 
 
 @pytest.fixture

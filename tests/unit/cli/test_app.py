@@ -14,7 +14,8 @@ from search_spaces.errors import SpaceError
 from tests.unit.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = ("start", "status", "trials", "best", "show", "logs", "doctor", "space")
+COMMANDS = ("start", "status", "trials", "best", "export", "verify", "show", "logs", "serve", "doctor", "space")
+COMMANDS += ("compare", "retry", "report")
 
 
 def raising(error: Any) -> Any:
@@ -38,7 +39,7 @@ def test_no_arguments_is_help(autotune: Run) -> None:
     assert "Usage: autotune" in out + err
 
 
-@pytest.mark.parametrize("command", ["status", "trials", "best", "show", "logs", "doctor"])
+@pytest.mark.parametrize("command", ["status", "trials", "best", "show", "logs", "serve", "doctor"])
 def test_the_help_of_each_command_gives_examples_line_by_line(autotune: Run, command: Any) -> None:
     code, out, _ = autotune(command, "--help")
     assert code == 0
@@ -124,7 +125,7 @@ def test_ends_that_are_no_errors(raised: BaseException, code: int) -> None:
 
 
 def test_ctrl_c_inside_a_command(autotune: Run, wiring: Any, study: Study) -> None:
-    def interrupted(_: Any) -> None:
+    def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     wiring.open_store_for = interrupted
@@ -133,7 +134,7 @@ def test_ctrl_c_inside_a_command(autotune: Run, wiring: Any, study: Study) -> No
 
 
 def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(autotune: Run, wiring: Any, tmp_path: Path) -> None:
-    def broken(_: Any) -> None:
+    def broken(*_: Any) -> None:
         raise RuntimeError("boom")
 
     other = tmp_path / "other"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from autotune.answers import Source, answer
 from autotune.cli import inspecting
-from autotune.cli.reading import Source, answer
 from autotune.domain import Outcome, Study, TrialState
 from autotune.settings import HomePaths
 from autotune.store import open_store

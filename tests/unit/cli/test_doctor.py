@@ -1,38 +1,33 @@
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
-from autotune import hardware
-from autotune.cli.doctor import Verdict, check_database, check_disk, check_gpus, check_home, check_training
+from autotune import hardware, load
+from autotune.cli import training_checks
+from autotune.cli.findings import Verdict
+from autotune.cli.place_checks import check_database, check_disk, check_home
+from autotune.cli.training_checks import check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
-from autotune.hardware import Gpu
+from autotune.load import Load
 from autotune.settings import HomePaths, read_settings
 from tests import factories
 from tests.unit.cli.conftest import Run
+from trainer.child.contract import FailureReason, Result
 
 GIB = factories.GIB
 
 
 @pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "visible_gpus", lambda: ())
-
-
-def gpu(**changes: Any) -> Any:
-    base = Gpu(
-        index=0,
-        uuid="GPU-1",
-        name="Example 80GB",
-        memory=80 * GIB,
-        memory_used=0,
-        compute_capability=(9, 0),
-        driver="590.1",
-    )
-    return replace(base, **changes)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU, nothing else running, a fixed clock: what the machine the tests run on does is no finding."""
+    monkeypatch.setattr(hardware, "visible_gpus", lambda *_: ())
+    monkeypatch.setattr(load, "look", lambda _: Load(0.01))
+    monkeypatch.setattr(load, "governors", lambda: ("performance",))
+    monkeypatch.setattr(load, "available_memory", lambda: None)
 
 
 def python(tmp_path: Path) -> Any:
@@ -56,7 +51,8 @@ def test_as_json(autotune: Run) -> None:
     document = json.loads(autotune("doctor", "--json")[1])
     assert document["ok"] is True
     names = [finding["name"] for finding in document["findings"]]
-    assert names == ["tuner", "home", "disk", "database", "machine", "GPU", "training"]
+    expected = ["tuner", "home", "disk", "database", "machine", "CPU clock", "load", "GPU", "training"]
+    assert [name for name in names if name != "versions"] == expected
     assert all(finding["command"] is None for finding in document["findings"] if finding["verdict"] == "ok")
 
 
@@ -74,7 +70,7 @@ def test_an_interpreter_that_cannot_be_asked(tmp_path: Path) -> None:
     def probe(_: str) -> Any:
         raise MachineError("it ended with exit code 127")
 
-    found = check_training(python(tmp_path), probe)
+    (found,) = check_training(python(tmp_path), probe)
     assert found.verdict is Verdict.PROBLEM
     assert "exit code 127" in found.detail
     assert found.command.startswith(python(tmp_path))
@@ -84,7 +80,7 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path) -> None:
     def probe(_: str) -> Any:
         pytest.fail("asked a program that is not there")
 
-    found = check_training(str(tmp_path / "missing"), probe)
+    (found,) = check_training(str(tmp_path / "missing"), probe)
     assert found.verdict is Verdict.PROBLEM
     assert "venv" in found.command
 
@@ -97,7 +93,7 @@ def test_a_trl_the_meter_was_not_checked_with_is_a_warning(tmp_path: Path) -> No
         "accelerate": "1.4.0",
         "datasets": "3.6.0",
     }
-    found = check_training(python(tmp_path), lambda _: {"packages": packages, "trl_supported": False})
+    (found,) = check_training(python(tmp_path), lambda _: {"packages": packages, "trl_supported": False})
     assert found.verdict is Verdict.WARNING
     assert "trl>=1.16,<1.17" in found.command
 
@@ -116,17 +112,6 @@ def test_disk_space_that_cannot_be_told(tmp_path: Path) -> None:
         raise OSError(5, "Input/output error")
 
     assert check_disk(tmp_path, broken).verdict is Verdict.WARNING
-
-
-def test_gpus_idle_busy_and_with_an_old_driver() -> None:
-    idle, busy, old = check_gpus([gpu(), gpu(index=1, memory_used=20 * GIB), gpu(index=2, driver="550.54")])
-    assert idle.verdict is Verdict.OK
-    assert "80.0 GiB" in idle.detail
-    assert busy.verdict is Verdict.WARNING
-    assert "20.0 GiB in use" in busy.detail
-    assert old.verdict is Verdict.WARNING
-    assert "580 or newer" in old.detail
-    assert busy.command == old.command == "nvidia-smi"
 
 
 def test_a_broken_database_is_moved_aside_not_deleted(home: HomePaths) -> None:
@@ -150,6 +135,25 @@ def test_a_database_elsewhere_is_not_touched(home: HomePaths, monkeypatch: pytes
     found = check_database(read_settings(), broken)
     assert found.command == "unset AUTOTUNE_DATABASE"
     assert "secret" not in found.detail + found.command
+    reached = check_database(read_settings(), lambda: 3, "0002")
+    assert reached.detail == "3 studies in postgresql://host/name, schema 0002"
+
+
+def test_looking_makes_no_database(autotune: Run, home: HomePaths) -> None:
+    code, out, _ = autotune("doctor")
+    assert code == 0
+    assert "none yet; `autotune start` makes" in " ".join(out.split())
+    assert not home.database.exists()
+
+
+def test_a_database_of_a_newer_version_is_not_moved_aside(home: HomePaths) -> None:
+    home.prepare()
+    home.database.write_text("")
+
+    def newer() -> int:
+        raise StoreError("it is of version 9999; upgrade autotune, or name another database")
+
+    assert "pip install --upgrade" in check_database(read_settings(), newer).command
 
 
 def test_a_real_broken_database_through_the_command(autotune: Run, home: HomePaths) -> None:
@@ -174,3 +178,83 @@ def test_a_home_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     tmp_path.chmod(0o500)
     monkeypatch.setenv("AUTOTUNE_HOME", str(tmp_path))
     assert check_home(read_settings()).verdict is Verdict.PROBLEM
+
+
+PACKAGES = {
+    "torch": "2.13.0+cpu",
+    "trl": "1.16.2",
+    "transformers": "5.17.0",
+    "accelerate": "1.15.0",
+    "datasets": "5.2.0",
+}
+
+
+def test_a_torch_for_the_cpu_beside_a_gpu_is_a_problem(tmp_path: Path) -> None:
+    told = {"packages": PACKAGES, "trl_supported": True}
+    (found,) = check_training(python(tmp_path), lambda _: told, gpus=True)
+    assert found.verdict is Verdict.PROBLEM
+    assert "cannot use the GPU" in found.detail
+    assert check_training(python(tmp_path), lambda _: told)[0].verdict is Verdict.OK
+
+
+def test_versions_outside_what_was_tested_are_one_warning() -> None:
+    window = [
+        Requirement("torch==2.13.0"),
+        Requirement("transformers>=5.10,<5.18"),
+        Requirement("reasoning-gym==0.1.25"),
+    ]
+    assert check_versions(PACKAGES, window, "pip install") == []
+    (found,) = check_versions({**PACKAGES, "transformers": "5.20.0", "torch": "weird"}, window, "pip install")
+    assert found.verdict is Verdict.WARNING
+    assert "transformers 5.20.0 (tested: <5.18,>=5.10)" in found.detail
+    assert found.command == "pip install torch==2.13.0 'transformers<5.18,>=5.10'"
+
+
+def test_the_tested_window_is_that_of_our_own_extra() -> None:
+    assert {r.name for r in training_checks.tested()} >= {"torch", "trl", "transformers"}
+    assert all("extra" in str(r.marker) for r in training_checks.tested())
+
+
+def test_a_reward_that_cannot_be_loaded_is_a_problem_with_its_command() -> None:
+    lacks = Result(False, FailureReason.ILLEGAL, message="/env/python lacks math_verify; install with: pip install x")
+    found = check_rewards(["math-verify"], lacks)
+    assert (found.verdict, found.command) == (Verdict.PROBLEM, "pip install x")
+    assert found.detail == "/env/python lacks math_verify"
+    assert check_rewards(["score (file)"], Result(True)).detail == "score (file): found"
+
+
+def test_rewards_and_packages_of_the_options_are_asked_for(
+    autotune: Run, wiring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    wiring.check_rewards = lambda *arguments: asked.append(arguments) or Result(False, message="no such package")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def score(): ...")
+    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward]\nuse_peft: true\n")
+    code, out, _ = autotune("doctor", "--reward", "mine.py:score", "--task", "reasoning-gym:chain_sum")
+    assert code == 5
+    assert "no such package" in out
+    (_, rewards, packages) = asked.pop()
+    assert [(r.kind, r.name) for r in rewards] == [("file", "score"), ("reasoning_gym", "chain_sum")]
+    autotune("doctor", "--config", "grpo.yaml")
+    (_, rewards, packages) = asked.pop()
+    assert [(r.kind, r.name) for r in rewards] == [("trl", "accuracy_reward")]
+    assert packages == ("peft",)
+    autotune("doctor")
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--reward", "gone.py:score"), "there is no file"),
+        (("--reward", "score"), "expected FILE.py:FUNCTION"),
+        (("--task", "a:b"), "expected reasoning-gym:NAME"),
+        (("--config", "gone.yaml"), "gone.yaml"),
+    ],
+)
+def test_a_bad_option_is_one_sentence(autotune: Run, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = autotune("doctor", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1

@@ -28,7 +28,7 @@ def _study(sampler: str, trials: int, limit: int = 10**9, resources: Resources =
     return made
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random", "grid"])
 def test_proposals_are_legal_and_keep_rows_per_update(sampler: str) -> None:
     made = _study(sampler, 30)[1:]
     assert len({t.configuration for t in made}) == 30
@@ -38,7 +38,7 @@ def test_proposals_are_legal_and_keep_rows_per_update(sampler: str) -> None:
         assert rows == 64
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random", "grid"])
 def test_the_headline_track_learns_as_the_baseline_does(sampler: str) -> None:
     made = _study(sampler, 30)[1:]
     headline = [t.configuration for t in made if t.source.endswith("/headline")]
@@ -88,5 +88,5 @@ def test_a_space_that_leaves_only_speed_has_one_track() -> None:
 
 
 def test_an_unknown_sampler_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="unknown sampler 'cmaes'"):
-        make_proposer(SPACE, BASELINE, RESOURCES, "cmaes", seed=0)
+    with pytest.raises(UsageError, match="unknown sampler 'anneal'"):
+        make_proposer(SPACE, BASELINE, RESOURCES, "anneal", seed=0)

@@ -35,6 +35,11 @@ class TestTpe(ProposerSuite):
         return built(world, "tpe", seed)
 
 
+class TestCmaes(ProposerSuite):
+    def build(self, world: Landscape, seed: int = 0) -> Proposer:
+        return built(world, "cmaes", seed)
+
+
 class TestRandom(ProposerSuite):
     def build(self, world: Landscape, seed: int = 0) -> Proposer:
         return built(world, "random", seed)
@@ -52,12 +57,12 @@ class TestGrid(ProposerSuite):
 
 
 def test_an_unknown_sampler_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(UsageError, match="'anneal'; choose one of: grid, random, tpe"):
+    with pytest.raises(UsageError, match="'anneal'; choose one of: cmaes, gp, grid, random, tpe"):
         named_sampler("anneal")
-    assert set(SAMPLERS) == {"grid", "random", "tpe"}
+    assert set(SAMPLERS) == {"cmaes", "gp", "grid", "random", "tpe"}
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
 def test_another_seed_searches_elsewhere(sampler: str) -> None:
     world = landscape()
     first, second = (search(built(world, sampler, seed), world, 8) for seed in (0, 1))
@@ -83,10 +88,11 @@ def _best(sampler: str, seed: int, trials: int) -> tuple[float, float]:
     return world.best(headline) / world.best(world.headline), world.best(every) / world.best(world.permitted)
 
 
-def test_tpe_finds_what_is_good_and_chance_does_not() -> None:
-    tpe, chance = ([_best(sampler, seed, 30) for seed in range(SEEDS)] for sampler in ("tpe", "random"))
-    for track, bound in ((0, 0.95), (1, 0.87)):
-        found = statistics.fmean(r[track] for r in tpe)
+@pytest.mark.parametrize(("sampler", "bounds"), [("tpe", (0.95, 0.87)), ("cmaes", (0.90, 0.83))])
+def test_a_model_finds_what_is_good_and_chance_does_not(sampler: str, bounds: tuple[float, float]) -> None:
+    model, chance = ([_best(name, seed, 30) for seed in range(SEEDS)] for name in (sampler, "random"))
+    for track, bound in enumerate(bounds):
+        found = statistics.fmean(r[track] for r in model)
         assert found >= bound
         assert found >= statistics.fmean(r[track] for r in chance) + 0.03
 
@@ -105,10 +111,11 @@ def test_each_track_learns_from_its_own_trials_alone() -> None:
     assert proposer.propose([*made, *own], 25) != proposal
 
 
-def test_tpe_avoids_failures_that_are_not_of_memory() -> None:
+@pytest.mark.parametrize(("sampler", "bound"), [("tpe", 13), ("cmaes", 20)])
+def test_a_model_avoids_failures_that_are_not_of_memory(sampler: str, bound: int) -> None:
     """Half of the space crashes; the model should ask for less than half of it."""
     world = landscape()
-    proposer = built(world, "tpe")
+    proposer = built(world, sampler)
     made = [world.run(world.baseline, 0)]
     crashes = 0
     for number in range(1, 40):
@@ -119,7 +126,7 @@ def test_tpe_avoids_failures_that_are_not_of_memory() -> None:
             crashes += 1
             trial = trial.with_(worst_case_passed=False)
         made.append(trial)
-    assert crashes < 13
+    assert crashes < bound
 
 
 def test_hash_randomisation_changes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""The machine itself: cores, memory, clock, what else runs, GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autotune import hardware
+from autotune.cli.findings import Finding, Verdict
+from autotune.errors import MachineError
+from autotune.figures import format_size
+from autotune.hardware import Gpu
+from autotune.load import Load
+
+GPU_IDLE = 1 << 30
+"""Bytes in use above which a GPU counts as somebody's."""
+
+BUSY = 0.05
+"""Share of the CPU at which a cycle no longer counts (``Protocol.outside_cpu_limit``)."""
+
+LITTLE_MEMORY = 0.25
+"""Share of the memory below which what is available is worth a warning."""
+
+ALL_GPUS = "unset CUDA_VISIBLE_DEVICES"
+
+
+def check_machine(cores: int, memory: int | None, available: int | None = None) -> Finding:
+    """What this process may use, and whether it is there."""
+    if memory is None:
+        return Finding("machine", Verdict.OK, f"{cores} CPU cores, memory not known")
+    text = f"{cores} CPU cores, {format_size(memory)} memory"
+    if available is None:
+        return Finding("machine", Verdict.OK, text)
+    text += f", {format_size(available)} of it available"
+    if available < LITTLE_MEMORY * memory:
+        return Finding("machine", Verdict.WARNING, f"{text}; trials may run out of it", "ps aux --sort=-rss | head")
+    return Finding("machine", Verdict.OK, text)
+
+
+def check_governor(governors: Sequence[str]) -> list[Finding]:
+    """A clock that follows the load makes figures depend on what ran before; nothing where it is not shown."""
+    if not governors:
+        return []
+    text = f"governor {', '.join(governors)}"
+    if set(governors) == {"performance"}:
+        return [Finding("CPU clock", Verdict.OK, text)]
+    command = "sudo cpupower frequency-set -g performance"
+    return [Finding("CPU clock", Verdict.WARNING, f"{text}: cycles may drift and be repeated", command)]
+
+
+def check_load(load: Load | None) -> Finding:
+    """Other programs: a cycle they disturb is discarded and repeated."""
+    if load is None:
+        return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
+    text = f"{load.share:.0%} of the CPU is in use"
+    who = ", ".join(f"{name} (process {pid}, {cores:.1f} cores)" for pid, name, cores in load.busiest)
+    if load.share <= BUSY:
+        return Finding("load", Verdict.OK, text)
+    by = f" by {who}" if who else ""
+    return Finding("load", Verdict.WARNING, f"{text}{by}; above {BUSY:.0%} cycles are repeated", "top -o %CPU")
+
+
+def look_at_gpus(
+    every: Callable[[], Sequence[Gpu]],
+    visible: Callable[[], Sequence[Gpu]],
+    chosen: str | None,
+    name_of: Callable[[int], str],
+) -> list[Finding]:
+    """All that concerns GPUs.
+
+    Args:
+        every: the machine's GPUs.
+        visible: those ``CUDA_VISIBLE_DEVICES`` leaves.
+        chosen: that variable; ``None`` if it is not set.
+        name_of: process id -> name, empty where ids are not this system's.
+    """
+    try:
+        there, left = tuple(every()), tuple(visible())
+    except MachineError as error:
+        return [Finding("GPU", Verdict.PROBLEM, str(error), "nvidia-smi")]
+    return [*check_visible(there, left, chosen), *check_gpus(left, name_of)]
+
+
+def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
+    """What ``CUDA_VISIBLE_DEVICES`` leaves; nothing where it is not set or there is no GPU."""
+    if chosen is None or not every:
+        return []
+    text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
+    if visible:
+        return [Finding("visible", Verdict.OK, text)]
+    if "MIG-" in chosen:
+        text += "; slices of a GPU are not used yet"
+    return [Finding("visible", Verdict.WARNING, f"{text}: trials would run on the CPU", ALL_GPUS)]
+
+
+def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
+    """Each GPU, its driver, its slices and whether somebody else uses it; trials take the first."""
+    if not gpus:
+        return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
+    return [_gpu(gpu, name_of, used=place == 0) for place, gpu in enumerate(gpus)]
+
+
+def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
+    label = f"GPU {gpu.index}"
+    text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}"
+    old = hardware.driver_problem(gpu.driver)
+    if old is not None:
+        return Finding(label, Verdict.WARNING, f"{text}. {old}", "nvidia-smi")
+    if gpu.mig:
+        sliced = f"{text}; MIG mode is on, and a trial that sees a slice has less than the memory counted with"
+        return Finding(label, Verdict.WARNING, sliced, f"sudo nvidia-smi -i {gpu.index} -mig 0")
+    if gpu.memory_used <= GPU_IDLE and not gpu.processes:
+        return Finding(label, Verdict.OK, text)
+    busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}, so trials on it are refused"
+    return Finding(label, Verdict.PROBLEM if used else Verdict.WARNING, busy, _free(gpu, name_of))
+
+
+def _by(gpu: Gpu, name_of: Callable[[int], str]) -> str:
+    who = [f"process {p.pid}" + (f" ({name})" if (name := name_of(p.pid)) else "") for p in gpu.processes]
+    return f" by {', '.join(who)}" if who else ""
+
+
+def _free(gpu: Gpu, name_of: Callable[[int], str]) -> str:
+    ours = [str(p.pid) for p in gpu.processes if name_of(p.pid)]
+    return f"kill {' '.join(ours)}" if ours and len(ours) == len(gpu.processes) else "nvidia-smi"

@@ -1,0 +1,175 @@
+"""The report's order, and its first half: the answer and what it rests on."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune import evidence
+from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial
+from autotune.figures import format_duration, format_size, rate
+from autotune.insights import phases
+from autotune.report import found, measured
+from autotune.report.markdown import bars, block, code, facts, sections, table
+from autotune.sentences import baseline_words, evidence_words, gain_words, headline, memory_words, speed_words
+from autotune.serialise import plain, timestamp
+from autotune.words import changes, in_order, knob_value
+from trainer.child.contract import encode
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a report is made of."""
+
+    study: Study
+    trials: Sequence[Trial]
+    recommendation: Recommendation | None
+    final: bool
+    """The recommendation is the study's own, not what its trials would support so far."""
+    fingerprint: Fingerprint | None = None
+    spent: tuple[float, float] = (0.0, 0.0)
+    """Wall and GPU seconds."""
+    legal: int | None = None
+    """Legal combinations of the space."""
+    plot: str = ""
+    """Name of the plot file beside the report; empty if there is none."""
+
+
+def report(material: Material) -> str:
+    """The whole file, ending in a newline."""
+    material = replace(material, trials=sorted(material.trials, key=lambda t: t.number))
+    spec, trials = material.study.spec, material.trials
+    text = sections(
+        [
+            ("Answer", _answer(material)),
+            ("Where the time goes", _times(material)),
+            ("Workload", [_workload(material.study)]),
+            ("Machine and versions", [_machine(material)]),
+            ("How it was measured", measured.protocol(material.study, trials)),
+            ("Baseline", _baseline(material)),
+            ("All trials", found.trials_section(material.study, trials)),
+            ("Failures", found.failures_section(material.study, trials)),
+            ("What the knobs did", found.knobs_section(material.study, trials, material.recommendation)),
+            ("Reproduce it", measured.reproduce(material.study, material.recommendation)),
+            ("Not measured", [measured.limits(material.study, trials, material.recommendation, material.legal)]),
+        ]
+    )
+    return f"# Study {code(spec.name)}\n\n{_head(material)}\n\n{text}\n"
+
+
+def _head(material: Material) -> str:
+    study, (wall_s, gpu_s) = material.study, material.spent
+    gpu = f", {gpu_s / 3600:.2f} GPU-hours" if gpu_s else ""
+    begun = timestamp(study.created_at) or "at an unknown time"
+    return (
+        f"Begun {begun}; {len(material.trials)} trials in {format_duration(wall_s)}{gpu}. "
+        f"Study digest {code(study.spec.digest[:16])}."
+    )
+
+
+def _answer(material: Material) -> list[str]:
+    recommendation, baseline = material.recommendation, material.study.spec.baseline
+    if recommendation is None or not recommendation.rows:
+        return ["**No configuration was feasible.** The failures below say why."]
+    said = [f"**{headline(recommendation.rows[0], recommendation, baseline)}**"]
+    if not material.final:
+        said.append("The study has not given its recommendation on these trials; this is what they support so far.")
+    for row in recommendation.rows:
+        said += _row(row, material.study.spec)
+    said.append(facts([("baseline", code(baseline_words(recommendation, baseline)))]))
+    said.append(facts([("note", code(note)) for note in recommendation.notes]))
+    said.append(f"The study ended because: {code(recommendation.ended_by)}.")
+    return said
+
+
+def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
+    changed = [(code(n), code(b), code(a)) for n, b, a in changes(row.configuration, spec.baseline)]
+    longest = row.maximum_tokens_per_hour
+    return [
+        f"### {code(row.title)}",
+        table(["knob", "baseline", "here"], changed) if changed else "No knob differs from the baseline.",
+        facts(
+            [
+                ("tokens/hour", speed_words(row)),
+                ("gain", gain_words(row.gain) if row.gain is not None else ""),
+                ("at maximum length", f"{rate(longest)} tokens/hour" if longest is not None else ""),
+                ("evidence", evidence_words(row)),
+                ("memory", memory_words(row)),
+                ("limited by", code(row.limit) if row.limit else ""),
+            ]
+        ),
+    ]
+
+
+def _times(material: Material) -> list[str]:
+    anchor = evidence.reference(material.trials, material.study.spec.baseline)
+    shown: list[tuple[str, Mapping[str, float]]] = []
+    if anchor is not None:
+        shown.append((f"trial #{anchor.number} ({anchor.kind.value})", phases.shares(anchor)))
+    for row in material.recommendation.rows if material.recommendation is not None else ():
+        shown.append((row.title, row.phase_shares))
+    lines: list[str] = []
+    for title, shares in shown:
+        if shares:
+            ordered = dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
+            lines += [*([""] if lines else []), title, *(f"  {line}" for line in bars(ordered))]
+    parts = ["Shares of the speed cycles' time, by phase; phases do not overlap.", block(lines)] if lines else []
+    if material.plot:
+        parts.append(f"![tokens/hour of every trial in the order they ran]({material.plot})")
+    return parts
+
+
+def _workload(study: Study) -> str:
+    spec, load = study.spec, study.spec.workload
+    rewards = ", ".join(f"{reward.kind} {reward.name}".strip() for reward in load.rewards)
+    own = [(f"{code(key)}", code(_json(value))) for key, value in sorted(load.passthrough.items())]
+    return facts(
+        [
+            ("model", f"{code(load.model)} (digest {code(load.model_sha256[:16])})"),
+            ("framework", code(spec.framework)),
+            ("prompts", f"{code(load.prompts)} (SHA-256 {code(load.prompts_sha256[:16])})"),
+            ("reward", code(rewards)),
+            ("completions per update", str(load.rows_per_update)),
+            ("longest prompt and completion", f"{load.max_prompt_length} and {load.max_completion_length} tokens"),
+            ("completion lengths replayed", _lengths(study)),
+            *((f"passed through: {key}", value) for key, value in own),
+        ]
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
+
+
+def _lengths(study: Study) -> str:
+    if not study.lengths:
+        return "none recorded"
+    low, high = min(study.lengths), max(study.lengths)
+    return f"{len(study.lengths)} rows, mean {statistics.fmean(study.lengths):.1f}, {low} to {high} tokens"
+
+
+def _machine(material: Material) -> str:
+    spec, seen = material.study.spec, material.fingerprint
+    limit = "none" if spec.memory_limit is None else format_size(spec.memory_limit)
+    rows = [("training interpreter", code(spec.python)), ("memory limit of a trial's process tree", limit)]
+    if seen is None:
+        return facts([*rows, ("hardware and versions", "not recorded")])
+    hardware = [(code(k), _hardware(k, v)) for k, v in sorted(encode(seen.hardware).items()) if v not in (None, [])]
+    software = [(code(k), code(v)) for k, v in sorted(seen.software.items())]
+    return facts([*rows, *hardware, *software, ("fingerprint", code(seen.digest[:16]))])
+
+
+def _hardware(name: str, value: object) -> str:
+    if name == "memory" and isinstance(value, int):
+        return format_size(value)
+    return code(value if isinstance(value, str) else _json(value))
+
+
+def _baseline(material: Material) -> list[str]:
+    spec = material.study.spec
+    own = [t for t in material.trials if t.configuration == spec.baseline]
+    knobs = table(["knob", "value"], [(code(n), code(knob_value(spec.baseline[n]))) for n in in_order(spec.baseline)])
+    runs = [f"#{t.number} {code(t.kind.value)}: {found.outcome(t)}, {rate(t.tokens_per_hour)} tokens/hour" for t in own]
+    return [knobs, "\n".join(f"- {run}" for run in runs)]

@@ -1,0 +1,131 @@
+"""What was tried: every trial, every failure, and what the knobs did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune import evidence
+from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
+from autotune.figures import format_duration, format_size, rate, signed_percent
+from autotune.insights.feasibility import feasibility
+from autotune.insights.importance import importance
+from autotune.insights.nearest import neighbours
+from autotune.insights.pareto import pareto
+from autotune.insights.phases import device_peak, host_peak
+from autotune.insights.standings import outcome_word
+from autotune.report.markdown import code, table
+from autotune.retries import disproved
+from autotune.words import changes, in_order, knob_value
+from search_spaces.knobs import KNOBS
+
+SHOWN = 10
+"""Neighbours and points of a front that are shown."""
+
+
+def outcome(trial: Trial) -> str:
+    """A word for how it ended."""
+    return code(outcome_word(trial))
+
+
+def against(trial: Trial, study: Study) -> str:
+    """The knobs that differ from the baseline, without those that follow from others."""
+    changed = changes(trial.configuration, study.spec.baseline)
+    chosen = [f"{name} {after}" for name, _, after in changed if name not in KNOBS or not KNOBS[name].derived]
+    return code(", ".join(chosen)) if chosen else "the baseline" if not changed else code(changed)
+
+
+def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """One row for each trial, in the order they ran."""
+    if not trials:
+        return ["None has been run."]
+    anchor = evidence.reference(trials, study.spec.baseline)
+    base = None if anchor is None else evidence.speed(evidence.feasible(trials)[anchor.configuration])
+    rows = []
+    for trial in sorted(trials, key=lambda t: t.number):
+        speed = trial.tokens_per_hour
+        peak = device_peak(trial) or host_peak(trial)
+        rows.append(
+            [
+                f"#{trial.number}",
+                code(trial.kind.value),
+                code(trial.source),
+                outcome(trial),
+                rate(speed),
+                signed_percent(speed / base - 1.0) if speed and base else "-",
+                "-" if peak is None else format_size(peak),
+                "-" if trial.seconds is None else format_duration(trial.seconds),
+                against(trial, study),
+            ]
+        )
+    heads = ["trial", "kind", "by", "outcome", "tokens/hour", "gain", "peak", "took", "against the baseline"]
+    over = f"Gains are single runs over the {rate(base)} of trial #{anchor.number}'s configuration." if anchor else ""
+    return [over, table(heads, rows, right=(0, 4, 5, 6, 7))]
+
+
+def failures_section(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """Each with its cause and what to do about it; nothing if none failed."""
+    failed = [t for t in sorted(trials, key=lambda t: t.number) if t.state is TrialState.FAIL and t.outcome is not None]
+    mended = disproved(trials)
+    rows = [
+        [
+            f"#{t.number}",
+            against(t, study),
+            code(t.outcome.sentence() if t.outcome is not None else ""),
+            code(t.outcome.suggestion if t.outcome is not None else ""),
+            "disproved by a retry" if t.number in mended else "",
+        ]
+        for t in failed
+    ]
+    return [table(["trial", "against the baseline", "cause", "suggestion", ""], rows, right=(0,))] if rows else []
+
+
+def knobs_section(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None) -> list[str]:
+    """Importance, single steps from the answer, speed against memory, and which values failed."""
+    return [*_importance(trials), *_steps(trials, recommendation), *_front(study, trials), *_feasibility(trials)]
+
+
+def _importance(trials: Sequence[Trial]) -> list[str]:
+    found = importance(trials)
+    if not found.influences:
+        return []
+    rows = []
+    for influence in found.influences:
+        means = ", ".join(f"{knob_value(value)} {rate(speed)}" for value, speed in influence.means.items())
+        rows.append([code(influence.knob), f"{influence.share:.0%}", code(means)])
+    warning = f"Read it with care: {found.note}." if found.note else ""
+    said = (
+        "How much of the difference in log tokens/hour each knob explains by itself. Knobs tried together are not "
+        "told apart."
+    )
+    return [said, warning, table(["knob", "share", "mean tokens/hour by value"], rows, right=(1,))]
+
+
+def _steps(trials: Sequence[Trial], recommendation: Recommendation | None) -> list[str]:
+    if recommendation is None or not recommendation.rows:
+        return []
+    near = neighbours(trials, recommendation.rows[0].configuration)[:SHOWN]
+    lines = "\n".join(f"- {code(step.sentence())}" for step in near)
+    return ["Trials one knob away from the first answer, and what that knob gave:", lines] if near else []
+
+
+def _front(study: Study, trials: Sequence[Trial]) -> list[str]:
+    pool = Pool.DEVICE if study.spec.resources.gpus else Pool.HOST
+    front = pareto(trials, pool)[:SHOWN]
+    rows = [[f"#{p.trial}", rate(p.tokens_per_hour), format_size(p.peak)] for p in front]
+    said = f"Speed against {pool.value} memory: nothing tried is both faster and smaller than one of these."
+    return [said, table(["trial", "tokens/hour", "peak"], rows, right=(0, 1, 2))] if rows else []
+
+
+def _feasibility(trials: Sequence[Trial]) -> list[str]:
+    records = [r for r in feasibility(trials) if r.failures]
+    order = {name: place for place, name in enumerate(in_order({r.knob for r in records}))}
+    rows = [
+        [
+            code(r.knob),
+            code(knob_value(r.value)),
+            f"{r.feasible} of {r.tried}",
+            code(", ".join(f"{n} {cause}" for cause, n in r.failures.items())),
+        ]
+        for r in sorted(records, key=lambda r: order[r.knob])
+    ]
+    return ["Values some trials failed with:", table(["knob", "value", "feasible", "failures"], rows)] if rows else []

@@ -1,0 +1,90 @@
+"""How the figures came about, how to get them again, and what they do not say."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from autotune import evidence
+from autotune.domain import CycleKind, Recommendation, Study, Trial, TrialKind
+from autotune.report.markdown import block, code
+from autotune.words import clean
+
+MINIMUM_GROUPS = 100
+"""Below this many groups, the share with differing rewards is too uncertain to rank on."""
+
+
+def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """The protocol in words, and how noisy the figures were."""
+    how, load = study.spec.protocol, study.spec.workload
+    longest = load.max_prompt_length + load.max_completion_length
+    said = [
+        f"Every trial is a real run of {code(study.spec.framework)} in fresh processes. Before anything is timed, one "
+        f"micro-batch of {longest} tokens a row, the longest this workload allows, goes through; a configuration that "
+        "cannot hold it is not feasible.",
+        f"Then {how.recorded} whole cycles (generate, reward, log-probabilities, update, weight sync) are timed on the "
+        "wall clock. In each, every row's completion has a length recorded from the baseline's own, so that all "
+        "configurations do the same work. The warm-up does not count.",
+        "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held. A "
+        f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
+        f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
+        "most; after that it is kept and marked.",
+        "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between. "
+        "Stated figures of confirmed rows come from these runs alone. Intervals are two-sided 95 % ones.",
+    ]
+    return [*said, _noise(trials)]
+
+
+def _noise(trials: Sequence[Trial]) -> str:
+    cycles = [c for t in trials for c in t.cycles if c.cycle_kind is CycleKind.RECORDED and c.rank == 0]
+    lost, noisy = sum(not c.accepted for c in cycles), sum(c.accepted and c.noisy for c in cycles)
+    spread = evidence.noise(trials)
+    known = (
+        f"Two runs of one configuration differ by {spread.sigma:.1%} (standard deviation of one run, "
+        f"{spread.degrees} degrees of freedom)."
+        if spread.degrees
+        else "Nothing ran twice, so there is no estimate of the noise, and intervals have no width."
+    )
+    return f"{known} Of {len(cycles)} speed cycles {lost} were discarded and {noisy} kept although disturbed."
+
+
+def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
+    """Commands to copy, and what they depend on."""
+    spec = study.spec
+    name = shlex.quote(clean(spec.name))
+    commands = [f"autotune best {name}"]
+    if recommendation is not None and recommendation.rows:
+        commands += [
+            f"autotune export {name}     # the files, and the command that trains with them",
+            f"autotune verify {name}     # runs that command and compares its tokens/hour",
+            f"autotune retry {recommendation.rows[0].trials[-1]} {name}",
+        ]
+    said = (
+        f"Sampler {code(spec.sampler)}, seed {spec.seed}: with the same stored trials the search proposes the same "
+        "again. Times differ from run to run by the noise above."
+    )
+    return [block(commands), said]
+
+
+def limits(study: Study, trials: Sequence[Trial], recommendation: Recommendation | None, legal: int | None) -> str:
+    """What nobody may read out of this report."""
+    said = [
+        "Learning: rewards, losses and convergence over many updates. A trial takes a handful of updates.",
+        "Steady state of a long run: checkpoints, evaluation, logging services, thermal limits.",
+        "Other models, prompts, lengths, machines or versions than those above.",
+    ]
+    tried = len({t.configuration for t in trials})
+    if legal is not None and tried < legal:
+        said.append(f"{legal - tried} of the {legal} legal combinations of the space were not run.")
+    if recommendation is not None and any(not row.confirmed and row.gain is not None for row in recommendation.rows):
+        said.append("A confirmation of every row: those marked so rest on search trials, which flatter a winner.")
+    groups = sum(c.groups for t in trials for c in t.cycles if c.cycle_kind is CycleKind.NATURAL)
+    if groups < MINIMUM_GROUPS:
+        said.append(
+            f"The share of groups whose rewards differ: {groups} groups ran at natural lengths, too few to tell."
+        )
+    if not any(t.kind is TrialKind.CONFIRM for t in trials):
+        said.append("Anything beside the baseline in turn: no trial was confirmed.")
+    if not study.spec.resources.gpus:
+        said.append("GPUs: everything ran on the CPU.")
+    return "\n".join(f"- {line}" for line in said)

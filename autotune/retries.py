@@ -1,0 +1,62 @@
+"""What a retried trial changes: of one configuration the later verdict counts; pure.
+
+A retry is a VERIFY trial made by ``autotune retry``. See docs/decisions/0008-retries.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+
+SOURCE = "retry"
+"""``Trial.source`` of a retry."""
+
+_NO_VERDICT = (FailureReason.INFRA, FailureReason.CANCELLED)
+_SEARCHED = (TrialKind.BASELINE, TrialKind.SEARCH)
+
+
+def is_retry(trial: Trial) -> bool:
+    """Whether the user asked for this configuration to be run again."""
+    return trial.source == SOURCE
+
+
+def disproved(trials: Iterable[Trial]) -> frozenset[int]:
+    """Numbers of the failed trials whose configuration passed when it was retried later."""
+    trials = tuple(trials)
+    passed: dict[Configuration, int] = {}
+    for trial in trials:
+        if is_retry(trial) and trial.feasible:
+            passed[trial.configuration] = max(trial.number, passed.get(trial.configuration, -1))
+    if not passed:
+        return frozenset()
+    return frozenset(
+        t.number for t in trials if t.state is TrialState.FAIL and t.number < passed.get(t.configuration, -1)
+    )
+
+
+def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """``trials`` as if every configuration had been searched once, with the verdict of its latest retry.
+
+    Where that differs from the verdict of the baseline or search trial, the retry stands in that trial's
+    place, with its kind and its own number; failures a retry disproved are left out.
+    """
+    trials = tuple(trials)
+    latest = {t.configuration: t for t in sorted(trials, key=lambda t: t.number) if is_retry(t) and _decided(t)}
+    if not latest:
+        return trials
+    gone, kinds = set(disproved(trials)), {}
+    for trial in trials:
+        retry = latest.get(trial.configuration)
+        if retry is None or trial.kind not in _SEARCHED or is_retry(trial):
+            continue
+        if not _decided(trial) or trial.feasible != retry.feasible:
+            gone.add(trial.number)
+            kinds[retry.number] = trial.kind
+    return tuple(t.with_(kind=kinds[t.number]) if t.number in kinds else t for t in trials if t.number not in gone)
+
+
+def _decided(trial: Trial) -> bool:
+    if trial.state is TrialState.FAIL:
+        return trial.outcome is not None and trial.outcome.reason not in _NO_VERDICT
+    return trial.feasible

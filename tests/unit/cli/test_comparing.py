@@ -1,0 +1,93 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain import Study
+from autotune.settings import HomePaths
+from autotune.store import open_store
+from tests import factories
+from tests.unit.cli.conftest import Run, record
+
+HOSTILE = "\x1b[31mevil\x1b]0;title\x07 \u202ename <script>"
+
+
+@pytest.fixture
+def two(home: HomePaths) -> None:
+    """Studies ``one`` and a hostile one; the second on another machine and another model."""
+    home.prepare()
+    store = open_store(home.database)
+    specs = [
+        factories.study_spec("one"),
+        factories.study_spec(HOSTILE, workload=factories.workload(model="/models/\x1b[31mlarge")),
+    ]
+    for spec, seconds in zip(specs, (10.0, 8.0), strict=True):
+        study = store.create_study(spec, factories.NOW)
+        for number in (0, 1):
+            trial = factories.finished(number, cycle_seconds=[seconds, seconds * 1.01])
+            record(store, study, replace(trial, study_id=study.id))
+    store.save_fingerprint(1, factories.fingerprint(), factories.NOW)
+    store.save_fingerprint(2, factories.fingerprint(hardware={"cpu": "another\x1b[31m"}), factories.NOW)
+    store.close()
+
+
+def test_two_trials(autotune: Run, study: Study) -> None:
+    code, out, err = autotune("compare", "0", "1")
+    assert (code, err) == (0, "")
+    assert out.startswith("#1 over #0: +100.0 % tokens/hour")
+    lines = {line.strip().split("  ")[0]: line for line in out.splitlines() if line.strip()}
+    assert lines["cycles"].split() == ["cycles", "3", "3"]
+    assert "10.00 s" in lines["seconds a cycle"]
+    assert "-50.0 %" in lines["seconds a cycle"]
+    assert "3.50 s" in lines["update"]
+    assert "first batch" in lines
+    assert lines["micro_batch_size"].split() == ["micro_batch_size", "2", "4"]
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_json_has_the_same_figures(autotune: Run, study: Study) -> None:
+    document = json.loads(autotune("compare", "0", "1", "--json")[1])
+    assert document["ratio"]["value"] == pytest.approx(1.0)
+    assert document["comparable"] is True
+    assert document["a"]["phase_seconds"]["update"] == pytest.approx(3.5)
+    assert document["changes"]["micro_batch_size"] == {"a": 2, "b": 4}
+
+
+def test_a_failed_trial_says_its_cause_instead_of_a_ratio(autotune: Run, study: Study) -> None:
+    code, out, _ = autotune("compare", "0", "2")
+    assert code == 0
+    assert " ".join(out.split()).startswith("#2 over #0: no ratio; #2: OOM in update (host memory)")
+    assert json.loads(autotune("compare", "0", "2", "--json")[1])["ratio"] is None
+
+
+def test_studies_of_another_machine_and_model_say_so_first_and_nothing_steers_the_terminal(
+    autotune: Run, two: None
+) -> None:
+    code, out, _ = autotune("compare", "one", HOSTILE)
+    assert code == 0
+    first, _, figures = out.partition("tokens a cycle")
+    assert "Not only knobs differ, so this is no gain of the knobs:" in first
+    assert "hardware.cpu: example -> another" in first
+    assert "workload.model: /models/small" in first
+    assert figures
+    assert not set("\x1b\x07\u202e") & set(out)
+    assert max(len(line) for line in out.splitlines()) <= 80
+    document = json.loads(autotune("compare", "one", HOSTILE, "--json")[1])
+    assert document["comparable"] is False
+    assert len(document["baselines"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("0", "first"), "compare two trials by number or two studies by name"),
+        (("0", "99"), "study 'first' has no trial 99"),
+        (("first", "secnd"), "there is no study 'secnd'"),
+        (("0", "1", "--study", "frist"), "did you mean 'first'?"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(autotune: Run, study: Study, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = autotune("compare", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1

@@ -1,0 +1,224 @@
+"""`export` and `verify` as a user meets them; the training interpreter is a script that prints TRL's lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autotune import verification
+from autotune.domain import Study, TrialKind
+from autotune.running import proc
+from autotune.settings import HomePaths
+from autotune.store import open_store
+from tests import factories
+from tests.unit.cli.conftest import Run, record
+
+SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
+NATIVE = factories.configuration(gradient_checkpointing=False)
+FAST = SEAM.with_(logprob_rows=8)
+
+TRAINER = """#!{python}
+import os, subprocess, sys, time
+here = os.path.dirname(os.path.abspath(__file__))
+with open(here + "/seen.txt", "w") as stream:
+    stream.write(repr([os.getcwd(), *sys.argv[1:]]))
+{act}
+for step in range({steps}):
+    time.sleep(0.05)
+    print({{"loss": "0.1", "completions/mean_length": "56", "completions/max_length": "128"}}, flush=True)
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Any:
+    """Writes the training interpreter; returns its path."""
+
+    def make(act: str = "", steps: int = 1000) -> Path:
+        path = tmp_path / "training" / "python"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(TRAINER.format(python=sys.executable, act=act, steps=steps))
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def finished(home: HomePaths, tmp_path: Path, python: Any) -> Study:
+    """A confirmed leader that needs a seam, a native second, an OOM, a waiting trial."""
+    home.prepare()
+    prompts = tmp_path / "prepared" / "prompts.jsonl"
+    prompts.parent.mkdir()
+    prompts.write_text('{"prompt": "1 + 1", "entry": "{}"}\n')
+    store = open_store(home.database)
+    workload = factories.workload(prompts=str(prompts), passthrough={"learning_rate": 1e-6})
+    spec = factories.study_spec(workload=workload, python=str(python()), memory_limit=None)
+    made = store.create_study(spec, factories.NOW)
+    record(store, made, factories.finished(0, cycle_seconds=10.0))
+    record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=FAST))
+    record(store, made, factories.finished(2, cycle_seconds=8.0, configuration=NATIVE))
+    record(store, made, factories.failed(3, configuration=factories.configuration(micro_batch_size=8)))
+    for pair in range(2):
+        record(store, made, factories.finished(4 + 2 * pair, kind=TrialKind.CONFIRM, pair=pair, cycle_seconds=10.0))
+        leader = factories.finished(
+            5 + 2 * pair, kind=TrialKind.CONFIRM, pair=pair, cycle_seconds=5.0, configuration=FAST
+        )
+        record(store, made, leader)
+    record(store, made, factories.trial(8, configuration=factories.configuration(precision="bf16")))
+    store.close()
+    return made
+
+
+def test_export_writes_the_leader_says_its_seam_and_names_the_native_best(
+    autotune: Run, finished: Study, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    code, out, err = autotune("export", "-o", str(folder))
+    assert (code, err) == (0, "")
+    assert "launch.py sets them" in out
+    assert "logprob_rows 8" in out
+    assert "--native-only" in out
+    assert {p.name for p in folder.iterdir()} >= {"grpo.yaml", "accelerate.yaml", "run.sh", "README.md", "launch.py"}
+    assert yaml.safe_load((folder / "grpo.yaml").read_text())["per_device_train_batch_size"] == 4
+    assert (folder / "prompts" / "train.jsonl").read_text() == '{"prompt": "1 + 1", "entry": "{}"}\n'
+    assert os.access(folder / "run.sh", os.X_OK)
+    assert "confirmed" in (folder / "README.md").read_text()
+
+
+def test_native_only_and_trial_choose_other_configurations(autotune: Run, finished: Study, tmp_path: Path) -> None:
+    code, out, _ = autotune("export", "--native-only", "-o", str(tmp_path / "native"), "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["row"]["configuration"] == dict(NATIVE)
+    assert document["row"]["confirmed"] is False
+    assert document["seams"] == {}
+    assert not (tmp_path / "native" / "launch.py").exists()
+    code, out, _ = autotune("export", "--trial", "0", "-o", str(tmp_path / "zero"), "--json")
+    assert json.loads(out)["row"]["configuration"] == dict(finished.spec.baseline)
+
+
+def test_the_figure_is_the_one_best_states(autotune: Run, finished: Study, tmp_path: Path) -> None:
+    _, best, _ = autotune("best", "--json")
+    _, exported, _ = autotune("export", "--json", "-o", str(tmp_path / "out"))
+    assert json.loads(exported)["row"] == json.loads(best)["recommendation"]["rows"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--trial", "3"), "trial 3 failed (OOM in update"),
+        (("--trial", "8"), "trial 8 has not ended"),
+        (("--trial", "99"), "no trial 99"),
+        (("--row", "2"), "has no row 2"),
+        (("--trial", "1", "--native-only"), "give one of them"),
+        (("nothing",), "there is no study 'nothing'"),
+        (("-o", "{file}"), "cannot be written"),
+        (("-o", "{file}/deep"), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_sentence_and_writes_nothing(
+    autotune: Run, finished: Study, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    file = tmp_path / "a file"
+    file.write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    words = [word.format(file=file) for word in arguments]
+    where = [] if "-o" in words else ["-o", str(tmp_path / "out")]
+    code, out, err = autotune("export", *words, *where)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert [p for p in sorted(tmp_path.rglob("*")) if p not in before and "home" not in p.parts] == []
+    assert file.read_text() == "mine"
+
+
+def test_files_that_are_there_are_kept_without_force(autotune: Run, finished: Study, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "grpo.yaml").write_text("mine")
+    code, out, err = autotune("export", "-o", str(folder))
+    assert (code, out) == (2, "")
+    assert "already holds grpo.yaml; --force writes over them" in err
+    assert sorted(p.name for p in folder.iterdir()) == ["grpo.yaml"]
+    assert (folder / "grpo.yaml").read_text() == "mine"
+    assert autotune("export", "-o", str(folder), "--force")[0] == 0
+    assert (folder / "grpo.yaml").read_text() != "mine"
+
+
+def test_verify_runs_the_printed_command_and_stores_what_it_saw(
+    autotune: Run, home: HomePaths, finished: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verification, "TOLERANCE", 1e9)
+    code, out, err = autotune("verify", "--updates", "2", "--rounds", "2", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["observed_mean_completion_tokens"] == pytest.approx(56)
+    assert document["stated_mean_completion_tokens"] == pytest.approx(sum(factories.LENGTHS) / 8)
+    assert document["updates"] == 4
+    assert "run 2, update 3" in err
+    seen = (tmp_path / "training" / "seen.txt").read_text()
+    folder = home.study(finished.id, "first") / "verify"
+    assert str(folder / "launch.py") in seen
+    assert "'--logging_steps', '1'" in seen
+    store = open_store(home.database)
+    event = next(e for e in store.events(finished.id) if e.kind == "verified")
+    store.close()
+    assert event.data == document
+    assert not (folder / "output").exists()
+    assert "verified" in autotune("best")[1]
+
+
+def test_a_figure_that_is_not_reproduced_ends_with_3(autotune: Run, finished: Study) -> None:
+    code, out, _ = autotune("verify", "--updates", "2")  # the script is a hundred times faster than the study
+    assert code == 3
+    assert "not within 5 %" in out
+
+
+def test_a_command_that_does_not_train_is_one_sentence_with_its_error(
+    autotune: Run, finished: Study, python: Any
+) -> None:
+    python(act="print('ValueError: no such thing', file=sys.stderr); sys.exit(3)")
+    code, out, err = autotune("verify", "--updates", "2")
+    assert (code, out) == (5, "")
+    assert "exit code 3 (ValueError: no such thing)" in err
+    python(steps=1)
+    code, _, err = autotune("verify", "--updates", "4")
+    assert code == 5
+    assert "it ended after 1 updates, too few to count" in err
+
+
+def test_ctrl_c_ends_the_command_and_all_it_started(
+    autotune: Run, finished: Study, python: Any, tmp_path: Path
+) -> None:
+    marker = tmp_path / "training" / "pids"
+    python(
+        act="other = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "open(here + '/pids.new', 'w').write('%d %d' % (os.getpid(), other.pid))\n"
+        "os.rename(here + '/pids.new', here + '/pids')"
+    )
+
+    def interrupt() -> None:
+        while not marker.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code, out, err = autotune("verify", "--updates", "500")
+    thread.join()
+    assert (code, out) == (130, "")
+    assert "nothing is left running" in err
+    for pid in map(int, marker.read_text().split()):
+        stat = proc.read_stat(pid)
+        assert stat is None or stat.ended
+    assert signal.getsignal(signal.SIGINT) is before

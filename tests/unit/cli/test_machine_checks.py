@@ -1,0 +1,102 @@
+"""What ``doctor`` says of cores, clock, load and GPUs."""
+
+from dataclasses import replace
+from typing import Any
+
+from autotune.cli.findings import Verdict
+from autotune.cli.machine_checks import (
+    check_governor,
+    check_gpus,
+    check_load,
+    check_machine,
+    check_visible,
+    look_at_gpus,
+)
+from autotune.errors import MachineError
+from autotune.hardware import Gpu, GpuProcess
+from autotune.load import Load
+from tests.factories import GIB
+
+
+def gpu(**changes: Any) -> Any:
+    base = Gpu(
+        index=0,
+        uuid="GPU-1",
+        name="Example 80GB",
+        memory=80 * GIB,
+        memory_used=0,
+        compute_capability=(9, 0),
+        driver="590.1",
+    )
+    return replace(base, **changes)
+
+
+def test_gpus_idle_busy_and_with_an_old_driver() -> None:
+    idle, busy, old = check_gpus([gpu(), gpu(index=1, memory_used=20 * GIB), gpu(index=2, driver="550.54")])
+    assert idle.verdict is Verdict.OK
+    assert "80.0 GiB" in idle.detail
+    assert busy.verdict is Verdict.WARNING
+    assert "20.0 GiB in use" in busy.detail
+    assert old.verdict is Verdict.WARNING
+    assert "580 or newer" in old.detail
+    assert busy.command == old.command == "nvidia-smi"
+
+
+def test_little_free_memory_is_a_warning() -> None:
+    assert check_machine(2, 100 * GIB, 90 * GIB).verdict is Verdict.OK
+    short = check_machine(2, 100 * GIB, 10 * GIB)
+    assert short.verdict is Verdict.WARNING
+    assert "10.0 GiB of it available" in short.detail
+
+
+def test_a_clock_that_follows_the_load_is_a_warning() -> None:
+    assert check_governor(()) == []
+    assert check_governor(("performance",))[0].verdict is Verdict.OK
+    (found,) = check_governor(("performance", "powersave"))
+    assert found.verdict is Verdict.WARNING
+    assert "performance" in found.command
+
+
+def test_a_busy_machine_names_who_is_busy() -> None:
+    found = check_load(Load(0.6, ((12, "blender", 1.2),)))
+    assert found.verdict is Verdict.WARNING
+    assert "60% of the CPU is in use by blender (process 12, 1.2 cores)" in found.detail
+    assert check_load(Load(0.03)).verdict is Verdict.OK
+    assert check_load(None).verdict is Verdict.OK
+
+
+def test_the_gpu_trials_would_take_being_in_use_is_a_problem_and_its_processes_are_named() -> None:
+    busy = gpu(memory_used=20 * GIB, processes=(GpuProcess(7, None), GpuProcess(8, None)))
+    (found,) = check_gpus([busy], {7: "python", 8: "vllm"}.__getitem__)
+    assert found.verdict is Verdict.PROBLEM
+    assert "in use by process 7 (python), process 8 (vllm)" in found.detail
+    assert found.command == "kill 7 8"
+    (hidden,) = check_gpus([busy])
+    assert hidden.command == "nvidia-smi", "ids of the driver that are not this system's must not be killed"
+
+
+def test_a_sliced_gpu_is_a_warning() -> None:
+    (found,) = check_gpus([gpu(index=3, mig=True)])
+    assert found.verdict is Verdict.WARNING
+    assert found.command == "sudo nvidia-smi -i 3 -mig 0"
+
+
+def test_what_cuda_visible_devices_leaves() -> None:
+    every = [gpu(), gpu(index=1)]
+    assert check_visible(every, every, None) == []
+    assert check_visible([], [], "0") == []
+    assert check_visible(every, every[:1], "0")[0].verdict is Verdict.OK
+    for chosen, said in (("7", "leaves 0 of 2"), ("MIG-1a", "slices of a GPU are not used yet")):
+        (found,) = check_visible(every, [], chosen)
+        assert found.verdict is Verdict.WARNING
+        assert said in found.detail
+        assert found.command == "unset CUDA_VISIBLE_DEVICES"
+
+
+def test_a_gpu_that_fell_off_the_bus_is_a_finding_not_the_end() -> None:
+    def lost() -> Any:
+        raise MachineError("the driver does not answer for its GPUs: GPU is lost")
+
+    (found,) = look_at_gpus(lost, lost, None, lambda _: "")
+    assert found.verdict is Verdict.PROBLEM
+    assert "GPU is lost" in found.detail

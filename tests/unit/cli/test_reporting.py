@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+
+from autotune.domain import Study
+from tests.unit.cli.conftest import Run
+
+
+def test_a_file_and_its_plot(autotune: Run, study: Study, tmp_path: Path) -> None:
+    target = tmp_path / "out" / "my report.md"
+    target.parent.mkdir()
+    code, out, err = autotune("report", "-o", str(target))
+    assert (code, err) == (0, "")
+    assert out == f"{target}\n"
+    text = target.read_text()
+    assert "](my%20report.svg)" in text
+    assert (target.parent / "my report.svg").read_text().startswith("<svg")
+    assert autotune("report", "first", "-o", str(target), "--force")[0] == 0
+    assert target.read_text() == text, "the same study must give the same text"
+
+
+def test_printed_it_names_no_plot(autotune: Run, study: Study) -> None:
+    code, out, err = autotune("report", "-o", "-")
+    assert (code, err) == (0, "")
+    assert out.startswith("# Study `first`\n")
+    assert ".svg" not in out
+    assert autotune("report")[1] == out
+
+
+def test_what_is_there_is_not_overwritten(autotune: Run, study: Study, tmp_path: Path) -> None:
+    target = tmp_path / "report.md"
+    target.with_suffix(".svg").write_text("mine")
+    code, out, err = autotune("report", "-o", str(target))
+    assert (code, out) == (2, "")
+    assert "report.svg is there already; --force overwrites it" in err
+    assert not target.exists()
+    assert target.with_suffix(".svg").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("", "is a folder; name a file"), ("a.svg", "would be the plot"), ("no/such/folder.md", "cannot be written")],
+)
+def test_where_it_cannot_go_is_one_sentence(autotune: Run, study: Study, tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "no").write_text("")
+    code, out, err = autotune("report", "-o", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_study_is_one_sentence(autotune: Run, study: Study, tmp_path: Path) -> None:
+    code, _, err = autotune("report", "frist", "-o", str(tmp_path / "report.md"))
+    assert (code, err) == (2, "autotune: there is no study 'frist'; did you mean 'first'?\n")
+    assert not (tmp_path / "report.md").exists()

@@ -1,0 +1,181 @@
+import json
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from autotune.cli import retrying
+from autotune.clock import SystemClock
+from autotune.domain import Budget, FailureReason, Outcome, Study, TrialKind
+from autotune.errors import StudyDiffersError
+from autotune.proposals import make_proposer
+from autotune.settings import HomePaths
+from autotune.store import open_store
+from autotune.study import StudyLoop
+from search_spaces.space import SearchSpace
+from tests import factories
+from tests.simulated import SimulatedRunner
+from tests.unit.cli.conftest import Run, record
+
+
+class Runs:
+    """What the fake wiring was asked, and how its trials end."""
+
+    def __init__(self) -> None:
+        self.limits: list[Budget] = []
+        self.outcome: Outcome | None = None
+
+
+@pytest.fixture
+def ended(home: HomePaths) -> Study:
+    """A study whose trial 2 ran out of memory; nothing is running or waiting."""
+    home.prepare()
+    store = open_store(home.database)
+    made = store.create_study(factories.study_spec(), factories.NOW)
+    store.set_lengths(made.id, factories.LENGTHS)
+    record(store, made, factories.finished(0))
+    record(store, made, factories.finished(1, cycle_seconds=5.0))
+    record(store, made, factories.failed(2, configuration=factories.configuration(gradient_checkpointing=False)))
+    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
+    store.close()
+    return made
+
+
+@pytest.fixture
+def runs(wiring: Any) -> Runs:
+    seen = Runs()
+
+    class Clock(SystemClock):
+        def advance(self, seconds: float) -> None:
+            """Simulated time costs none."""
+
+    def loop(
+        study: Any, limits: Budget, store: Any, settings: Any, observer: Any, stop: Any, *_: Any, **__: Any
+    ) -> Any:
+        seen.limits.append(limits)
+        clock, spec = Clock(), study.spec
+        space = SearchSpace.from_json(spec.space)
+        return StudyLoop(
+            study=study,
+            budget=limits,
+            store=store,
+            proposer=make_proposer(space, spec.baseline, spec.resources, "tpe", 0),
+            runner=SimulatedRunner(clock, tamper=lambda _: seen.outcome),  # type: ignore[arg-type]
+            clock=clock,
+            observer=observer,
+            stop=stop,
+            directory_of=lambda t: settings.home.attempt(study.id, spec.name, t.number, t.attempt),
+        )
+
+    wiring.present_fingerprint = lambda spec, settings, talk: factories.fingerprint()
+    wiring.check_machine = lambda store, study, fingerprint: None
+    wiring.loop = loop
+    return seen
+
+
+def trials(home: HomePaths) -> Any:
+    store = open_store(home.database)
+    try:
+        return store.trials(1)
+    finally:
+        store.close()
+
+
+def test_a_mended_failure_no_longer_counts(autotune: Run, home: HomePaths, ended: Study, runs: Runs) -> None:
+    code, out, _ = autotune("retry", "2", "--quiet")
+    assert code == 0
+    assert out.splitlines()[0] == "trial 3, which repeats #2: OK; the failure of #2 no longer counts"
+    made = trials(home)[-1]
+    assert (made.kind, made.source, made.number) == (TrialKind.VERIFY, "retry", 3)
+    assert made.configuration == trials(home)[2].configuration
+
+
+def test_a_repeat_is_compared_with_what_it_repeats(autotune: Run, home: HomePaths, ended: Study, runs: Runs) -> None:
+    code, out, _ = autotune("retry", "1", "--quiet")
+    assert code == 0
+    assert "#3 over #1:" in out
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"), [(FailureReason.OOM, 3), (FailureReason.CANCELLED, 4), (FailureReason.INFRA, 3)]
+)
+def test_what_fails_again_says_so(
+    autotune: Run, home: HomePaths, ended: Study, runs: Runs, reason: FailureReason, code: int
+) -> None:
+    runs.outcome = Outcome(reason, message="again")
+    found, out, _ = autotune("retry", "1", "--quiet")
+    assert found == code
+    assert f"{reason.value}: again" in out
+    assert ("no longer is" in out) == (reason is FailureReason.OOM)
+
+
+def test_the_budget_is_for_this_trial_alone(autotune: Run, ended: Study, runs: Runs) -> None:
+    autotune("retry", "1", "--budget", "10m", "--quiet")
+    assert runs.limits == [Budget(wall_s=95.0 + 600.0)]
+
+
+def test_json_ends_with_the_trial(autotune: Run, ended: Study, runs: Runs) -> None:
+    code, out, err = autotune("retry", "2", "--json")
+    assert (code, err) == (0, "")
+    last = json.loads(out.splitlines()[-1])
+    assert (last["type"], last["retry_of"], last["trial"]["number"]) == ("end", 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("retry", "9"), "study 'first' has no trial 9; the nearest is 2"),
+        (("retry", "1", "--budget", "4hh"), "'4hh' is no duration"),
+        (("retry", "1", "frist"), "there is no study 'frist'"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_runs_nothing(
+    autotune: Run, home: HomePaths, ended: Study, runs: Runs, arguments: Any, said: str
+) -> None:
+    code, out, err = autotune(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert len(trials(home)) == 3
+
+
+def test_a_trial_that_has_not_ended_cannot_be_repeated(autotune: Run, study: Study, runs: Runs) -> None:
+    code, _, err = autotune("retry", "3")
+    assert code == 2
+    assert err == "autotune: trial 3 is running; only a finished trial can be run again\n"
+
+
+def test_another_machine_is_refused(autotune: Run, home: HomePaths, ended: Study, runs: Runs, wiring: Any) -> None:
+    def differs(*_: Any) -> None:
+        raise StudyDiffersError("study 'first' was measured on another machine")
+
+    wiring.check_machine = differs
+    code, _, err = autotune("retry", "1")
+    assert (code, err) == (2, "autotune: study 'first' was measured on another machine\n")
+    assert len(trials(home)) == 3
+
+
+def test_while_a_tuner_runs_it_is_refused(autotune: Run, home: HomePaths, ended: Study, runs: Runs) -> None:
+    store = open_store(home.database)
+    try:
+        with store.lock(1):
+            code, out, err = autotune("retry", "1", "--quiet")
+    finally:
+        store.close()
+    assert (code, out) == (5, "")
+    assert err.count("\n") == 1
+    assert len(trials(home)) == 3
+
+
+def test_wiring_has_what_the_command_calls() -> None:
+    """The fake wiring above would hide a function that was renamed."""
+    real = import_module("autotune.wiring")
+    assert {"present_fingerprint", "check_machine", "loop", "check_rewards"} <= set(real.__all__)
+
+
+def test_a_disturbed_repeat_says_so() -> None:
+    calm = factories.finished(1)
+    noisy = factories.finished(2).with_(cycles=(factories.cycle(0), factories.cycle(1, noisy=True)))
+    assert "doubt its figure" not in retrying.sentence(calm, calm)
+    assert retrying.sentence(calm, noisy).endswith("disturbed 1 of its 2 cycles, so doubt its figure")

@@ -1,0 +1,193 @@
+"""The report: deterministic, complete, true to the study, and nothing foreign acts in it."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune import retries
+from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
+from autotune.recommend import recommend
+from autotune.report import Material, plot, report
+from autotune.report.markdown import LONGEST, block, code, table
+from tests import factories as f
+
+FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+EVIL = "</code><script>alert(1)</script> | `` ![x](http://evil) \x1b[31m\u202e\n# heading\r\n- item [a](javascript:x)"
+
+SECTIONS = (
+    "Answer",
+    "Where the time goes",
+    "Workload",
+    "Machine and versions",
+    "How it was measured",
+    "Baseline",
+    "All trials",
+    "Failures",
+    "What the knobs did",
+    "Reproduce it",
+    "Not measured",
+)
+
+
+def _trials() -> list[Trial]:
+    found = [f.finished(0, cycle_seconds=[9.9, 10.0, 10.1]), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    found.append(f.failed(2, configuration=f.configuration(gradient_checkpointing=False)))
+    for pair in (0, 1):
+        for configuration, seconds in ((f.configuration(), 10.0), (FASTER, 5.2)):
+            number = len(found)
+            found.append(
+                f.finished(
+                    number,
+                    kind=TrialKind.CONFIRM,
+                    configuration=configuration,
+                    pair=pair,
+                    source="confirm",
+                    cycle_seconds=[seconds, seconds * 1.01, seconds * 0.99],
+                )
+            )
+    return found
+
+
+def _material(trials: list[Trial] | None = None, spec: StudySpec | None = None, **changes: Any) -> Material:
+    trials = _trials() if trials is None else trials
+    study = f.study(spec=spec or f.study_spec())
+    found = recommend(study.spec, trials, "the time budget is used up", now=f.NOW)
+    base = Material(study, trials, found, True, f.fingerprint(), (587.0, 0.0), 264)
+    return replace(base, **changes)
+
+
+def _headings(text: str) -> list[str]:
+    return [line[3:] for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_every_section_is_there_in_its_order() -> None:
+    text = report(_material())
+    assert tuple(_headings(text)) == SECTIONS
+    assert text.startswith("# Study `first`\n")
+    assert text.endswith("\n")
+    assert "\n\n\n" not in text
+
+
+def test_it_says_what_the_study_says() -> None:
+    material = _material()
+    assert material.recommendation is not None
+    row, text = material.recommendation.rows[0], report(material)
+    assert "Best configuration: +92" in text
+    assert "| `micro_batch_size` | `2` | `4` |" in text
+    assert f"trials {', '.join(f'#{n}' for n in row.trials)}" in text
+    assert "confirmed in fresh processes, 2 rounds next to each other" in text
+    assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in text
+    assert "try micro_batch_size 1" in text
+    assert "torch`: `2.13.0" in text
+    assert "257 of the 264 legal combinations" in text or "261 of the 264 legal combinations" in text
+    assert "autotune export first" in text
+    assert "seed 0" in text
+
+
+def test_every_trial_has_its_row() -> None:
+    rows = [line for line in report(_material()).splitlines() if re.match(r"\| #\d+ \| `(baseline|search|con)", line)]
+    assert [int(re.match(r"\| #(\d+)", row)[1]) for row in rows] == list(range(7))  # type: ignore[index]
+
+
+def test_gains_are_over_the_references_figure_not_its_first_run() -> None:
+    """A slow first run of the baseline must not flatter every trial of the table."""
+    trials = _trials()
+    trials[0] = f.finished(0, cycle_seconds=20.0)
+    row = next(line for line in report(_material(trials)).splitlines() if line.startswith("| #0 |"))
+    assert "-50.0 %" in row
+
+
+def test_a_disproved_failure_is_marked() -> None:
+    trials = _trials()
+    mended = f.finished(7, kind=TrialKind.VERIFY, configuration=trials[2].configuration, source=retries.SOURCE)
+    assert "disproved by a retry" in report(_material([*trials, mended]))
+    assert "disproved by a retry" not in report(_material(trials))
+
+
+def test_the_same_study_gives_the_same_text() -> None:
+    material = _material()
+    shuffled = replace(material, trials=list(reversed(material.trials)))
+    assert report(material) == report(material)
+    for section in ("All trials", "Failures"):
+        assert _section(report(shuffled), section) == _section(report(material), section)
+
+
+def _section(text: str, title: str) -> str:
+    return text.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+@pytest.mark.parametrize(
+    "trials",
+    [
+        [],
+        [f.trial(0)],
+        [f.failed(0, kind=TrialKind.BASELINE, configuration=f.configuration())],
+        [f.finished(0, cycles=0)],
+    ],
+)
+def test_a_study_with_little_or_nothing_has_a_report_too(trials: list[Trial]) -> None:
+    text = report(_material(trials, fingerprint=None, legal=None, spent=(0.0, 0.0)))
+    assert "No configuration was feasible" in text
+    assert "not recorded" in text
+    assert "nan" not in text.lower()
+
+
+def test_nothing_foreign_acts() -> None:
+    load = f.workload(model=EVIL, prompts=EVIL, passthrough={EVIL: EVIL}, rewards=(f.reward(name=EVIL),))
+    spec = f.study_spec(EVIL, workload=load, sampler=EVIL, python=EVIL)
+    trials = [
+        f.finished(0, source=EVIL),
+        f.failed(1, f.failure(FailureReason.CRASH, message=EVIL, suggestion=EVIL), configuration=FASTER),
+    ]
+    seen = f.fingerprint(hardware={EVIL: EVIL}, software={EVIL: EVIL})
+    text = report(_material(trials, spec, fingerprint=seen))
+    assert not set("\x1b\u202e\r") & set(text)
+    assert tuple(h for h in _headings(text) if h in SECTIONS) == tuple(h for h in SECTIONS if h in _headings(text))
+    assert len(_headings(text)) == len(set(_headings(text)) & set(SECTIONS))
+    outside = re.sub(r"(?s)```+text\n.*?\n```+", "", text)
+    for line in outside.splitlines():
+        bare = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", line)
+        assert "script" not in bare, line
+        assert "evil" not in bare, line
+        assert "javascript" not in bare, line
+
+
+@given(st.text())
+def test_no_text_leaves_its_code_span(text: str) -> None:
+    span = code(text)
+    assert "\n" not in span
+    assert len(span) <= 3 * LONGEST
+    match = re.fullmatch(r"(`+)( ?)(.*?)( ?)\1", span)
+    if span == "-":
+        return
+    assert match is not None
+    assert match[1] not in re.findall("`+", match[3])
+
+
+@given(st.lists(st.text()))
+def test_no_line_leaves_its_block(lines: list[str]) -> None:
+    made = block(lines).splitlines()
+    fence = made[0].removesuffix("text")
+    assert made[-1] == fence
+    assert not any(line.lstrip(" ").startswith(fence) for line in made[1:-1])
+
+
+def test_a_bar_in_a_cell_does_not_split_it() -> None:
+    assert table(["a"], [["`x|y`"]]).splitlines()[-1] == "| `x\\|y` |"
+
+
+def test_the_plot_is_well_formed_and_shows_every_finished_trial() -> None:
+    trials = [*_trials(), f.trial(7)]
+    root = ET.fromstring(plot(trials, f.configuration()))  # noqa: S314 - our own text
+    space = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f"{space}path")) == 1
+    legend = 3
+    assert len(root.findall(f"{space}circle")) == 6 + legend
+    assert ET.fromstring(plot([], f.configuration())) is not None  # noqa: S314
