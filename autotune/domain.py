@@ -96,7 +96,8 @@ class Workload:
     prompts: str
     """Path of the JSONL file the parent wrote."""
     prompts_sha256: str
-    reward: RewardSpec
+    rewards: tuple[RewardSpec, ...]
+    """Summed by the framework, with ``reward_weights`` of the passthrough where there are any."""
     rows_per_update: int
     """Completions per optimizer update, over all ranks."""
     max_prompt_length: int
@@ -106,7 +107,20 @@ class Workload:
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the user's own configuration that are not knobs, given to the framework unchanged."""
     model_sha256: str = ""
-    """Of the model folder's file names, sizes and config, so that another model under the same path is seen."""
+    """Of a model folder's file names, sizes and config, so that another model under the same path is seen; the
+    commit of a hub id."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``identity``."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data of what makes two workloads the same or not; of the prompts what they say, not where they lie."""
+        value: dict[str, Any] = encode(self)
+        value.pop("prompts")
+        return value
 
 
 @dataclass(frozen=True)
@@ -129,14 +143,24 @@ class StudySpec:
     memory_limit: int | None = None
     python: str = ""
     """The training interpreter; part of the fingerprint, not of the identity."""
+    user_config: str = ""
+    """Text of the user's own configuration, as given by ``--config``. Not part of the identity: all it says
+    stands in the other fields too."""
+    user_folder: str = ""
+    """Working directory that configuration speaks of; not part of the identity."""
+    user_prompts: bool = False
+    """The prompts are those that configuration names, not others given beside it; not part of the identity."""
 
     def identity(self) -> dict[str, Any]:
         """Plain data of everything that makes two studies the same or not."""
         value: dict[str, Any] = encode(self)
+        value["workload"] = self.workload.identity()
         value["baseline"] = dict(self.baseline)
         value["resources"] = self.resources.as_json()
         value.pop("name")
         value.pop("python")
+        for name in ("user_config", "user_folder", "user_prompts"):
+            value.pop(name)
         return value
 
     @property

@@ -5,67 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autotune.domain import (
     Configuration,
     Fingerprint,
-    Protocol,
     Resources,
-    RewardSpec,
     StudySpec,
     Workload,
 )
 from autotune.errors import UsageError
+from autotune.request import TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, Request, study_name
 from search_spaces import legality
 from search_spaces.configuration import KnobValue, ModelFacts
+from search_spaces.legality import passthrough
 from search_spaces.space import SearchSpace
-from trainer.child.contract import encode
+from trainer.frameworks.trl.import_config import located
 
 CPU_PRESET = "cpu"
 GPU_PRESET = "single-gpu"
-
-TRL_DEFAULT_GROUP = 8
-TRL_DEFAULT_MICRO_BATCH = 8
-"""``num_generations`` and ``per_device_train_batch_size`` of TRL and transformers when nobody sets them."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What ``autotune start`` was asked for."""
-
-    model: Path
-    task: str
-    """reasoning-gym dataset."""
-    rows_per_update: int
-    max_prompt_length: int
-    max_completion_length: int
-    framework: str = "trl"
-    task_options: Mapping[str, Any] = field(default_factory=dict)
-    prompts: int = 256
-    """How many prompts are written; trials go round them."""
-    baseline: Mapping[str, KnobValue] = field(default_factory=dict)
-    """Knobs of the baseline that differ from the framework's defaults."""
-    space: str | None = None
-    """Preset name or YAML path; ``None`` takes the preset for the machine."""
-    sampler: str = "tpe"
-    seed: int = 0
-    name: str | None = None
-    memory_limit: int | None = None
-    python: str = ""
-    protocol: Protocol = field(default_factory=Protocol)
-
-
-def reward_of(request: Request) -> RewardSpec:
-    """The task's own verifier."""
-    return RewardSpec(kind="reasoning_gym", name=request.task, options=dict(request.task_options))
-
-
-def study_name(request: Request) -> str:
-    """The given name, or one that says model, task and framework."""
-    return request.name or f"{request.model.name}-{request.task}-{request.framework}".lower()
+SHORT_LIST = 8
+"""Longer ones are shown as a whole where two differ."""
 
 
 def load_space(request: Request, resources: Resources) -> SearchSpace:
@@ -74,7 +36,7 @@ def load_space(request: Request, resources: Resources) -> SearchSpace:
     return SearchSpace.load(request.space or preset)
 
 
-def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> Configuration:
+def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
     """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
 
     Raises:
@@ -87,7 +49,7 @@ def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> C
         raise UsageError(
             f"{request.rows_per_update} rows per update cannot be made of micro-batches of {micro} rows on "
             f"{ranks} training process{'es' if ranks > 1 else ''}; "
-            f"choose --rows-per-update as a multiple of {micro * ranks}"
+            f"choose --effective-batch as a multiple of {micro * ranks}"
         )
     values: dict[str, KnobValue] = {
         "micro_batch_size": micro,
@@ -99,21 +61,22 @@ def baseline_of(request: Request, space: SearchSpace, resources: Resources) -> C
     return space.complete({**values, **fixed, **given}, resources)
 
 
-def check_baseline(baseline: Configuration, resources: Resources) -> None:
+def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
     """Raises ``UsageError`` with every rule the baseline breaks."""
     violations = legality.check(baseline, resources)
     if violations:
-        raise UsageError("the baseline is not legal: " + "; ".join(v.sentence for v in violations))
+        said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
+        raise UsageError(said if request.config is None else located(said, request.config_name, request.lines))
 
 
-def resources_for(machine: Resources, request: Request, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
+def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
     """The machine's resources with the workload's fixed quantities filled in."""
     return replace(
         machine,
         framework=request.framework,
         rows_per_update=request.rows_per_update,
         num_generations=int(request.baseline.get("num_generations", min(TRL_DEFAULT_GROUP, request.rows_per_update))),
-        max_prompt_length=request.max_prompt_length,
+        max_prompt_length=request.max_prompt_length or 0,
         max_completion_length=request.max_completion_length,
         model=facts,
         software=dict(software),
@@ -127,7 +90,7 @@ def model_digest(folder: Path) -> str:
         UsageError: the folder is missing, or holds no config or no weights.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a model folder")
+        raise UsageError(f"there is no model folder {folder}")
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder} is not a model folder: it has no config.json")
     files = sorted(p for p in folder.rglob("*") if p.is_file())
@@ -142,18 +105,26 @@ def model_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def workload_of(request: Request, prompts: Path, prompts_sha256: str) -> Workload:
-    """The fixed part of the study."""
+def workload_of(request: Complete, prompts: Path, prompts_sha256: str, commit: str | None) -> Workload:
+    """The fixed part of the study; ``commit`` is a hub model's."""
     return Workload(
-        model=str(request.model),
+        model=request.model,
         prompts=str(prompts),
         prompts_sha256=prompts_sha256,
-        reward=reward_of(request),
+        rewards=request.rewards,
         rows_per_update=request.rows_per_update,
-        max_prompt_length=request.max_prompt_length,
+        max_prompt_length=request.max_prompt_length or 0,
         max_completion_length=request.max_completion_length,
-        model_sha256=model_digest(request.model),
+        passthrough=request.passthrough,
+        model_sha256=commit or model_digest(Path(request.model)),
     )
+
+
+def check_passthrough(request: Request, baseline: Configuration, resources: Resources) -> None:
+    """Raises ``UsageError`` with what the framework would refuse late in the user's keys, each with its line."""
+    found = passthrough.check_passthrough(request.passthrough, baseline, resources)
+    if found:
+        raise UsageError("; ".join(located(v.sentence, request.config_name, request.lines) for v in found))
 
 
 def specification(
@@ -172,16 +143,18 @@ def specification(
         protocol=request.protocol,
         memory_limit=request.memory_limit,
         python=request.python,
+        user_config=request.config or "",
+        user_folder=request.folder if request.config else "",
+        user_prompts=bool(request.config and request.dataset and not request.data),
     )
 
 
 def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
     """Everything that moves the numbers."""
-    text = json.dumps(encode(spec.workload), sort_keys=True, separators=(",", ":"))
     return Fingerprint(
         hardware=dict(hardware),
         software=dict(spec.resources.software),
-        workload=hashlib.sha256(text.encode()).hexdigest(),
+        workload=spec.workload.digest,
     )
 
 
@@ -200,6 +173,9 @@ def differing(before: Any, after: Any, where: str = "") -> list[str]:
         return found
     if before == after:
         return []
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after) <= SHORT_LIST:
+        pairs = enumerate(zip(before, after, strict=True))
+        return [line for index, (old, new) in pairs for line in differing(old, new, f"{where}[{index}]")]
     return [f"{where}: {_short(before)} -> {_short(after)}"]
 
 

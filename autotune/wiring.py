@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,52 +11,51 @@ from typing import Any
 from autotune import hardware, preparation
 from autotune.clock import SystemClock
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
-from autotune.errors import AutotuneError, MachineError, NotFoundError, StudyDiffersError, UsageError
+from autotune.errors import MachineError, NotFoundError, StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
+from autotune.inputs import Talk, complete, keep_prompts, prepared_prompts
+from autotune.interpreter import Interpreter, check_rewards, probe
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
-from autotune.preparation import Request
-from autotune.proposals import make_proposer
+from autotune.proposals import make_proposer, named_sampler
+from autotune.request import Request, packages_of
 from autotune.running.local import LocalRunner, home_tag
-from autotune.running.tool import run_tool
 from autotune.settings import Settings
-from autotune.store import open_store
+from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
+from autotune.user_input import is_folder
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
-from trainer.child.contract import (
-    ContractError,
-    FailureReason,
-    Result,
-    RunPaths,
-    dumps,
-    encode,
-    read_result,
-)
+from trainer.child.contract import encode
 from trainer.frameworks import trl
 
-PROBE_TIMEOUT_S = 180.0
-PREPARE_TIMEOUT_S = 600.0
+__all__ = [
+    "Prepared",
+    "check_machine",
+    "check_rewards",
+    "complete",
+    "directory_of",
+    "find_or_create",
+    "loop",
+    "open_store_for",
+    "prepare",
+    "present_fingerprint",
+    "probe",
+    "proposer_for",
+    "runner_for",
+    "usable_resources",
+]
 
-Talk = Callable[[str], None]
+READERS_PATIENCE = Patience(total_s=5.0)
+"""With a server that is away: whoever looks at a page or a command's output is told soon."""
 
 
-def open_store_for(settings: Settings) -> Store:
-    """The database of the settings; its home is created if need be."""
-    settings.home.prepare()
-    return open_store(settings.database)
+def open_store_for(settings: Settings, stop: StopToken | None = None) -> Store:
+    """The database of the settings; its home is created if need be.
 
-
-def probe(python: str) -> Mapping[str, Any]:
-    """What a training interpreter has (``Result.data`` of the child's ``probe``).
-
-    Raises:
-        MachineError: it cannot be started, or lacks what a trial needs.
+    A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; a reader waits a moment.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
-        result = run_tool(python, "probe", Path(folder), {"devices": False}, PROBE_TIMEOUT_S, clock=SystemClock())
-    if not result.ok:
-        raise MachineError(f"{python}: {result.message or 'cannot run a trial'}")
-    return result.data
+    settings.home.prepare()
+    return open_store(settings.database, stop=stop, patience=Patience() if stop is not None else READERS_PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -71,30 +68,44 @@ class Prepared:
     same_learning: int
 
 
-def prepare(request: Request, settings: Settings, talk: Talk) -> Prepared:
-    """Probe the interpreter, write the prompts, and judge space and baseline; nothing is stored yet.
+def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "") -> Prepared:
+    """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
+    and baseline; nothing is stored yet.
+
+    Args:
+        request: what was asked for.
+        settings: where answers and prompts are kept.
+        talk: told what takes time.
+        bundled: the model folder to take when none is named.
 
     Raises:
-        UsageError: model, task, space or baseline cannot be used.
+        UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
         MachineError: this machine or interpreter lacks something.
     """
-    settings.home.prepare()
-    preparation.model_digest(request.model)
-    machine = usable_resources(talk)
     framework_named(request.framework)
-    found = _asked(request, settings, "probe", {"devices": False, "reward": encode(preparation.reward_of(request))})
-    written = _prepared_prompts(request, settings, found, talk)
+    named_sampler(request.sampler)
+    settings.home.prepare()
+    machine = usable_resources(talk)
+    python = Interpreter(request.python, settings.home.root)
+    whole = complete(request, python, machine, bundled)
+    space = preparation.load_space(whole, machine)
+    if is_folder(whole.model):
+        preparation.model_digest(Path(whole.model))
+    found = python.probe(whole.rewards, packages_of(whole))
+    written = prepared_prompts(whole, python, found, talk)
+    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
     facts = ModelFacts(**{k: v for k, v in written.data["model"].items() if k in ModelFacts.__dataclass_fields__})
-    resources = preparation.resources_for(machine, request, facts, _software(found.data))
-    space = preparation.load_space(request, resources)
-    baseline = preparation.baseline_of(request, space, resources)
-    preparation.check_baseline(baseline, resources)
+    resources = preparation.resources_for(machine, whole, facts, _software(found.data))
+    baseline = preparation.baseline_of(whole, space, resources)
+    preparation.check_passthrough(whole, baseline, resources)
+    preparation.check_baseline(whole, baseline, resources)
     _check_supported(space, baseline)
     legal = space.candidates(baseline, resources, same_learning=False)
     if not legal:
         raise UsageError(_nothing_legal(space, baseline, resources))
-    workload = preparation.workload_of(request, Path(written.data["prompts"]), written.data["sha256"])
-    spec = preparation.specification(request, workload, space, baseline, resources)
+    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
+    workload = preparation.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
+    spec = preparation.specification(whole, workload, space, baseline, resources)
     return Prepared(
         spec=spec,
         fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
@@ -140,13 +151,28 @@ def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
         StudyDiffersError: naming what differs.
     """
     before = store.fingerprint(study.id)
-    if before is None or before.digest == fingerprint.digest:
+    here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
+    if before is None or here is None or before.digest == here.digest:
         return
-    changed = "; ".join(preparation.differing(encode(before), encode(fingerprint))[:8])
+    changed = "; ".join(preparation.differing(encode(before), encode(here))[:8])
     raise StudyDiffersError(
         f"study {study.spec.name!r} was measured on another machine or stack ({changed}); "
         "figures of the two cannot be compared: --name starts another study"
     )
+
+
+def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
+    """What a trial of a stored study would be measured on here and now.
+
+    Raises:
+        MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
+    """
+    usable_resources(talk)
+    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards)
+    if not Path(spec.workload.prompts).is_file():
+        raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
+    present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
+    return preparation.fingerprint_of(present, hardware.describe())
 
 
 def loop(
@@ -196,68 +222,6 @@ def runner_for(spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy:
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
     """Folder of a trial's present attempt."""
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)
-
-
-def _asked(
-    request: Request, settings: Settings, command: str, payload: Mapping[str, Any], talk: Talk | None = None
-) -> Result:
-    """A child command's result, kept by what was asked, so that the same start again begins at once."""
-    if not os.access(request.python, os.X_OK):
-        raise MachineError(f"{request.python} is not an interpreter that can be run; name one with --python")
-    directory = settings.home.root / "prepared" / _key(command, request.python, payload)
-    kept = _kept(directory)
-    if kept is not None:
-        return kept
-    if talk is not None:
-        talk(f"writing {request.prompts} prompts of {request.task} and trying the reward")
-    timeout = PROBE_TIMEOUT_S if command == "probe" else PREPARE_TIMEOUT_S
-    home = home_tag(settings.home.root)
-    result = run_tool(request.python, command, directory, payload, timeout, clock=SystemClock(), home=home)
-    if not result.ok:
-        (directory / "result.json").unlink(missing_ok=True)
-        raise _problem(command, request, result)
-    return result
-
-
-def _kept(directory: Path) -> Result | None:
-    try:
-        result = read_result(RunPaths(directory).result)
-    except (OSError, ContractError):
-        return None
-    prompts = result.data.get("prompts")
-    return result if result.ok and (prompts is None or Path(prompts).is_file()) else None
-
-
-def _key(command: str, python: str, payload: Mapping[str, Any]) -> str:
-    """Changes when the interpreter's packages do: installing touches its site-packages folder."""
-    stamps = sorted(f"{p}:{p.stat().st_mtime_ns}" for p in Path(python).parent.parent.glob("lib/python*/site-packages"))
-    text = "\n".join((command, python, dumps(payload), *stamps))
-    return f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _problem(command: str, request: Request, result: Result) -> AutotuneError:
-    bad_input = (FailureReason.ILLEGAL, FailureReason.REWARD_ERROR)
-    if command == "prepare" and result.reason in bad_input:
-        return UsageError(result.message)
-    return MachineError(f"{request.python}: {result.message or result.detail or 'failed'}")
-
-
-def _prepared_prompts(request: Request, settings: Settings, found: Result, talk: Talk) -> Result:
-    payload = {
-        "model": str(request.model),
-        "max_prompt_length": request.max_prompt_length,
-        "reward": encode(preparation.reward_of(request)),
-        "task": {
-            "name": request.task,
-            "size": request.prompts,
-            "seed": request.seed,
-            "options": dict(request.task_options),
-        },
-        # Not read by the child: another model in the same folder, or another stack, is another preparation.
-        "model_sha256": preparation.model_digest(request.model),
-        "packages": found.data.get("packages", {}),
-    }
-    return _asked(request, settings, "prepare", payload, talk)
 
 
 def _software(data: Mapping[str, Any]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,15 @@ class Entry:
     line: int
 
     @property
+    def plain(self) -> Any:
+        """The value without its lines."""
+        if isinstance(self.value, list):
+            return [item.plain for item in self.value]
+        if isinstance(self.value, dict):
+            return {name: item.plain for name, item in self.value.items()}
+        return self.value
+
+    @property
     def described(self) -> str:
         """The value as people wrote it."""
         if isinstance(self.value, list):
@@ -42,27 +52,33 @@ def problem(source: str, line: int, text: str) -> SpaceError:
     return SpaceError(f"{where}: {text}.")
 
 
-def read(data: bytes, source: str) -> Entry:
+def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = False) -> Entry:
     """The one document in ``data``.
+
+    Args:
+        data: UTF-8 text.
+        source: what messages call it.
+        kind: what messages call such a file.
+        exact: scalars are what YAML 1.1 says, which takes ``1e-3`` for text; else that is a number.
 
     Raises:
         SpaceError: it is not such a document; says where.
     """
     if len(data) > MAX_BYTES:
-        raise problem(source, 0, f"{len(data)} bytes are more than a space file may have ({MAX_BYTES})")
+        raise problem(source, 0, f"{len(data)} bytes are more than a {kind} may have ({MAX_BYTES})")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise problem(source, data[: error.start].count(b"\n") + 1, "this is not UTF-8 text") from None
     try:
-        _inspect(text, source)
+        _inspect(text, source, kind)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise problem(source, line, f"this is not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise problem(source, 0, f"this is not YAML: {' '.join(str(error).split())[:120]}") from None
-    return _entry(node, source)
+    return _entry(node, source, exact)
 
 
 def plain(value: object, source: str, depth: int = 0) -> Entry:
@@ -82,7 +98,7 @@ def plain(value: object, source: str, depth: int = 0) -> Entry:
     raise problem(source, 0, f"expected plain data, got {type(value).__name__}")
 
 
-def _inspect(text: str, source: str) -> None:
+def _inspect(text: str, source: str, kind: str) -> None:
     """Refuse what would be expensive or surprising, from the event stream, before anything is built."""
     depth = nodes = documents = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -90,7 +106,7 @@ def _inspect(text: str, source: str) -> None:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise problem(source, line, "a space file holds one document")
+                raise problem(source, line, f"a {kind} holds one document")
         elif isinstance(event, yaml.AliasEvent):
             raise problem(source, line, f"aliases (*{show(event.anchor)}) are not allowed; write the value out")
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -111,20 +127,20 @@ def _within(depth: int, nodes: int, source: str, line: int) -> None:
         raise problem(source, line, f"this has more than {MAX_NODES} values")
 
 
-def _entry(node: yaml.Node | None, source: str) -> Entry:
+def _entry(node: yaml.Node | None, source: str, exact: bool) -> Entry:
     if node is None:
         return Entry(None, 0)
     line = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
-        return Entry([_entry(child, source) for child in node.value], line)
+        return Entry([_entry(child, source, exact) for child in node.value], line)
     if isinstance(node, yaml.MappingNode):
-        return Entry(_mapping(node, source), line)
+        return Entry(_mapping(node, source, exact), line)
     if isinstance(node, yaml.ScalarNode):
-        return Entry(_scalar(node, source, line), line)
+        return Entry(_scalar(node, source, line, exact), line)
     raise problem(source, line, "expected a value, a list or a mapping")
 
 
-def _mapping(node: yaml.MappingNode, source: str) -> dict[str, Entry]:
+def _mapping(node: yaml.MappingNode, source: str, exact: bool) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -133,13 +149,13 @@ def _mapping(node: yaml.MappingNode, source: str) -> dict[str, Entry]:
         name = key_node.value
         if name in found:
             raise problem(source, line, f"{show(name)} is given twice, first in line {found[name].line}")
-        value = _entry(value_node, source)
+        value = _entry(value_node, source, exact)
         # A key's own line is where people look for it, even if its value begins further down.
         found[name] = Entry(value.value, line)
     return found
 
 
-def _scalar(node: yaml.ScalarNode, source: str, line: int) -> str | int | float | bool | None:
+def _scalar(node: yaml.ScalarNode, source: str, line: int, exact: bool) -> str | int | float | bool | None:
     tag = node.tag.removeprefix(_PLAIN)
     try:
         if tag == "int":
@@ -153,8 +169,7 @@ def _scalar(node: yaml.ScalarNode, source: str, line: int) -> str | int | float 
     if tag == "null":
         return None
     text = str(node.value)
-    # YAML 1.1 takes 1e-3 for text.
-    if tag == "str" and not node.style and _looks_like_float(text):
+    if not exact and tag == "str" and not node.style and _looks_like_float(text):
         return float(text)
     return text
 

@@ -13,12 +13,13 @@ from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality.case import Violation
 
 Settings = Mapping[str, Any]
-_REMOVED = {
+REMOVED = {
     "max_prompt_length": "filter the prompts by length instead",
     "use_liger_loss": "the loss is always computed in tiles",
     "torch_dtype": "use dtype",
     "overwrite_output_dir": "each trial has a folder of its own",
 }
+"""Keys TRL once had -> what to do instead."""
 
 
 def check_passthrough(
@@ -30,7 +31,7 @@ def check_passthrough(
     found = [(name, sentence) for name, judge in _RULES if (sentence := judge(settings)) is not None]
     evaluation = _evaluation(settings, batch_of(configuration, resources))
     found += [("evaluation", evaluation)] if evaluation else []
-    found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in _REMOVED.items() if key in settings]
+    found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
     return tuple(Violation(name, f"{sentence}.") for name, sentence in found)
 
 

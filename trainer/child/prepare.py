@@ -1,4 +1,4 @@
-"""Write the prompts of a study, measured with the model's own tokenizer, and try the reward on a few.
+"""Write the prompts of a study, measured with the model's own tokenizer, and try the rewards on a few.
 
 ``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, writes
 ``prompts.jsonl`` beside it and says in ``result.json`` what it found. Nothing is trained or generated.
@@ -10,59 +10,66 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .contract import ContractError, FailureReason, Phase, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
-from .failures import RewardFailedError, classify, describe, tail
+from .datasets_in import dataset_rows
+from .failures import IllegalSettingError, RewardFailedError, classify, describe, tail
 from .model_facts import model_facts
-from .rewards import ENTRY_COLUMN, create_task, load_reward
-from .trial_reward import check_reward
+from .model_source import commit_of, model_folder
+from .prompt_rows import (
+    MOST_MEASURED,
+    MOST_WRITTEN,
+    Row,
+    TaskSpec,
+    UnusablePromptsError,
+    measure,
+    read_rows,
+    refuse_long,
+    sample,
+    task_rows,
+)
+from .rewards import create_task, load_reward
+from .trial_reward import check_rewards, name_of
+from .user_environment import put_environment
 
 PROMPTS_FILE = "prompts.jsonl"
 TRIED_PROMPTS = 8
 
-Row = Dict[str, Any]
-
-
-class UnusablePromptsError(ValueError):
-    """The prompts cannot be used as they are; the message is a sentence that says what to change."""
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """A reasoning-gym task and how many prompts of it."""
-
-    name: str
-    size: int
-    seed: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
-
 
 @dataclass(frozen=True)
 class Preparation:
-    """``config.json`` of a preparation. Exactly one of ``task`` and ``data`` is given."""
+    """``config.json`` of a preparation. Exactly one of ``task``, ``data`` and ``dataset`` is given."""
 
     model: str
     """Folder or hub id."""
-    max_prompt_length: int
-    """Tokens; a longer prompt is refused, never cut."""
-    reward: RewardSpec
+    rewards: Tuple[RewardSpec, ...]
+    max_prompt_length: Optional[int] = None
+    """Tokens; a longer prompt is refused, never cut. ``None``: whatever the longest has."""
     task: Optional[TaskSpec] = None
     data: Optional[str] = None
     """JSONL file, each line ``{"prompt": str | list[message], ...columns the reward reads}``."""
+    dataset: Optional[Mapping[str, Any]] = None
+    """The dataset keys of a TRL configuration."""
+    folder: Optional[str] = None
+    """The user's working directory."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    """As of ``TrialSpec``; the environment and the chat template's arguments are used."""
+    seed: int = 0
 
 
 def main(directory: Path) -> Result:
     """Prepare what ``directory/config.json`` asks for; the result is also written to ``result.json``.
 
-    ``Result.data``: ``count``, ``longest_prompt`` and ``mean_prompt`` (tokens), ``sha256`` of
-    ``prompts`` (the file's path), ``columns``, ``reward`` (the function's name), ``model`` (facts by
-    the names of ``ModelFacts``, ``None`` where not known).
+    ``Result.data``: ``count`` of ``found`` prompts (0 = not known) that were written, ``longest_prompt``
+    and ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards``
+    (the functions' names), ``model`` (facts by the names of ``ModelFacts``, ``None`` where not known),
+    ``model_folder`` and ``commit`` (``None`` for a folder).
     """
     paths = RunPaths(directory)
     try:
         result = Result(ok=True, data=prepare(directory, read_preparation(paths.config)))
-    except (ContractError, UnusablePromptsError) as error:
+    except (ContractError, UnusablePromptsError, IllegalSettingError) as error:
         result = Result(ok=False, reason=FailureReason.ILLEGAL, message=str(error))
     except RewardFailedError as error:
         result = Result(
@@ -81,8 +88,10 @@ def read_preparation(path: Path) -> Preparation:
     except (OSError, ValueError) as error:
         raise ContractError("%s: %s" % (path, describe(error))) from None
     preparation: Preparation = decode(Preparation, value, path.name)
-    if (preparation.task is None) == (preparation.data is None):
-        raise ContractError("%s: give either a task or a data file" % path.name)
+    if [preparation.task, preparation.data, preparation.dataset].count(None) != 2:
+        raise ContractError("%s: give either a task, a data file or a dataset" % path.name)
+    if not preparation.rewards:
+        raise ContractError("%s: give a reward" % path.name)
     return preparation
 
 
@@ -91,27 +100,64 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
 
     Raises:
         UnusablePromptsError: a prompt is malformed or too long, or there is none.
-        RewardFailedError: the reward cannot be loaded, or does not give one number for each completion.
+        RewardFailedError: a reward cannot be loaded, or does not give one number for each completion.
+        IllegalSettingError: the model cannot be had.
     """
-    tokenizer = load_tokenizer(wanted.model)
-    rows = task_rows(wanted.task, bool(tokenizer.chat_template)) if wanted.task else read_rows(Path(str(wanted.data)))
-    lengths = measure([row["prompt"] for row in rows], tokenizer, wanted.model)
-    refuse_long(lengths, wanted.max_prompt_length)
-    reward = load_reward(wanted.reward)
-    check_reward(reward, rows[:TRIED_PROMPTS], tokenizer)
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+    put_environment(wanted.passthrough)
+    # What is quick and most often wrong comes first, so that a broken line is said before anything heavy is imported.
+    given = read_rows(Path(wanted.data)) if wanted.data is not None else None
+    rewards = [load_reward(spec) for spec in wanted.rewards]
+    if wanted.task is not None:
+        create_task(wanted.task.name, {**wanted.task.options, "size": 1, "seed": wanted.task.seed})
+    folder = model_folder(wanted.model, wanted.passthrough.get("model_revision"))
+    tokenizer = load_tokenizer(str(folder))
+    rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
+    lengths = measure([row["prompt"] for row in rows], tokenizer, wanted.model, template_arguments(wanted.passthrough))
+    refuse_long(lengths, wanted.max_prompt_length or max(lengths))
+    check_rewards(rewards, rows[:TRIED_PROMPTS], tokenizer)
+    kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
+    text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
     prompts = directory / PROMPTS_FILE
     write_atomic(prompts, text)
     return {
-        "count": len(rows),
+        "count": len(kept),
+        "found": found,
         "longest_prompt": max(lengths),
         "mean_prompt": sum(lengths) / len(lengths),
         "sha256": hashlib.sha256(text.encode("utf-8")).hexdigest(),
         "prompts": str(prompts),
         "columns": sorted(rows[0]),
-        "reward": getattr(reward, "__name__", wanted.reward.name),
-        "model": model_facts(wanted.model),
+        "rewards": [name_of(reward) for reward in rewards],
+        "model": model_facts(str(folder)),
+        "model_folder": str(folder),
+        "commit": commit_of(folder, wanted.model),
     }
+
+
+def all_rows(wanted: Preparation, given: Optional[List[Row]], conversational: bool) -> Tuple[List[Row], int]:
+    """(The rows to measure, how many there are in all; 0 = not known)."""
+    if wanted.task is not None:
+        rows = task_rows(wanted.task, conversational)
+        return rows, len(rows)
+    if given is not None:
+        return [given[index] for index in sample(len(given), MOST_MEASURED, wanted.seed)], len(given)
+    rows, found = dataset_rows(wanted.dataset or {}, wanted.folder, wanted.seed)
+    if not rows:
+        raise UnusablePromptsError("the dataset holds no prompts")
+    return rows, found
+
+
+def template_arguments(passthrough: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the user's configuration gives the chat template. Raises ``IllegalSettingError`` if it is no mapping."""
+    value = passthrough.get("chat_template_kwargs")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = [value]
+    if value is not None and not isinstance(value, dict):
+        raise IllegalSettingError("chat_template_kwargs: expected a mapping")
+    return value or {}
 
 
 def load_tokenizer(model: str) -> Any:
@@ -122,115 +168,3 @@ def load_tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         raise UnusablePromptsError("the tokenizer of %s cannot be loaded: %s" % (model, describe(error))) from error
-
-
-def task_rows(task: TaskSpec, conversational: bool) -> List[Row]:
-    """``task.size`` prompts with their entries; as messages if the model has a chat template for them."""
-    if task.size < 1:
-        raise UnusablePromptsError("the task has no prompts: its size is %d" % task.size)
-    dataset = create_task(task.name, {**task.options, "size": task.size, "seed": task.seed})
-    rows = []
-    for index in range(task.size):
-        entry = dataset[index]
-        question = str(entry["question"])
-        prompt = [{"role": "user", "content": question}] if conversational else question
-        rows.append({"prompt": prompt, ENTRY_COLUMN: entry_text(dataset, entry, index < TRIED_PROMPTS)})
-    return rows
-
-
-def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
-    """``entry`` as JSON; verified, what comes back from it scores its own answer as the entry did.
-
-    Raises:
-        UnusablePromptsError: the task keeps something in its entries that JSON cannot carry.
-    """
-    text = json.dumps(entry, default=plain)
-    answer = entry.get("answer")
-    if verify and isinstance(answer, str):
-        try:
-            same = dataset.score_answer(answer, json.loads(text)) == dataset.score_answer(answer, entry)
-        except Exception:  # whatever the task's scorer raises on an entry it does not recognise
-            same = False
-        if not same:
-            raise UnusablePromptsError(
-                "this reasoning-gym task cannot be used: its entries do not survive being stored"
-            )
-    return text
-
-
-def plain(value: Any) -> Any:
-    """A JSON value for what ``json`` does not know: arrays and numpy numbers, sets, dates."""
-    for method in ("tolist", "isoformat"):
-        if hasattr(value, method):
-            return getattr(value, method)()
-    return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
-
-
-def read_rows(path: Path) -> List[Row]:
-    """The rows of a JSONL file.
-
-    Raises:
-        UnusablePromptsError: naming the file and line.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # not splitlines: JSON text may hold U+2028
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnusablePromptsError("%s cannot be read: %s" % (path, describe(error))) from error
-    rows: List[Row] = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            rows.append(read_row(line, "%s, line %d" % (path, number)))
-            if rows[-1].keys() != rows[0].keys():
-                raise UnusablePromptsError(
-                    "%s, line %d: its columns (%s) are not those of the first line (%s)"
-                    % (path, number, ", ".join(sorted(rows[-1])), ", ".join(sorted(rows[0])))
-                )
-    if not rows:
-        raise UnusablePromptsError("%s holds no prompts" % path)
-    return rows
-
-
-def read_row(line: str, where: str) -> Row:
-    """One row with a ``prompt`` that is text or a list of messages."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UnusablePromptsError("%s: not JSON: %s" % (where, error)) from None
-    prompt = row.get("prompt") if isinstance(row, dict) else None
-    if not ((isinstance(prompt, str) and prompt) or is_messages(prompt)):
-        raise UnusablePromptsError('%s: it needs a "prompt" that is text or a list of {"role", "content"}' % where)
-    return row  # type: ignore[no-any-return]
-
-
-def is_messages(prompt: Any) -> bool:
-    """Whether ``prompt`` is a non-empty conversation."""
-    return (
-        isinstance(prompt, list)
-        and bool(prompt)
-        and all(isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m for m in prompt)
-    )
-
-
-def measure(prompts: Sequence[Any], tokenizer: Any, model: str) -> List[int]:
-    """Tokens of each prompt, as the trainer will feed them."""
-    if not all(isinstance(p, str) for p in prompts) and not tokenizer.chat_template:
-        raise UnusablePromptsError("the tokenizer of %s has no chat template: give the prompts as text" % model)
-    lengths = []
-    for prompt in prompts:
-        if isinstance(prompt, str):
-            tokens = tokenizer(prompt)["input_ids"]
-        else:
-            text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-            tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
-        lengths.append(len(tokens))
-    return lengths
-
-
-def refuse_long(lengths: Sequence[int], limit: int) -> None:
-    """Raises ``UnusablePromptsError`` saying how many are longer than ``limit`` tokens."""
-    too_long = sum(length > limit for length in lengths)
-    if too_long:
-        raise UnusablePromptsError(
-            "%d of %d prompts are longer than the %d tokens allowed (the longest has %d): raise the maximum prompt "
-            "length to %d or leave them out" % (too_long, len(lengths), limit, max(lengths), max(lengths))
-        )

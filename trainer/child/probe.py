@@ -1,7 +1,8 @@
 """Say what a training environment has: one command of ``start.py``, leaving ``result.json``.
 
 Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is
-imported only when ``config.json`` asks about devices: ``{"devices": true, "reward": {...} | null}``.
+imported only when ``config.json`` asks about devices. It may hold ``{"devices": true, "rewards": [...],
+"packages": ["peft", ...], "load": true}``: rewards and packages a study needs, and whether to load the rewards.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import json
 import platform
 import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .contract import ContractError, FailureReason, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
+from .contract import ContractError, FailureReason, Phase, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
 from .failures import classify
+from .reward_files import PIP_NAMES, RewardLoadError
+from .rewards import PACKAGES as REWARD_PACKAGES
+from .rewards import TRL_PACKAGES, load_reward
 
 PACKAGES = (
     "torch",
@@ -31,6 +35,7 @@ PACKAGES = (
     "bitsandbytes",
     "liger_kernel",
     "reasoning_gym",
+    "math_verify",
 )
 NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 SUPPORTED_TRL = ((1, 16), (1, 17))
@@ -46,7 +51,13 @@ def main(directory: Path) -> Result:
     paths = RunPaths(directory)
     try:
         wanted = read_wanted(paths.config)
-        result = judge(facts(bool(wanted.get("devices"))), wanted.get("reward"))
+        needed = [*needed_by(wanted.get("rewards", ())), *wanted.get("packages", ())]
+        result = judge(facts(bool(wanted.get("devices"))), needed)
+        if result.ok and wanted.get("load"):
+            for spec in wanted["rewards"]:
+                load_reward(spec)
+    except RewardLoadError as error:
+        result = Result(ok=False, reason=FailureReason.REWARD_ERROR, phase=Phase.REWARD, message=str(error))
     except Exception as error:
         result = classify(error, None)
     write_atomic(paths.result, dumps(result))
@@ -60,9 +71,18 @@ def read_wanted(path: Path) -> Mapping[str, Any]:
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise ContractError("%s: expected an object" % path)
-    if value.get("reward") is not None:
-        value["reward"] = decode(RewardSpec, value["reward"], "reward")
+    value["rewards"] = decode(Tuple[RewardSpec, ...], value.get("rewards", []), "rewards")
+    value["packages"] = decode(Tuple[str, ...], value.get("packages", []), "packages")
     return value
+
+
+def needed_by(rewards: Sequence[RewardSpec]) -> List[str]:
+    """Modules the rewards need, as far as it can be said without running anyone's code."""
+    found = []
+    for reward in rewards:
+        module = TRL_PACKAGES.get(reward.name) if reward.kind == "trl" else REWARD_PACKAGES.get(reward.kind)
+        found += [module] if module is not None else []
+    return found
 
 
 def facts(devices: bool) -> Dict[str, Any]:
@@ -118,12 +138,9 @@ def device_facts() -> Dict[str, Any]:
     }
 
 
-def judge(data: Mapping[str, Any], reward: Optional[RewardSpec]) -> Result:
-    """Whether what was found can run a trial."""
-    needed = list(NEEDED)
-    if reward is not None and reward.kind == "reasoning_gym":
-        needed.append("reasoning_gym")
-    missing = [name for name in needed if name not in data["packages"]]
+def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
+    """Whether what was found can run a trial that also needs the modules ``needed``."""
+    missing = [name for name in dict.fromkeys((*NEEDED, *needed)) if name not in data["packages"]]
     if missing:
         message = "%s lacks %s; install with: %s -m pip install %s" % (
             data["executable"],
@@ -140,7 +157,7 @@ def judge(data: Mapping[str, Any], reward: Optional[RewardSpec]) -> Result:
 
 def requirement(name: str) -> str:
     """What to tell pip to install, quoted for a shell."""
-    return "'%s'" % supported_range() if name == "trl" else name.replace("_", "-")
+    return "'%s'" % supported_range() if name == "trl" else PIP_NAMES.get(name, name.replace("_", "-"))
 
 
 def supported_range() -> str:

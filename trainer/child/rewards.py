@@ -1,31 +1,31 @@
-"""The reward of a study: a reasoning-gym task, or a function in the user's own file.
+"""The rewards of a study, loaded from what its specification says.
 
 What is returned has TRL's signature: called with ``prompts``, ``completions`` and every column of the
-prompts file as keyword arguments, it returns one number for each completion.
+prompts file as keyword arguments, it returns one number for each completion, or ``None`` for one it
+cannot score.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import importlib.util
-import inspect
 import json
-import sys
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 from .contract import RewardSpec
-from .failures import RewardFailedError, describe
+from .failures import describe
+from .math_reward import MathReward
+from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package
+
+__all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "create_task", "load_reward", "reward_facts"]
 
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
 
-Reward = Callable[..., Any]
-
-
-class RewardLoadError(RewardFailedError):
-    """The reward cannot be used; the message is one sentence that says what to change."""
+PACKAGES: Mapping[str, str] = {"reasoning_gym": "reasoning_gym", "math_verify": "math_verify"}
+"""Kind of reward -> the module it needs."""
+TRL_PACKAGES: Mapping[str, str] = {"accuracy_reward": "math_verify", "reasoning_accuracy_reward": "math_verify"}
+"""Reward of TRL's own -> the module it needs beyond TRL."""
 
 
 def load_reward(spec: RewardSpec) -> Reward:
@@ -34,11 +34,17 @@ def load_reward(spec: RewardSpec) -> Reward:
     Raises:
         RewardLoadError: its file, function, package or task is missing or is not what it should be.
     """
-    if spec.kind == "reasoning_gym":
-        return _reasoning_gym_reward(spec)
-    if spec.kind == "file":
-        return _file_reward(spec)
-    raise RewardLoadError("unknown reward kind %r: use reasoning_gym or file" % spec.kind)
+    if spec.kind not in LOADERS:
+        raise RewardLoadError("unknown reward kind %r: use one of %s" % (spec.kind, ", ".join(LOADERS)))
+    return LOADERS[spec.kind](spec)
+
+
+def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:
+    """What the rewards counted of themselves, for the trial's facts."""
+    found: Dict[str, Any] = {}
+    for reward in rewards:
+        found.update(getattr(reward, "facts", {}))
+    return found
 
 
 def create_task(name: str, options: Mapping[str, Any]) -> Any:
@@ -55,19 +61,6 @@ def create_task(name: str, options: Mapping[str, Any]) -> Any:
         return reasoning_gym.create_dataset(name, **options)
     except Exception as error:
         raise RewardLoadError("reasoning-gym task %r cannot be made: %s" % (name, describe(error))) from error
-
-
-def missing_package(error: ImportError, wanted: str) -> str:
-    """One sentence naming the package an import lacked and the command that mends it."""
-    module = (error.name or wanted).split(".")[0]
-    package = {"reasoning_gym": "reasoning-gym", "yaml": "pyyaml", "sklearn": "scikit-learn"}.get(module, module)
-    if not isinstance(error, ModuleNotFoundError):
-        return "%s cannot be imported: %s" % (wanted, describe(error))
-    return "the package %s is missing in the training environment; install it with: %s -m pip install %s" % (
-        module,
-        sys.executable,
-        package,
-    )
 
 
 def completion_text(completion: Any) -> str:
@@ -105,63 +98,32 @@ def _reasoning_gym_reward(spec: RewardSpec) -> Reward:
     return reward
 
 
-def _file_reward(spec: RewardSpec) -> Reward:
-    path = Path(spec.path).absolute()
-    if not path.is_file():
-        raise RewardLoadError("there is no reward file %s" % path)
-    module = _load_private(path)
-    if not hasattr(module, spec.name):
-        found = ", ".join(_functions_of(module)) or "none"
-        raise RewardLoadError("%s has no function %r (functions there: %s)" % (path, spec.name, found))
-    function = getattr(module, spec.name)
-    if not callable(function) or inspect.isclass(function):
-        raise RewardLoadError("%s in %s is a %s, not a function" % (spec.name, path, type(function).__name__))
-    return _named(function, spec.name)
+def _math_reward(_: RewardSpec) -> Reward:
+    if importlib.util.find_spec("math_verify") is None:
+        raise RewardLoadError(missing_package(ModuleNotFoundError(name="math_verify"), "math_verify"))
+    return MathReward(completion_text)
 
 
-def _load_private(path: Path) -> Any:
-    """Run ``path`` as a module whose name collides with nothing; its neighbours can be imported by it."""
-    name = "_autotune_reward_" + hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # last, so that it hides nothing the framework imports
-    found = importlib.util.spec_from_file_location(name, str(path))
-    if found is None or found.loader is None:
-        raise RewardLoadError("%s is not a Python file" % path)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    try:
-        found.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        if isinstance(error, ModuleNotFoundError):
-            raise RewardLoadError("%s: %s" % (path, missing_package(error, str(error.name)))) from error
-        raise RewardLoadError("%s cannot be loaded: %s" % (path, describe(error))) from error
-    return module
+def _trl_reward(spec: RewardSpec) -> Reward:
+    """One of those ``trl.scripts.grpo`` knows by name, made as it makes them."""
+    from trl import rewards
+
+    if spec.name in ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward"):
+        return getattr(rewards, spec.name)  # type: ignore[no-any-return]
+    if spec.name == "get_soft_overlong_punishment":
+        return rewards.get_soft_overlong_punishment(  # type: ignore[no-any-return]
+            max_completion_len=1280, soft_punish_cache=256
+        )
+    raise RewardLoadError(
+        "TRL has no reward function named %r: use accuracy_reward, reasoning_accuracy_reward, think_format_reward, "
+        "get_soft_overlong_punishment or a dotted path such as my_rewards.score" % spec.name
+    )
 
 
-def _functions_of(module: Any) -> List[str]:
-    own = (n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__)
-    return sorted(n for n in own if not n.startswith("_"))
-
-
-def _named(function: Any, name: str) -> Reward:
-    """``function``, or something that calls it and has a ``__name__`` (a callable object may have none)."""
-    if getattr(function, "__name__", None):
-        return function  # type: ignore[no-any-return]
-    target = function.func if isinstance(function, functools.partial) else type(function).__call__
-    if inspect.iscoroutinefunction(target):
-
-        async def call_async(*arguments: Any, **columns: Any) -> Any:
-            return await function(*arguments, **columns)
-
-        call_async.__name__ = name
-        return call_async
-
-    def call(*arguments: Any, **columns: Any) -> Any:
-        return function(*arguments, **columns)
-
-    call.__name__ = name
-    return call
+LOADERS: Mapping[str, Callable[[RewardSpec], Reward]] = {
+    "reasoning_gym": _reasoning_gym_reward,
+    "file": lambda spec: file_reward(Path(spec.path), spec.name),
+    "import": lambda spec: imported_reward(spec.name, spec.path),
+    "trl": _trl_reward,
+    "math_verify": _math_reward,
+}

@@ -6,30 +6,51 @@ import asyncio
 import inspect
 import math
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .failures import RewardFailedError, describe
 from .rewards import Reward
 
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")
 """An ordinary completion, and the empty one a model gives when it ends at once."""
+NOT_COLUMNS = ("prompt", "completion", "completion_ids")
+"""Columns of the prompts TRL does not pass on to a reward."""
 
 
-def check_reward(reward: Reward, rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> List[float]:
-    """The rewards of ``TEXTS`` for every row, called as TRL calls it.
+def check_rewards(rewards: Sequence[Reward], rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> None:
+    """Call every reward once for every row and ``TEXTS``, as TRL calls it.
 
     Raises:
-        RewardFailedError: it raised, or did not return one finite number for each completion.
+        RewardFailedError: one raised, or did not return a finite number or ``None`` for each completion; or
+            none of them scored any.
     """
-    name = getattr(reward, "__name__", type(reward).__name__)
     arguments = call_arguments(rows, tokenizer)
+    scored = [number for reward in rewards for number in check_reward(reward, arguments) if number is not None]
+    if not scored:
+        names = " and ".join(name_of(reward) for reward in rewards)
+        raise RewardFailedError(
+            "the reward function %s returned None for all %d completions it was tried on, so there is nothing to learn"
+            % (names, len(arguments["completions"]))
+        )
+
+
+def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[float]]:
+    """What one reward says of ``arguments``; ``None`` where it cannot score. Raises as ``check_rewards``."""
+    name = name_of(reward)
     try:
         answer = reward(**arguments)
         if inspect.isawaitable(answer):
             answer = asyncio.run(awaited(answer))
     except Exception as error:
+        if isinstance(error, RewardFailedError):
+            raise
         raise RewardFailedError("the reward function %s raised %s" % (name, describe(error))) from error
     return as_numbers(answer, len(arguments["completions"]), name)
+
+
+def name_of(reward: Reward) -> str:
+    """What people know it by."""
+    return str(getattr(reward, "__name__", type(reward).__name__))
 
 
 async def awaited(answer: Any) -> Any:
@@ -41,7 +62,7 @@ def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[st
     """Keyword arguments of one call: each row once for each of ``TEXTS``, its columns repeated."""
     repeated = [row for row in rows for _ in TEXTS]
     texts = [text for _ in rows for text in TEXTS]
-    columns = {key: [row[key] for row in repeated] for key in rows[0] if key != "prompt"}
+    columns = {key: [row[key] for row in repeated] for key in rows[0] if key not in NOT_COLUMNS}
     completions: List[Any] = [
         text if isinstance(row["prompt"], str) else [{"role": "assistant", "content": text}]
         for row, text in zip(repeated, texts, strict=True)
@@ -61,29 +82,31 @@ def ignore(*_: Any, **__: Any) -> None:
     """Stands for TRL's logging callbacks."""
 
 
-def as_numbers(answer: Any, expected: int, name: str) -> List[float]:
-    """``answer`` as ``expected`` finite numbers. Raises ``RewardFailedError`` saying what it is instead."""
+def as_numbers(answer: Any, expected: int, name: str) -> List[Optional[float]]:
+    """``answer`` as ``expected`` finite numbers or ``None``; ``RewardFailedError`` says what it is instead."""
     if isinstance(answer, (str, bytes, Mapping)) or not hasattr(answer, "__iter__"):
         raise RewardFailedError(
-            "the reward function %s returned a %s; it must return a list with one number for each completion"
-            % (name, type(answer).__name__)
+            "the reward function %s returned %s; it must return a list with one number for each completion"
+            % (name, "None" if answer is None else "a " + type(answer).__name__)
         )
     values = list(answer)
     if len(values) != expected:
         raise RewardFailedError(
             "the reward function %s returned %d rewards for %d completions" % (name, len(values), expected)
         )
-    numbers = []
-    for index, value in enumerate(values):
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            raise RewardFailedError(
-                "the reward function %s returned %r for completion %d, which is no number" % (name, value, index)
-            ) from None
-        if not math.isfinite(number):
-            raise RewardFailedError(
-                "the reward function %s returned %s for completion %d; rewards must be finite" % (name, number, index)
-            )
-        numbers.append(number)
-    return numbers
+    return [None if value is None else finite(value, index, name) for index, value in enumerate(values)]
+
+
+def finite(value: Any, index: int, name: str) -> float:
+    """``value`` as a number. Raises ``RewardFailedError`` if it is none, or not finite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise RewardFailedError(
+            "the reward function %s returned %.80r for completion %d, which is no number" % (name, value, index)
+        ) from None
+    if not math.isfinite(number):
+        raise RewardFailedError(
+            "the reward function %s returned %s for completion %d; rewards must be finite" % (name, number, index)
+        )
+    return number

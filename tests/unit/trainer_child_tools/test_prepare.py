@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child import prepare as module
+from trainer.child import prompt_rows
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
 
@@ -49,7 +50,9 @@ def tokenizer(monkeypatch: pytest.MonkeyPatch) -> WordTokenizer:
     tokenizer = WordTokenizer()
     monkeypatch.setattr(module, "load_tokenizer", lambda model: tokenizer)
     monkeypatch.setattr(module, "model_facts", lambda model: {"layers": 2})
+    monkeypatch.setattr(module, "model_folder", lambda model, revision: Path(model))
     monkeypatch.setattr(module, "create_task", lambda name, options: FakeTask(options))
+    monkeypatch.setattr(prompt_rows, "create_task", lambda name, options: FakeTask(options))
     monkeypatch.setattr("trainer.child.rewards.create_task", lambda name, options: FakeTask({**options, "seed": 0}))
     return tokenizer
 
@@ -58,7 +61,7 @@ def run(folder: Path, **changes: Any) -> Result:
     config = {
         "model": "m",
         "max_prompt_length": 16,
-        "reward": {"kind": "reasoning_gym", "name": "chain_sum"},
+        "rewards": [{"kind": "reasoning_gym", "name": "chain_sum"}],
         "task": {"name": "chain_sum", "size": 20, "seed": 3},
         **changes,
     }
@@ -74,7 +77,7 @@ def with_data(folder: Path, lines: list[str], reward: str = "[0.0 for _ in compl
     (folder / "data.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     (folder / "reward.py").write_text(f"def score(prompts, completions, **columns):\n    return {reward}\n")
     spec = {"kind": "file", "name": "score", "path": str(folder / "reward.py")}
-    return run(folder, task=None, data=str(folder / "data.jsonl"), reward=spec, **changes)
+    return run(folder, task=None, data=str(folder / "data.jsonl"), rewards=[spec], **changes)
 
 
 @pytest.mark.usefixtures("tokenizer")
@@ -89,7 +92,7 @@ def test_task_becomes_a_prompts_file(tmp_path: Path) -> None:
     assert rows[4]["prompt"] == [{"role": "user", "content": "what is 4 + 3"}]
     assert json.loads(rows[4]["entry"])["metadata"] == {"set": [1, 2]}
     assert result.data["model"] == {"layers": 2}
-    assert result.data["reward"] == "chain_sum"
+    assert result.data["rewards"] == ["chain_sum"]
 
 
 @pytest.mark.usefixtures("tokenizer")
@@ -129,7 +132,8 @@ def test_prompt_of_exactly_the_limit_is_allowed(tmp_path: Path) -> None:
     [
         ("columns['solution']", "raised KeyError: 'solution'"),
         ("[1.0]", "returned 1 rewards for 2 completions"),
-        ("[None for _ in completions]", "returned None"),
+        ("[None for _ in completions]", "returned None for all 2 completions"),
+        ("None", "returned None; it must return a list"),
         ("[float('nan') for _ in completions]", "returned nan"),
     ],
 )
@@ -142,7 +146,7 @@ def test_bad_reward_is_a_reward_error(tmp_path: Path, reward: str, expected: str
 
 @pytest.mark.usefixtures("tokenizer")
 def test_missing_reward_file_is_a_reward_error(tmp_path: Path) -> None:
-    result = run(tmp_path, reward={"kind": "file", "name": "score", "path": "/nowhere/r.py"})
+    result = run(tmp_path, rewards=[{"kind": "file", "name": "score", "path": "/nowhere/r.py"}])
     assert result.reason is FailureReason.REWARD_ERROR
     assert "/nowhere/r.py" in result.message
 
@@ -161,6 +165,7 @@ def test_missing_reward_file_is_a_reward_error(tmp_path: Path) -> None:
         (['{"prompt": [{"content": "a"}]}'], "line 1: it needs a"),
         (['{"prompt": "a", "x": 1}', '{"prompt": "b"}'], "line 2: its columns (prompt)"),
         (["[" * 100_000], "line 1: not JSON"),
+        (['{"prompt": "a", "x": 1}', '{"prompt": "b", "x": "1"}'], "line 2: column 'x' is text here and a number be"),
     ],
 )
 def test_malformed_data_is_refused_by_line(tmp_path: Path, lines: list[str], expected: str) -> None:
@@ -178,7 +183,9 @@ def test_binary_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tokenizer")
-@pytest.mark.parametrize("changes", [{"task": None}, {"data": "x"}, {"max_prompt_length": "9"}, {"reward": None}])
+@pytest.mark.parametrize(
+    "changes", [{"task": None}, {"data": "x"}, {"max_prompt_length": "9"}, {"rewards": None}, {"rewards": []}]
+)
 def test_malformed_request_is_illegal(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert run(tmp_path, **changes).reason is FailureReason.ILLEGAL
 
@@ -196,7 +203,7 @@ def test_entries_that_json_cannot_carry_are_refused(
         def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
             return float(isinstance(entry["metadata"]["set"], set))
 
-    monkeypatch.setattr(module, "create_task", lambda name, options: ByIdentity(options))
+    monkeypatch.setattr(prompt_rows, "create_task", lambda name, options: ByIdentity(options))
     assert "do not survive" in run(tmp_path).message
 
 
@@ -207,10 +214,41 @@ def test_rows_survive_writing_and_reading_whatever_the_text(
     """U+2028, NUL, lone surrogates and quotes in a prompt must not tear a line."""
     path = tmp_path_factory.mktemp("rows") / "data.jsonl"
     path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts), encoding="utf-8")
-    assert [row["prompt"] for row in module.read_rows(path)] == texts
+    assert [row["prompt"] for row in prompt_rows.read_rows(path)] == texts
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+LINES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    ANY_JSON.map(json.dumps),
+    st.fixed_dictionaries({"prompt": ANY_JSON}, optional={"answer": ANY_JSON}).map(json.dumps),
+)
+
+
+@given(st.lists(LINES, max_size=5))
+def test_any_lines_are_rows_or_one_sentence_with_the_line(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    """Whatever a file holds, a user reads which line to mend, never a traceback."""
+    path = tmp_path_factory.mktemp("any") / "data.jsonl"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="")
+    try:
+        rows = prompt_rows.read_rows(path)
+    except prompt_rows.UnusablePromptsError as error:
+        said = str(error)
+    else:
+        assert all(prompt_rows.is_prompt(row["prompt"]) for row in rows)
+        assert len({tuple(sorted(row)) for row in rows}) == 1
+        return
+    assert said.startswith(str(path))
+    assert ", line " in said or "holds no prompts" in said
 
 
 def test_line_separator_inside_a_json_string_does_not_end_the_line(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
-    assert module.read_rows(path) == [{"prompt": "a\u2028b"}]
+    assert prompt_rows.read_rows(path) == [{"prompt": "a\u2028b"}]

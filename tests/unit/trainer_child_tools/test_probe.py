@@ -25,25 +25,39 @@ def found(**packages: str) -> dict[str, Any]:
 
 
 def test_complete_environment_is_ok() -> None:
-    assert probe.judge(found(**COMPLETE), None).ok
-    assert probe.judge(found(**COMPLETE, reasoning_gym="0.1.25"), GYM).ok
+    assert probe.judge(found(**COMPLETE)).ok
+    assert probe.judge(found(**COMPLETE, reasoning_gym="0.1.25"), probe.needed_by([GYM])).ok
 
 
 @pytest.mark.parametrize("name", sorted(COMPLETE))
 def test_each_missing_package_comes_with_its_command(name: str) -> None:
-    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != name}), None)
+    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != name}))
     assert (result.ok, result.reason) == (False, FailureReason.ILLEGAL)
     assert f"/env/bin/python lacks {name}; install with: /env/bin/python -m pip install" in result.message
 
 
 def test_missing_reward_package_comes_with_its_command_only_if_needed() -> None:
-    result = probe.judge(found(**COMPLETE), GYM)
+    result = probe.judge(found(**COMPLETE), probe.needed_by([GYM]))
     assert "-m pip install reasoning-gym" in result.message
-    assert probe.judge(found(**COMPLETE), RewardSpec(kind="file", name="f", path="r.py")).ok
+    assert probe.needed_by([RewardSpec(kind="file", name="f", path="r.py")]) == []
+
+
+@pytest.mark.parametrize(
+    "reward", [RewardSpec("math_verify", "math-verify"), RewardSpec("trl", "accuracy_reward")], ids=lambda r: r.kind
+)
+def test_math_rewards_name_their_package(reward: RewardSpec) -> None:
+    result = probe.judge(found(**COMPLETE), probe.needed_by([reward, reward]))
+    assert "lacks math_verify; install with: /env/bin/python -m pip install math-verify" in result.message
+    assert probe.needed_by([RewardSpec("trl", "think_format_reward")]) == []
+
+
+def test_packages_a_workload_needs_are_asked_for_by_name() -> None:
+    result = probe.judge(found(**COMPLETE), ["peft", "bitsandbytes"])
+    assert "lacks peft, bitsandbytes; install with: /env/bin/python -m pip install peft bitsandbytes" in result.message
 
 
 def test_missing_trl_asks_for_a_supported_one() -> None:
-    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != "trl"}), None)
+    result = probe.judge(found(**{k: v for k, v in COMPLETE.items() if k != "trl"}))
     assert "'trl>=1.16,<1.17'" in result.message
 
 
@@ -68,7 +82,7 @@ def test_supported_window(version: str, supported: bool) -> None:
 
 
 def test_unsupported_trl_is_refused_with_the_window() -> None:
-    result = probe.judge(found(**{**COMPLETE, "trl": "0.18.0"}), None)
+    result = probe.judge(found(**{**COMPLETE, "trl": "0.18.0"}))
     assert not result.ok
     assert result.message == "TRL 0.18.0 is not supported: use trl>=1.16,<1.17"
 
@@ -98,7 +112,7 @@ def test_result_is_written_and_says_which_python(tmp_path: Path) -> None:
     assert result.data["executable"] == sys.executable
 
 
-@pytest.mark.parametrize("config", ["[]", "{", '{"reward": {"kind": 5}}', '{"reward": 1}'])
+@pytest.mark.parametrize("config", ["[]", "{", '{"rewards": [{"kind": 5}]}', '{"rewards": 1}', '{"packages": "peft"}'])
 def test_malformed_request_is_a_result_not_a_crash(tmp_path: Path, config: str) -> None:
     (tmp_path / "config.json").write_text(config)
     assert not probe.main(tmp_path).ok
@@ -107,7 +121,7 @@ def test_malformed_request_is_a_result_not_a_crash(tmp_path: Path, config: str) 
 def test_reward_of_the_request_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "facts", lambda devices: {**found(**COMPLETE), "asked": devices})
     (tmp_path / "config.json").write_text(
-        json.dumps({"devices": True, "reward": {"kind": "reasoning_gym", "name": "x"}})
+        json.dumps({"devices": True, "rewards": [{"kind": "reasoning_gym", "name": "x"}]})
     )
     result = probe.main(tmp_path)
     assert "reasoning-gym" in result.message

@@ -40,7 +40,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_probe_finds_the_stack_and_the_reward_package(tmp_path: Path) -> None:
-    result = command("probe", tmp_path / "run", {"devices": True, "reward": GYM})
+    result = command("probe", tmp_path / "run", {"devices": True, "rewards": [GYM]})
     assert result.ok, result.message
     assert {"torch", "trl", "transformers", "reasoning_gym"} <= set(result.data["packages"])
     assert result.data["devices"]["cuda"] in (True, False)
@@ -51,7 +51,7 @@ def test_real_tokenizer_and_real_task(tmp_path: Path, tiny: Path) -> None:
     config = {
         "model": str(tiny / "model"),
         "max_prompt_length": 200,
-        "reward": GYM,
+        "rewards": [GYM],
         "task": {"name": "chain_sum", "size": 12},
     }
     result = command("prepare", tmp_path / "run", config)
@@ -73,7 +73,7 @@ def test_user_data_and_reward_file_with_hostile_neighbours(tmp_path: Path, tiny:
     config = {
         "model": str(tiny / "model"),
         "max_prompt_length": 200,
-        "reward": reward,
+        "rewards": [reward],
         "data": str(tiny / "prompts.jsonl"),
     }
     result = command("prepare", tmp_path / "run", config)
@@ -85,7 +85,7 @@ def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Pa
     config = {
         "model": str(tiny / "model"),
         "max_prompt_length": 10,
-        "reward": GYM,
+        "rewards": [GYM],
         "task": {"name": "chain_sum", "size": 4},
     }
     result = command("prepare", tmp_path / "long", config)
@@ -93,12 +93,13 @@ def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Pa
     assert "4 of 4 prompts are longer than the 10 tokens allowed" in result.message
     result = command("prepare", tmp_path / "model", {**config, "model": str(tmp_path / "nothing")})
     assert result.reason is FailureReason.ILLEGAL
-    assert "tokenizer" in result.message
+    assert "there is no model folder" in result.message
 
 
 @pytest.mark.slow
 def test_bundled_model(tmp_path: Path) -> None:
-    config = {"model": str(MODEL), "max_prompt_length": 128, "reward": GYM, "task": {"name": "chain_sum", "size": 64}}
+    task = {"name": "chain_sum", "size": 64}
+    config = {"model": str(MODEL), "max_prompt_length": 128, "rewards": [GYM], "task": task}
     result = command("prepare", tmp_path / "run", config)
     assert result.ok, result.message
     assert result.data["model"]["parameters"] == 134_515_008

@@ -22,9 +22,10 @@ from trainer.child.rewards import RewardLoadError, answer_of, completion_text, l
 
 @pytest.fixture(autouse=True)
 def _restore_imports() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
+    path, modules, finders = list(sys.path), set(sys.modules), list(sys.meta_path)
     yield
     sys.path[:] = path
+    sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
         if name.startswith(("_autotune_reward", "my_helper")):
             del sys.modules[name]
@@ -126,7 +127,7 @@ def test_missing_file_is_named(tmp_path: Path, path: str) -> None:
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(RewardLoadError, match="reasoning_gym or file"):
+    with pytest.raises(RewardLoadError, match="use one of reasoning_gym, file, import, trl, math_verify"):
         load_reward(RewardSpec(kind="http", name="score"))
 
 

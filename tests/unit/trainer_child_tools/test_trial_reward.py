@@ -10,13 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child.failures import RewardFailedError
-from trainer.child.trial_reward import as_numbers, check_reward
+from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
 
 
 def tokenize(text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
     return {"input_ids": list(text.encode())}
+
+
+def check(reward: Callable[..., Any], rows: list[dict[str, Any]]) -> list[float | None]:
+    return check_reward(reward, call_arguments(rows, tokenize))
 
 
 def test_called_as_trl_calls_it_with_empty_completions_among_them() -> None:
@@ -28,7 +32,7 @@ def test_called_as_trl_calls_it_with_empty_completions_among_them() -> None:
         rest["log_extra"]("note", ["a"])
         return [float(t) for t in target]
 
-    assert check_reward(reward, ROWS, tokenize) == [2.0, 2.0, 3.0, 3.0]
+    assert check(reward, ROWS) == [2.0, 2.0, 3.0, 3.0]
     assert seen["prompts"] == ["1 + 1 ="] * 2 + ["1 + 2 ="] * 2
     assert "" in seen["completions"]
     assert [len(ids) for ids in seen["completion_ids"]] == [len(c) for c in seen["completions"]]
@@ -37,14 +41,14 @@ def test_called_as_trl_calls_it_with_empty_completions_among_them() -> None:
 
 def test_conversational_rows_get_conversational_completions() -> None:
     rows = [{"prompt": [{"role": "user", "content": "hi"}]}]
-    assert check_reward(lambda completions, **_: [len(c[-1]["content"]) for c in completions], rows, tokenize)[1] == 0
+    assert check(lambda completions, **_: [len(c[-1]["content"]) for c in completions], rows)[1] == 0
 
 
 def test_async_reward_is_awaited() -> None:
     async def reward(completions: list[str], **_: Any) -> list[float]:
         return [1.0] * len(completions)
 
-    assert check_reward(reward, ROWS, tokenize) == [1.0] * 4
+    assert check(reward, ROWS) == [1.0] * 4
 
 
 def raising(**_: Any) -> list[float]:
@@ -56,13 +60,12 @@ def raising(**_: Any) -> list[float]:
     [
         (raising, "raised KeyError: 'solution'"),
         (lambda completions: [1.0] * len(completions), "raised TypeError"),
-        (lambda **_: None, "returned a NoneType"),
+        (lambda **_: None, "returned None; it must return a list"),
         (lambda **_: 1.0, "returned a float"),
         (lambda **_: "1111", "returned a str"),
         (lambda **_: {"a": 1}, "returned a dict"),
         (lambda **_: [], "returned 0 rewards for 4 completions"),
         (lambda **_: [1.0] * 5, "returned 5 rewards for 4 completions"),
-        (lambda **_: [1.0, 1.0, None, 1.0], "returned None for completion 2"),
         (lambda **_: [1.0, float("nan"), 0, 0], "returned nan for completion 1"),
         (lambda **_: [float("-inf"), 0, 0, 0], "returned -inf for completion 0"),
         (lambda **_: [[1.0], 0, 0, 0], "which is no number"),
@@ -70,13 +73,30 @@ def raising(**_: Any) -> list[float]:
 )
 def test_what_is_wrong_is_said(reward: Callable[..., Any], expected: str) -> None:
     with pytest.raises(RewardFailedError) as caught:
-        check_reward(reward, ROWS, tokenize)
+        check(reward, ROWS)
     assert expected in str(caught.value)
     assert "the reward function" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@given(st.lists(st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False))))
+def test_none_for_single_rows_is_trls_way_of_saying_not_scorable() -> None:
+    def some(completions: list[str], **_: Any) -> list[float | None]:
+        return [1.0, None] * (len(completions) // 2)
+
+    def nothing(completions: list[str], **_: Any) -> list[float | None]:
+        return [None] * len(completions)
+
+    assert check(some, ROWS) == [1.0, None, 1.0, None]
+    check_rewards([some, nothing], ROWS, tokenize)
+    with pytest.raises(RewardFailedError, match="nothing returned None for all 4 completions"):
+        check_rewards([nothing], ROWS, tokenize)
+
+
+FINITE = st.one_of(st.booleans(), st.integers(-5, 5), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@given(st.lists(st.none() | FINITE))
 def test_every_list_of_finite_numbers_is_accepted(values: list[Any]) -> None:
-    assert as_numbers(values, len(values), "f") == [float(v) for v in values]
-    assert as_numbers(tuple(values), len(values), "f") == [float(v) for v in values]
+    expected = [None if v is None else float(v) for v in values]
+    assert as_numbers(values, len(values), "f") == expected
+    assert as_numbers(tuple(values), len(values), "f") == expected

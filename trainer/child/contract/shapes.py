@@ -33,16 +33,22 @@ class Protocol:
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """Which reward the child computes.
+    """Which reward the child computes; every one has TRL's signature.
 
-    ``kind`` is ``reasoning_gym`` (``name`` is the dataset, ``options`` its arguments) or ``file``
-    (``path`` is a Python file, ``name`` the function in it, TRL's signature).
+    ``kind`` is
+    ``reasoning_gym``: ``name`` is the dataset, ``options`` its arguments;
+    ``file``: ``path`` is a Python file, ``name`` the function in it;
+    ``import``: ``name`` is a dotted path, looked up from the folder ``path`` first;
+    ``trl``: ``name`` is one of those TRL's own script knows;
+    ``math_verify``: the package ``math-verify`` in a process that can be killed.
     """
 
     kind: str
     name: str
     path: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    sha256: str = ""
+    """Of the user's file where there is one, so that another reward under the same path is seen."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class TrialSpec:
     model: str
     prompts: str
     """JSONL file; each line ``{"prompt": str | list[message], ...columns the reward reads}``."""
-    reward: RewardSpec
+    rewards: Tuple[RewardSpec, ...]
     settings: Mapping[str, Any]
     """The framework's own arguments, rendered by the parent side (``GRPOConfig`` keys for TRL)."""
     model_settings: Mapping[str, Any]
@@ -76,6 +82,8 @@ class TrialSpec:
     """False runs the same trial with only the cycle's outer clock, to measure the meter itself."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     """Workload keys of the user's own configuration, given to the framework unchanged."""
+    revision: str = ""
+    """Commit of a model from the hub; empty for a folder."""
     version: int = CONTRACT_VERSION
 
 

@@ -1,6 +1,21 @@
 """The parent's side of TRL: what a trial is told, and what its failures mean."""
 
+from trainer.frameworks.trl.export import PROMPTS, RUN, Command, Export, Wanted, export
 from trainer.frameworks.trl.failures import diagnose, suggest
-from trainer.frameworks.trl.render import SUPPORTED, render, settings, unsupported
+from trainer.frameworks.trl.keys import SUPPORTED, unsupported
+from trainer.frameworks.trl.render import render, settings
 
-__all__ = ["SUPPORTED", "diagnose", "render", "settings", "suggest", "unsupported"]
+__all__ = [
+    "PROMPTS",
+    "RUN",
+    "SUPPORTED",
+    "Command",
+    "Export",
+    "Wanted",
+    "diagnose",
+    "export",
+    "render",
+    "settings",
+    "suggest",
+    "unsupported",
+]

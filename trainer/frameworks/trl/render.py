@@ -7,42 +7,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
-
-NATIVE: Mapping[str, str] = {
-    "micro_batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "num_generations": "num_generations",
-    "steps_per_generation": "steps_per_generation",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "optimizer": "optim",
-    "torch_compile": "torch_compile",
-    "tf32": "tf32",
-    "pad_to_multiple": "pad_to_multiple_of",
-    "empty_cache_steps": "torch_empty_cache_steps",
-    "dataloader_workers": "dataloader_num_workers",
-}
-"""Knob -> ``GRPOConfig`` key, where the value goes over as it is."""
-SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk"})
-PRECISIONS = ("fp32", "bf16", "fp16")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-SUPPORTED = frozenset(NATIVE) | SEAMS | {"precision", "master_weights", "attn_implementation", "rollout_engine"}
-"""Knobs a TRL trial can set."""
-
-
-def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value a TRL trial cannot set; empty if it can be run."""
-    said = [f"a TRL trial cannot set {name}" for name in sorted(configuration) if name not in SUPPORTED]
-    if configuration.get("rollout_engine", "transformers") != "transformers":
-        said.append(f"rollout_engine {configuration['rollout_engine']}: a TRL trial generates with transformers")
-    precision = configuration.get("precision", "bf16")
-    if precision not in PRECISIONS:
-        said.append(f"precision {precision}: a TRL trial computes in {', '.join(PRECISIONS)}")
-    master = configuration.get("master_weights", "fp32")
-    if master not in DTYPES:
-        said.append(f"master_weights {master}: TRL holds weights in {' or '.join(DTYPES)}")
-    if master == "bf16" and precision != "bf16":
-        said.append(f"precision {precision} with master_weights bf16: weights would be rounded below what is computed")
-    return said
+from trainer.frameworks.trl.fates import for_trial
+from trainer.frameworks.trl.keys import SEAMS, model_keys, training_keys, unsupported
 
 
 def settings(
@@ -59,19 +25,12 @@ def settings(
     refused = unsupported(configuration)
     if refused:
         raise ValueError("; ".join(refused))
-    training: dict[str, Any] = {key: configuration[knob] for knob, key in NATIVE.items() if knob in configuration}
+    training = training_keys(configuration)
     micro = configuration.get("micro_batch_size")
     if micro is not None and "gradient_accumulation_steps" not in configuration:
         training["gradient_accumulation_steps"] = max(1, rows_per_update // (int(micro) * world_size))
-    if "precision" in configuration:
-        training["bf16"] = configuration["precision"] == "bf16"
-        training["fp16"] = configuration["precision"] == "fp16"
-    model: dict[str, Any] = {}
-    if "master_weights" in configuration:
-        model["dtype"] = DTYPES[str(configuration["master_weights"])]
-    if "attn_implementation" in configuration:
-        model["attn_implementation"] = configuration["attn_implementation"]
-    return training, model, {knob: configuration[knob] for knob in sorted(SEAMS) if knob in configuration}
+    seams = {knob: configuration[knob] for knob in sorted(SEAMS) if knob in configuration}
+    return training, model_keys(configuration), seams
 
 
 def render(
@@ -80,7 +39,7 @@ def render(
     configuration: Mapping[str, KnobValue],
     model: str,
     prompts: str,
-    reward: RewardSpec,
+    rewards: tuple[RewardSpec, ...],
     rows_per_update: int,
     max_prompt_length: int,
     max_completion_length: int,
@@ -91,6 +50,7 @@ def render(
     seed: int = 0,
     memory_limit: int | None = None,
     meter: bool = True,
+    revision: str = "",
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -103,7 +63,7 @@ def render(
         framework="trl",
         model=model,
         prompts=prompts,
-        reward=reward,
+        rewards=rewards,
         settings=training,
         model_settings=loading,
         seams=seams,
@@ -116,5 +76,6 @@ def render(
         seed=seed,
         memory_limit=memory_limit,
         meter=meter,
-        passthrough=passthrough,
+        passthrough=for_trial(passthrough),
+        revision=revision,
     )

@@ -10,25 +10,23 @@ import math
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
+import pyarrow
 import torch
 import transformers
 import trl
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer, ModelConfig, get_peft_config, get_quantization_config
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, get_peft_config, get_quantization_config
 from trl.trainer.utils import create_model_from_path
 
 from ...contract import Phase, TrialSpec
 from ...failures import IllegalSettingError, NotFiniteError, RewardFailedError, memory_pool
 from ...rewards import load_reward
+from ...user_environment import ENVIRONMENT_KEY
 
 SUPPORTED = ((1, 16), (1, 17))
 """TRL versions whose methods the meter knows: from the first, below the second."""
-MODEL_KEYS = {
-    "dtype": "dtype",
-    "attn_implementation": "attn_implementation",
-    "model_revision": "revision",
-}
-"""``ModelConfig`` field -> argument of ``from_pretrained``."""
+MODEL_KEYS = ("dtype", "attn_implementation")
+"""``ModelConfig`` fields that are arguments of ``from_pretrained``."""
 
 
 def check_version(version: str) -> None:
@@ -42,15 +40,16 @@ def check_version(version: str) -> None:
 
 
 def split_passthrough(passthrough: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """The user's own keys as (GRPOConfig arguments, ModelConfig arguments)."""
+    """The user's own keys as (GRPOConfig arguments, ModelConfig arguments); its script's own do nothing here."""
     training = {f.name for f in dataclasses.fields(GRPOConfig) if f.init}
-    model = {f.name for f in dataclasses.fields(ModelConfig) if f.init}
-    unknown = sorted(set(passthrough) - training - model)
+    model = {f.name for f in dataclasses.fields(ModelConfig) if f.init} - training
+    script = {f.name for f in dataclasses.fields(ScriptArguments) if f.init} | {ENVIRONMENT_KEY}
+    unknown = sorted(set(passthrough) - training - model - script)
     if unknown:
         raise IllegalSettingError("TRL has no setting named %s" % ", ".join(unknown))
     return (
         {k: v for k, v in passthrough.items() if k in training},
-        {k: v for k, v in passthrough.items() if k not in training},
+        {k: v for k, v in passthrough.items() if k in model},
     )
 
 
@@ -101,6 +100,11 @@ def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
         "report_to": "none",
         "save_strategy": "no",
         "eval_strategy": "no",
+        "do_eval": False,
+        "eval_on_start": False,
+        "load_best_model_at_end": False,
+        "push_to_hub": False,
+        "resume_from_checkpoint": None,
         "disable_tqdm": True,
         "seed": spec.seed,
         "use_cpu": spec.device == "cpu",
@@ -110,23 +114,45 @@ def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
     return GRPOConfig(**{**own, **spec.settings, **measuring})
 
 
-def load_model(spec: TrialSpec, config: Any) -> Any:
-    """The policy, loaded by TRL's own function, so that it is what the user's run would train."""
+def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
+    """The policy in ``folder``, loaded by TRL's own function, so that it is what the user's run would train."""
     _, model_keys = split_passthrough(spec.passthrough)
-    own = ModelConfig(**model_keys)
-    given: Dict[str, Any] = {**(spec.passthrough.get("model_init_kwargs") or {})}
-    given.update({keyword: model_keys[key] for key, keyword in MODEL_KEYS.items() if key in model_keys})
+    given: Dict[str, Any] = {key: model_keys[key] for key in MODEL_KEYS if key in model_keys}
+    given.update(as_mapping(spec.passthrough.get("model_init_kwargs"), "model_init_kwargs"))
+    given.pop("revision", None)  # the folder is of that revision
     given.update(spec.model_settings)
     given.setdefault("trust_remote_code", config.trust_remote_code)
-    quantization = get_quantization_config(own)
+    try:
+        quantization = get_quantization_config(own_model_config(spec))
+    except (ValueError, TypeError, ImportError) as error:
+        raise refused(error) from error
     if quantization is not None:
         given["quantization_config"] = quantization
     if config.world_size > 1:
         given["device_map"] = None  # as TRL does: "auto" fails with several processes
     try:
-        return create_model_from_path(spec.model, **given)
+        return create_model_from_path(folder, **given)
     except (ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise refused(error) from error
+
+
+def own_model_config(spec: TrialSpec) -> Any:
+    """The user's ``ModelConfig`` with the configuration's dtype, which quantisation computes in."""
+    _, model_keys = split_passthrough(spec.passthrough)
+    loading = {key: value for key, value in spec.model_settings.items() if key in MODEL_KEYS}
+    return ModelConfig(**{**model_keys, **loading})
+
+
+def as_mapping(value: Any, key: str) -> Mapping[str, Any]:
+    """A mapping TRL also takes as JSON text. Raises ``IllegalSettingError`` if it is neither."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value)) from None
+    if value is not None and not isinstance(value, dict):
+        raise IllegalSettingError("%s: expected a mapping, got %r" % (key, value))
+    return value or {}
 
 
 def load_prompts(path: str, rows: int) -> Any:
@@ -144,7 +170,10 @@ def load_prompts(path: str, rows: int) -> Any:
                 entries.append(entry)
     if not entries:
         raise IllegalSettingError("%s holds no prompts" % path)
-    return Dataset.from_list(entries).select([i % len(entries) for i in range(rows)])
+    try:
+        return Dataset.from_list(entries).select([i % len(entries) for i in range(rows)])
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise IllegalSettingError("%s: a column holds values of several types: %s" % (path, error)) from error
 
 
 def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,22 +211,23 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
     return scored_async if inspect.iscoroutinefunction(reward) else scored
 
 
-def reward_of(spec: TrialSpec) -> Callable[..., Any]:
-    """Raises ``RewardFailedError`` if it cannot be loaded."""
+def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
+    """In the specification's order. Raises ``RewardFailedError`` if one cannot be loaded."""
     try:
-        return guarded(load_reward(spec.reward))
+        return [guarded(load_reward(reward)) for reward in spec.rewards]
     except Exception as error:
         if memory_pool(error) is not None:
             raise
         raise RewardFailedError(str(error)) from error
 
 
-def build_trainer(spec: TrialSpec, config: Any, model: Any, reward: Any, dataset: Any) -> Any:
+def build_trainer(spec: TrialSpec, config: Any, model: Any, rewards: Any, dataset: Any) -> Any:
     """TRL's own trainer, unchanged. Raises ``IllegalSettingError`` for what it refuses."""
-    _, model_keys = split_passthrough(spec.passthrough)
     try:
-        peft = get_peft_config(ModelConfig(**model_keys)) if model_keys else None
-        return GRPOTrainer(model=model, reward_funcs=reward, args=config, train_dataset=dataset, peft_config=peft)
+        peft = get_peft_config(own_model_config(spec))
+        return GRPOTrainer(
+            model=model, reward_funcs=list(rewards), args=config, train_dataset=dataset, peft_config=peft
+        )
     except (ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise refused(error) from error
 

@@ -6,23 +6,30 @@ import functools
 import time
 from typing import Any, List, Optional, Sequence
 
+import torch
+
 from ...contract import CycleKind, NoteRecord, Peaks, StartupPart, StartupRecord, TrialSpec, WorstCaseRecord
 from ...cycles import CyclePlan, assign, resample
-from ...failures import MeterError
+from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel
 from ...meter import Meter
 from ...trial import Trial
 from . import cycle
 from .prime import prime_optimizer
 from .rollout import Rollout
-from .seams import apply_seams
+from .seams import SeamError, apply_seams
 
 
 def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter) -> None:
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     cycle.check_methods(trainer)
-    apply_seams(spec.seams, trainer)
+    try:
+        apply_seams(spec.seams, trainer)
+    except SeamError as error:
+        raise IllegalSettingError(str(error)) from error
+    if trial.rank == 0:
+        trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
     micro_steps = updates * args.gradient_accumulation_steps
     generations = micro_steps // (args.steps_per_generation * args.num_iterations)
     rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)

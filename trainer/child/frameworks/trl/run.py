@@ -7,14 +7,17 @@ import os
 from ...contract import StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
+from ...model_source import model_folder
+from ...rewards import reward_facts
 from ...trial import Trial
+from ...user_environment import put_environment
 
 
 def run_trial(trial: Trial) -> None:
     """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
     spec = trial.spec
-    if os.path.isdir(spec.model):
-        os.environ["HF_HUB_OFFLINE"] = "1"  # a folder needs no hub, and a hub that is down must not matter
+    put_environment(spec.passthrough)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
     with trial.startup(StartupPart.IMPORT):
         from . import build, loop
     trial.facts["versions"] = build.versions()
@@ -26,12 +29,16 @@ def run_trial(trial: Trial) -> None:
     if spec.device != "cuda":
         trial.guard_memory()
     with trial.startup(StartupPart.LOAD):
-        reward = build.reward_of(spec)
+        rewards = build.rewards_of(spec)
         config, updates = build.configure(spec, plan.longest, trial.paths.scratch)
-        model = build.load_model(spec, config)
+        folder = model_folder(spec.model, spec.revision or None, offline=True)
+        model = build.load_model(spec, config, str(folder))
         # At least two rows share a prompt, so this many prompts serve every group size in the same order.
         dataset = build.load_prompts(spec.prompts, plan.longest * updates * build.rows_per_update(config) // 2)
     with trial.startup(StartupPart.ENGINE):
-        trainer = build.build_trainer(spec, config, model, reward, dataset)
+        trainer = build.build_trainer(spec, config, model, rewards, dataset)
     trial.guard_memory()
-    loop.drive(trial, trainer, plan, updates, meter)
+    try:
+        loop.drive(trial, trainer, plan, updates, meter)
+    finally:
+        trial.facts.update(reward_facts(rewards))

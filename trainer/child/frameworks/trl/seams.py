@@ -1,4 +1,7 @@
-"""Knobs TRL has no setting for, set from outside its code."""
+"""Knobs TRL has no setting for, set from outside its code.
+
+This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ from typing import Any, Callable, Dict, Mapping
 
 import torch
 
-from ...failures import IllegalSettingError
+
+class SeamError(ValueError):
+    """No such seam here, or a value it cannot take."""
 
 
 def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
-    """Raises ``IllegalSettingError`` for a seam this framework does not have, or a value it cannot take."""
+    """Raises ``SeamError`` for a seam this framework does not have, or a value it cannot take."""
     for name, value in seams.items():
         if name not in SEAMS:
-            raise IllegalSettingError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))
+            raise SeamError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise IllegalSettingError("%s: expected a whole number above 0, got %r" % (name, value))
+            raise SeamError("%s: expected a whole number above 0, got %r" % (name, value))
         SEAMS[name](value, trainer)
 
 
@@ -51,7 +56,7 @@ def _vocab_chunk(width: int, _: Any) -> None:
 def _set_constant(module_name: str, name: str, value: int) -> None:
     module = sys.modules.get(module_name)
     if module is None or not hasattr(module, name):
-        raise IllegalSettingError("this TRL has no %s.%s, so the knob cannot be set" % (module_name, name))
+        raise SeamError("this TRL has no %s.%s, so the knob cannot be set" % (module_name, name))
     setattr(module, name, value)
 
 

@@ -1,0 +1,104 @@
+"""The options of ``start``, by what they are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", help="Wall-clock time for the whole study: 10m, 4h, 1h30m.", metavar="TIME"),
+]
+TrialsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-trials",
+        min=1,
+        help="Search at most N trials, the baseline included; confirming comes on top.",
+        metavar="N",
+    ),
+]
+GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="Your TRL config (YAML): its knobs are the baseline, the rest passes through; options go before it.",
+        metavar="FILE",
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="Model folder or hub id; the bundled model if none is named.", metavar="MODEL"),
+]
+PythonOption = Annotated[
+    str, typer.Option("--python", help="Interpreter of your training environment.", metavar="PATH")
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", help='Your prompts: JSONL with "prompt" and the columns the reward reads.', metavar="FILE"),
+]
+RewardOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reward", help="FILE.py:FUNCTION with TRL's signature, or math-verify; may be repeated.", metavar="REWARD"
+    ),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option("--task", help="Prompts of a task: reasoning-gym:NAME (chain_sum if none is named).", metavar="TASK"),
+]
+RowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--effective-batch",
+        "--rows-per-update",
+        min=2,
+        help="Completions per optimizer update, over all GPUs; the same in all trials.",
+        metavar="N",
+    ),
+]
+PromptLengthOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-prompt-length", min=1, help="Longest prompt, in tokens; the longest found if left out.", metavar="N"
+    ),
+]
+CompletionLengthOption = Annotated[
+    int | None,
+    typer.Option("--max-completion-length", min=2, help="Longest completion, in tokens.", metavar="N"),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A knob of your present configuration: --set micro_batch_size=4.", metavar="KNOB=VALUE"),
+]
+
+SpaceOption = Annotated[
+    str | None, typer.Option("--space", help="Search space: a preset or a YAML file.", metavar="SPACE")
+]
+SamplerOption = Annotated[
+    str, typer.Option("--sampler", help="Who proposes: tpe, gp, cmaes, random or grid.", metavar="NAME")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the prompts.", metavar="N")]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option("--memory-limit", help="Host memory of a trial's whole process tree: 6GiB.", metavar="SIZE"),
+]
+NameOption = Annotated[str | None, typer.Option("--name", help="Name of the study.", metavar="NAME")]
+NewOption = Annotated[bool, typer.Option("--new", help="Start beside a study of this name that differs.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]
+AllowBusyOption = Annotated[
+    bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
+]
+
+AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]
+NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the end screen.")]
+NoServeOption = Annotated[bool, typer.Option("--no-serve", help="No page in the browser while it runs.")]
+PortOption = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="Port of the page; the next free one if left out.", metavar="N"),
+]

@@ -1,0 +1,144 @@
+"""What ``autotune start`` was asked for, and what is filled in where it was not said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import Protocol, RewardSpec
+from autotune.errors import UsageError
+from search_spaces.configuration import KnobValue
+
+TRL_DEFAULT_GROUP = 8
+TRL_DEFAULT_MICRO_BATCH = 8
+"""``num_generations`` and ``per_device_train_batch_size`` of TRL and transformers when nobody sets them."""
+
+DEFAULT_TASK = "chain_sum"
+TASK_PROMPT_LENGTH = 96
+"""Tokens; longest prompt of a task nobody gave a length for."""
+PACKAGES: Mapping[str, str] = {"use_peft": "peft", "load_in_4bit": "bitsandbytes", "load_in_8bit": "bitsandbytes"}
+"""Key of a TRL configuration -> the module a trial needs when it is true."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Defaults for what the user did not say about the workload."""
+
+    rows_per_update: int
+    max_completion_length: int
+
+
+CPU_SIZE = Size(rows_per_update=8, max_completion_length=32)
+GPU_SIZE = Size(rows_per_update=64, max_completion_length=256)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What ``autotune start`` was asked for; what was not said is empty or ``None`` until ``completed``."""
+
+    model: str = ""
+    """Absolute folder, or hub id."""
+    task: str = ""
+    """reasoning-gym dataset."""
+    data: str = ""
+    """Absolute path of a JSONL file; goes before ``dataset``."""
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    """Dataset keys of a TRL configuration."""
+    rewards: tuple[RewardSpec, ...] = ()
+    rows_per_update: int | None = None
+    max_prompt_length: int | None = None
+    """Tokens; ``None`` is the longest prompt found."""
+    max_completion_length: int | None = None
+    framework: str = "trl"
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    prompts: int = 256
+    """How many prompts of a task are written; trials go round them."""
+    baseline: Mapping[str, KnobValue] = field(default_factory=dict)
+    """Knobs of the baseline that differ from the framework's defaults."""
+    space: str | None = None
+    """Preset name or YAML path; ``None`` takes the preset for the machine."""
+    sampler: str = "tpe"
+    seed: int = 0
+    name: str | None = None
+    memory_limit: int | None = None
+    python: str = ""
+    protocol: Protocol = field(default_factory=Protocol)
+    folder: str = ""
+    """The user's working directory, where relative paths of a configuration begin."""
+    config: str | None = None
+    """Text of the user's own configuration."""
+    config_name: str = ""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Of the configuration's keys, for messages."""
+
+
+@dataclass(frozen=True)
+class Complete(Request):
+    """A request in which nothing is left open but the longest prompt."""
+
+    rows_per_update: int = 0
+    max_completion_length: int = 0
+
+
+def completed(request: Request, size: Size, bundled: str) -> Complete:
+    """What was not said filled in: the task's reward, sizes, the bundled model.
+
+    Raises:
+        UsageError: something is lacking that only the user can say.
+    """
+    source = request.config_name if request.config is not None else ""
+    if source and not request.model:
+        raise UsageError(f"{source} names no model: add model_name_or_path to it, or give --model")
+    if source and not (request.task or request.data or request.dataset):
+        raise UsageError(f"{source} names no dataset: add dataset_name to it, or give --data or --task")
+    model = request.model or bundled
+    if not model:
+        raise UsageError("name a model folder or hub id with --model; `make start` brings a small one of its own")
+    task = request.task or ("" if request.data or request.dataset else DEFAULT_TASK)
+    given = {f.name: getattr(request, f.name) for f in fields(Request)}
+    found = Complete(
+        **{
+            **given,
+            "model": model,
+            "task": task,
+            "rewards": request.rewards or _task_reward(request, task),
+            "rows_per_update": request.rows_per_update or size.rows_per_update,
+            "max_completion_length": request.max_completion_length or size.max_completion_length,
+            "max_prompt_length": request.max_prompt_length or (TASK_PROMPT_LENGTH if task else None),
+        }
+    )
+    _check_weights(found)
+    return found
+
+
+def _task_reward(request: Request, task: str) -> tuple[RewardSpec, ...]:
+    if task:
+        return (RewardSpec("reasoning_gym", task, options=dict(request.task_options)),)
+    prompts = "--data" if request.data else request.config_name
+    wanted = "--reward my_reward.py:score, or --reward math-verify for a column 'solution' or 'answer'"
+    raise UsageError(f"{prompts} gives prompts but no reward: add {wanted}")
+
+
+def _check_weights(request: Request) -> None:
+    weights = request.passthrough.get("reward_weights")
+    if weights is not None and len(weights) != len(request.rewards):
+        line = request.lines.get("reward_weights")
+        where = f"{request.config_name}, line {line}: " if line else ""
+        count = f"{len(request.rewards)} reward{'s' if len(request.rewards) != 1 else ''}"
+        raise UsageError(f"{where}reward_weights holds {len(weights)} weights for {count}; give one for each")
+
+
+def packages_of(request: Request) -> tuple[str, ...]:
+    """Modules the workload needs beside the framework."""
+    return tuple(dict.fromkeys(PACKAGES[key] for key in PACKAGES if request.passthrough.get(key)))
+
+
+def study_name(request: Request) -> str:
+    """The given name, or one that says model, prompts and framework."""
+    if request.name:
+        return request.name
+    prompts = request.task or Path(request.data or str(request.dataset.get("dataset_name") or "mixture")).stem
+    return f"{Path(request.model).name}-{prompts}-{request.framework}".lower()

@@ -1,0 +1,110 @@
+"""What a user names on the command line or in a TRL configuration: models, rewards, tasks, prompts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.domain import RewardSpec
+from autotune.errors import UsageError
+
+MATH_VERIFY = "math-verify"
+GYM = "reasoning-gym"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def model_named(word: str, folder: Path) -> str:
+    """An absolute folder, or the hub id as it is.
+
+    Args:
+        word: as given by ``--model`` or ``model_name_or_path``.
+        folder: where relative paths begin.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    path = Path(os.path.abspath(folder / Path(word).expanduser()))
+    if path.exists():
+        return str(path)
+    if HUB_ID.fullmatch(word) and not word.startswith((".", "~")):
+        return word
+    raise UsageError(f"there is no model folder {path}, and {word!r} is no hub id such as org/name")
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model named by ``model_named`` lies on this machine."""
+    return os.path.isabs(model)
+
+
+def task_named(word: str) -> str:
+    """The reasoning-gym task of ``reasoning-gym:NAME`` or ``NAME``. Raises ``UsageError`` for anything else."""
+    source, sign, name = word.rpartition(":")
+    if (sign and source != GYM) or not NAME.fullmatch(name):
+        raise UsageError(f"--task {word}: expected {GYM}:NAME, such as {GYM}:chain_sum")
+    return name
+
+
+def rewards_named(words: Sequence[str], folder: Path) -> tuple[RewardSpec, ...]:
+    """The rewards of ``--reward``, in order.
+
+    Raises:
+        UsageError: one is neither ``math-verify`` nor ``FILE.py:FUNCTION``, there is no such file, or one is twice.
+    """
+    found = tuple(_reward_named(word, folder) for word in words)
+    if len({(r.kind, r.path, r.name) for r in found}) < len(found):
+        raise UsageError(f"--reward names the same reward twice: {', '.join(words)}")
+    return found
+
+
+def _reward_named(word: str, folder: Path) -> RewardSpec:
+    if word == MATH_VERIFY:
+        return RewardSpec("math_verify", MATH_VERIFY)
+    file, sign, name = word.rpartition(":")
+    if not sign or not NAME.fullmatch(name):
+        raise UsageError(f"--reward {word}: expected FILE.py:FUNCTION or {MATH_VERIFY}")
+    path = Path(os.path.abspath(folder / Path(file).expanduser()))
+    if not path.is_file():
+        raise UsageError(f"--reward {word}: there is no file {path}")
+    return RewardSpec("file", name, str(path), sha256=_sha256(path))
+
+
+def rewards_configured(names: Sequence[str], folder: Path) -> tuple[RewardSpec, ...]:
+    """The ``reward_funcs`` of a TRL configuration: its script's own names, or dotted paths from ``folder``."""
+    return tuple(_configured(name, folder) for name in names)
+
+
+def _configured(name: str, folder: Path) -> RewardSpec:
+    if "." not in name:
+        return RewardSpec("trl", name)
+    module = folder.joinpath(*name.split(".")[:-1])
+    files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
+    path = next((file for file in files if file.is_file()), None)
+    return RewardSpec("import", name, str(folder), sha256="" if path is None else _sha256(path))
+
+
+def data_named(word: str, folder: Path) -> str:
+    """The absolute path of a prompts file. Raises ``UsageError`` if there is none."""
+    path = Path(os.path.abspath(folder / Path(word).expanduser()))
+    if not path.is_file():
+        raise UsageError(f"--data {word}: there is no file {path}")
+    return str(path)
+
+
+def sha256_of(path: str) -> str:
+    """Of a file's bytes. Raises ``UsageError`` if it cannot be read."""
+    return _sha256(Path(path))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    return digest.hexdigest()

@@ -1,0 +1,219 @@
+"""Bad input, typed as a user would: exit code 2, one sentence that names the thing, and nothing in the database."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import autotune
+from tests.trl_trials import build_tiny, training_python
+
+pytestmark = pytest.mark.trl
+
+CONFIG = """# a run of mine
+model_name_or_path: model
+dataset_name: data
+reward_funcs: [my_rewards.score]
+per_device_train_batch_size: 4
+num_generations: 4
+max_completion_length: 16
+"""
+REWARDS = """
+def score(completions, **columns): return [0.0 for _ in completions]
+def raising(completions, **columns): return [columns["solution"] for _ in completions]
+def short(completions, **columns): return [1.0]
+def nothing(completions, **columns): return None
+def nan(completions, **columns): return [float("nan") for _ in completions]
+def words(completions, **columns): return ["good" for _ in completions]
+"""
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join(f'*{a}' for _ in range(9))}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a tiny model, data, rewards and a config; and what is wrong with copies of them."""
+    folder = build_tiny(tmp_path_factory.mktemp("work"))
+    (folder / "data").mkdir()
+    shutil.copy(folder / "prompts.jsonl", folder / "data" / "train.jsonl")
+    (folder / "my_rewards.py").write_text(REWARDS)
+    (folder / "broken.py").write_text("def score(:\n")
+    (folder / "lacking.py").write_text("import no_such_package\ndef score(**_): ...\n")
+    shutil.copytree(folder / "model", folder / "weightless", ignore=shutil.ignore_patterns("*.safetensors"))
+    (folder / "bare").mkdir()
+    lines = (folder / "prompts.jsonl").read_text().splitlines()
+    (folder / "torn.jsonl").write_text("\n".join([*lines[:6], '{"prompt": "a', *lines[6:]]))
+    (folder / "other.jsonl").write_text('{"question": "1 + 1"}\n')
+    (folder / "hollow.jsonl").write_text("\n\n")
+    (folder / "grpo.yaml").write_text(CONFIG)
+    (folder / "bomb.yaml").write_text(BOMB)
+    for name, more in {
+        "unknown": "lerning_rate: 1.0e-5\n",
+        "type": "gradient_accumulation_steps: many\n",
+        "twice": "beta: 0.1\nbeta: 0.2\n",
+        "tag": "beta: !!python/object/apply:os.system [ls]\n",
+        "weights": "reward_weights: [1.0, 2.0]\n",
+        "group": "gradient_accumulation_steps: 3\nsteps_per_generation: 2\n",
+        "split": "dataset_train_split: trian\n",
+        "evaluation": "eval_strategy: steps\nper_device_eval_batch_size: 3\n",
+    }.items():
+        (folder / f"{name}.yaml").write_text(CONFIG + more)
+    (folder / "trl.yaml").write_text(CONFIG.replace("num_generations: 4", "num_generations: 3"))
+    (folder / "nomodel.yaml").write_text(CONFIG.replace("model_name_or_path: model\n", ""))
+    (folder / "noreward.yaml").write_text(CONFIG.replace("reward_funcs: [my_rewards.score]\n", ""))
+    (folder / "gonereward.yaml").write_text(CONFIG.replace("my_rewards.score", "my_rewards.gone"))
+    (folder / "namereward.yaml").write_text(CONFIG.replace("my_rewards.score", "acuracy_reward"))
+    (folder / "list.yaml").write_text("- beta\n")
+    (folder / "space_one.yaml").write_text("knobs:\n  micro_batch_size: [4]\n")
+    (folder / "space_empty.yaml").write_text("")
+    (folder / "space_knob.yaml").write_text("knobs:\n  micro_batch_sise: [1, 2]\n")
+    (folder / "space_type.yaml").write_text("knobs:\n  micro_batch_size: [1, many]\n")
+    (folder / "space_illegal.yaml").write_text("knobs:\n  num_generations: [3, 5]\n")
+    return folder
+
+
+BUDGETS = {
+    "unit": (["--budget", "4hh"], "'4hh'"),
+    "zero": (["--budget", "0"], "has no unit"),
+    "zero hours": (["--budget", "0h"], "'0h'"),
+    "negative": (["--budget=-4h"], "'-4h'"),
+    "bare": (["--budget", "240"], "'240' has no unit"),
+    "infinite": (["--budget", "inf"], "'inf'"),
+    "empty": (["--budget", ""], "''"),
+    "unbounded": ([], "give the study a limit"),
+    "gpu hours": (["--gpu-hours", "inf"], "--gpu-hours inf"),
+    "gpu nan": (["--gpu-hours", "nan"], "--gpu-hours nan"),
+}
+
+OWN = "--model model --data prompts.jsonl --reward my_rewards.py:score"
+
+INPUTS = {
+    "no such model": ("--model nowhere", "there is no model folder"),
+    "model without config": ("--model bare", "it has no config.json"),
+    "model without weights": ("--model weightless", "holds no weights"),
+    "no such data": ("--model model --data gone.jsonl --reward my_rewards.py:score", "--data gone.jsonl: there is no"),
+    "data without reward": ("--model model --data prompts.jsonl", "add --reward my_reward.py:score"),
+    "data and task": ("--model model --data prompts.jsonl --task chain_sum", "either --data or --task"),
+    "broken line": ("--model model --data torn.jsonl --reward my_rewards.py:score", "torn.jsonl, line 7: not JSON"),
+    "no prompt": ("--model model --data other.jsonl --reward my_rewards.py:score", "other.jsonl, line 1: it needs"),
+    "no rows": ("--model model --data hollow.jsonl --reward my_rewards.py:score", "hollow.jsonl holds no prompts"),
+    "long prompts": (
+        "--model model --data prompts.jsonl --reward my_rewards.py:score --max-prompt-length 11",
+        "of 32 prompts are longer than the 11 tokens allowed",
+    ),
+    "odd task": ("--model model --task gym:chain_sum", "--task gym:chain_sum: expected reasoning-gym:NAME"),
+    "no such task": ("--model model --task reasoning-gym:chain_sums", "'chain_sums' cannot be made"),
+    "odd reward": ("--model model --data prompts.jsonl --reward my_rewards.py", "expected FILE.py:FUNCTION"),
+    "no reward file": ("--model model --data prompts.jsonl --reward gone.py:f", "there is no file"),
+    "no function": ("--model model --data prompts.jsonl --reward my_rewards.py:scor", "has no function 'scor'"),
+    "syntax": (
+        "--model model --data prompts.jsonl --reward broken.py:score",
+        "broken.py cannot be loaded: SyntaxError",
+    ),
+    "package": ("--model model --data prompts.jsonl --reward lacking.py:score", "-m pip install no_such_package"),
+    "raises": ("--model model --data prompts.jsonl --reward my_rewards.py:raising", "raised KeyError: 'solution'"),
+    "count": ("--model model --data prompts.jsonl --reward my_rewards.py:short", "returned 1 rewards for 16"),
+    "none": ("--model model --data prompts.jsonl --reward my_rewards.py:nothing", "returned None; it must return"),
+    "nan": ("--model model --data prompts.jsonl --reward my_rewards.py:nan", "returned nan for completion 0"),
+    "words": ("--model model --data prompts.jsonl --reward my_rewards.py:words", "'good' for completion 0"),
+    "no such knob": ("--model model --set micro_batch_sise=4", "micro_batch_sise"),
+    "knob without value": ("--model model --set micro_batch_size", "expected KNOB=VALUE"),
+    "odd batch": (f"{OWN} --effective-batch 10 --set micro_batch_size=4", "choose --effective-batch"),
+    "no such config": ("--config gone.yaml", "--config gone.yaml cannot be read"),
+    "no mapping": ("--config list.yaml", "list.yaml, line 1: expected a mapping"),
+    "alias bomb": ("--config bomb.yaml", "bomb.yaml, line 2: aliases"),
+    "unknown key": ("--config unknown.yaml", "unknown.yaml, line 8: TRL's GRPO script has no key lerning_rate"),
+    "wrong type": ("--config type.yaml", "type.yaml, line 8: gradient_accumulation_steps: expected a whole number"),
+    "twice": ("--config twice.yaml", "twice.yaml, line 9: beta is given twice"),
+    "tag": ("--config tag.yaml", "tag.yaml, line 8: tags"),
+    "weights": ("--config weights.yaml", "weights.yaml, line 8: reward_weights: expected one for each"),
+    "group": ("--config group.yaml", "group.yaml, line 9: the baseline is not legal: steps_per_generation 2"),
+    "refused by TRL": (
+        "--config trl.yaml",
+        "trl.yaml, line 6: generation_batch_size (4) must be divisible by num_generations",
+    ),
+    "split": ("--config split.yaml", "has no split 'trian'"),
+    "evaluation": ("--config evaluation.yaml", "evaluation.yaml: The global eval batch size (3 * 1) must be divisible"),
+    "config without model": ("--config nomodel.yaml", "nomodel.yaml names no model"),
+    "config without reward": ("--config noreward.yaml", "noreward.yaml gives prompts but no reward"),
+    "config reward gone": ("--config gonereward.yaml", "my_rewards has no function 'gone'"),
+    "config reward name": ("--config namereward.yaml", "no reward function named 'acuracy_reward'"),
+    "one-point space": ("--model model --space space_one.yaml", "every knob has a single value"),
+    "empty space": ("--model model --space space_empty.yaml", "space_empty.yaml"),
+    "space knob": ("--model model --space space_knob.yaml", "did you mean micro_batch_size"),
+    "space type": ("--model model --space space_type.yaml", "space_type.yaml, line 2"),
+    "illegal space": (f"{OWN} --space space_illegal.yaml", "no combination of the space is legal here; rule"),
+    "no such space": ("--model model --space gone.yaml", "gone.yaml"),
+}
+
+
+WITH_THE_FRAMEWORK = frozenset(
+    {
+        *("group", "refused by TRL", "split", "evaluation", "config without model", "config without reward"),
+        *("config reward gone", "config reward name", "count", "none", "nan", "words", "odd batch"),
+    }
+)
+"""Judged only after torch or transformers has been imported, some seconds each; the words are in unit tests too."""
+
+
+def case(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.slow) if name in WITH_THE_FRAMEWORK else name
+
+
+def refused(arguments: list[str], said: str, work: Path) -> None:
+    home = work / "home"
+    done = autotune("start", "--python", training_python(), "--no-serve", *arguments, home=home, cwd=work, timeout=120)
+    assert done.returncode == 2, (done.returncode, done.stderr)
+    *talk, last = done.stderr.strip().splitlines()
+    assert last.startswith("autotune: ")
+    assert said in last
+    assert not any(line.startswith(("autotune: ", "Traceback")) for line in talk)
+    assert done.stdout == ""
+    written = (home / "autotune.sqlite").exists()
+    (home / "autotune.sqlite").unlink(missing_ok=True)  # the next case shares the home, for the answers kept in it
+    assert not written
+    assert not list(home.glob("crashes/*"))
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_budgets(work: Path, name: str) -> None:
+    arguments, said = BUDGETS[name]
+    refused(["--model", "model", *arguments], said, work)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", map(case, INPUTS))
+def test_inputs(work: Path, name: str) -> None:
+    arguments, said = INPUTS[name]
+    refused(["--budget", "1m", *arguments.split()], said, work)
+
+
+def test_the_same_folder_unspoilt_is_accepted(work: Path) -> None:
+    """Else everything above could be refused for another reason."""
+    done = autotune(
+        "start", "--python", training_python(), "--budget", "1m", "--config", "grpo.yaml", "--dry-run",
+        home=work / "home", cwd=work, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "4 rows per update" in done.stdout
+    kept = list((work / "home" / "prompts").glob("*.jsonl"))
+    assert [json.loads(line)["answer"] for line in kept[0].read_text().splitlines()] == [str(i) for i in range(32)]
+
+
+@pytest.mark.slow
+def test_a_port_in_use_begins_no_study(work: Path) -> None:
+    home = work / "home"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = autotune(
+            "start", "--python", training_python(), "--budget", "1m", *OWN.split(), "--port", str(port),
+            home=home, cwd=work, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(f"autotune: --port {port} cannot be used")
+    assert not (home / "autotune.sqlite").exists()

@@ -1,0 +1,168 @@
+"""A user's TRL config against the real TRL: the same keys, the same meaning, the same refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trl_fields import RECORDED
+from trainer.child.contract import FailureReason, Result, RunPaths, read_result
+from trainer.frameworks.trl.import_config import fields_of, import_config, located, read_keys
+from trainer.frameworks.trl.keys import to_keys
+
+ROOT = Path(__file__).resolve().parents[2]
+START = ROOT / "trainer" / "child" / "start.py"
+PYTHON = os.environ.get("AUTOTUNE_TEST_PYTHON", "")
+
+pytestmark = [pytest.mark.trl, pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")]
+
+OWN = """\
+# YAML 1.1 reads some of these numbers as text; TRL's parser reads them by their type
+model_name_or_path: ./model
+model_revision: 1e3
+dtype: bfloat16
+dataset_name: ./prompts
+reward_funcs: [rewards.good]
+per_device_train_batch_size: "2"
+gradient_accumulation_steps: 4
+generation_batch_size: 4
+num_generations: 2
+learning_rate: 1e-6
+adam_epsilon: 1.0e-8
+weight_decay: 0
+warmup_steps: 0.1
+max_grad_norm: "1"
+lr_scheduler_type: cosine_with_min_lr
+lr_scheduler_kwargs: '{"min_lr_rate": "0.1"}'
+gradient_checkpointing: off
+gradient_checkpointing_kwargs: {use_reentrant: false}
+bf16: "yes"
+use_cpu: true
+beta: 0.04
+epsilon_high: none
+scale_rewards: false
+loss_type: dr_grpo
+pad_to_multiple_of: '8'
+vllm_importance_sampling_clip_max: null
+chat_template_kwargs: {enable_thinking: false}
+generation_kwargs: '{"top_k": "5"}'
+report_to: none
+save_strategy: "no"
+output_dir: out
+use_peft: true
+lora_r: "8"
+lora_dropout: 0
+lora_target_modules: all-linear
+env: {AUTOTUNED: 1e-3, SWITCH: yes}
+max_completion_length: 32
+"""
+
+MEANING = """
+import dataclasses, json, os, sys
+from trl.scripts.grpo import make_parser
+parser = make_parser()
+_, training, model, _ = parser.parse_args_and_config(["--config", sys.argv[1]], fail_with_unknown_args=True)
+keys = json.load(open(sys.argv[2]))
+differences = {}
+for theirs in (training, model):
+    names = {field.name for field in dataclasses.fields(theirs) if field.init}
+    ours = type(theirs)(**{name: keys[name] for name in names if name in keys})
+    for name in sorted(names):
+        pair = [str(getattr(side, name)) for side in (theirs, ours)]
+        if pair[0] != pair[1]:
+            differences[name] = pair
+differences.update({n: os.environ.get(n) for n, v in keys["env"].items() if os.environ.get(n) != v})
+json.dump(differences, open(sys.argv[3], "w"))
+"""
+
+REFUSALS = """
+import importlib, json, sys
+from pathlib import Path
+import importlib.util
+spec = importlib.util.spec_from_file_location("start", sys.argv[1])
+start = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(start)
+start.load_package()
+describe = importlib.import_module(start.PACKAGE + ".describe")
+asked = json.load(open(sys.argv[2]))
+answers = [describe.refusal(keys, Path(sys.argv[3]).parent) for keys in asked]
+json.dump(answers, open(sys.argv[3], "w"))
+"""
+
+
+def describe(folder: Path, config: dict[str, Any] | None) -> Result:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({} if config is None else {"config": config}))
+    argv = [PYTHON, str(START), "describe", "--directory", str(folder)]
+    done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True)
+    result = read_result(RunPaths(folder).result)
+    assert done.returncode == (0 if result.ok else 1), done.stderr
+    return result
+
+
+def run(code: str, folder: Path, *arguments: Path) -> Any:
+    answer = folder / "answer.json"
+    argv = [PYTHON, "-c", code, *map(str, arguments), str(answer)]
+    done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answer.read_text())
+
+
+def test_the_installed_trl_has_the_recorded_keys_and_takes_a_real_config(tmp_path: Path) -> None:
+    """If TRL has another key: look at ``fates``, then record ``describe``'s answer in tests/fixtures anew."""
+    result = describe(tmp_path / "run", read_keys(OWN, "grpo.yaml"))
+    assert result.ok, result.message
+    assert result.data["trl"] == RECORDED["trl"]
+    recorded, found = RECORDED["fields"], result.data["fields"]
+    assert set(found) == set(recorded)
+    assert {name: entry["type"] for name, entry in found.items()} == {n: e["type"] for n, e in recorded.items()}
+    assert {name: entry["group"] for name, entry in found.items()} == {n: e["group"] for n, e in recorded.items()}
+    assert not list((tmp_path / "run").glob("scratch/*"))
+
+
+def test_a_config_means_here_what_it_means_to_trl(tmp_path: Path) -> None:
+    """Import, write back as TRL's keys, and build TRL's dataclasses: they are those TRL's own parser builds."""
+    found = import_config(OWN, "grpo.yaml", fields_of(RECORDED["fields"]))
+    keys = {**found.passthrough, **to_keys(found.knobs), "model_name_or_path": found.model}
+    keys["max_completion_length"] = found.max_completion_length
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    (tmp_path / "grpo.yaml").write_text(OWN)
+    assert found.knobs["steps_per_generation"] == 2
+    assert len(keys) > 30
+    assert run(MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
+
+
+def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(tmp_path: Path) -> None:
+    batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 2}
+    asked: list[tuple[dict[str, Any], str | None]] = [
+        (batch, None),
+        ({**batch, "learning_rate": "1e-6", "bf16": "yes", "deprecated_and_unknown": 1}, None),
+        ({**batch, "num_generations": 3}, "generation_batch_size (4) must be divisible by num_generations (3)"),
+        ({**batch, "bf16": "perhaps"}, "Truthy value expected: got perhaps"),
+        ({**batch, "learning_rate": "fast"}, "invalid float value: 'fast'"),
+        ({**batch, "load_in_4bit": True, "load_in_8bit": True}, "8 bit and 4 bit precision at the same time"),
+        ({**batch, "load_best_model_at_end": True}, "requires the save and eval strategy to match"),
+        ({**batch, "use_peft": True, "lora_task_type": "NONE_SUCH"}, "Invalid task type"),
+        ({**batch, "dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor can only be set when"),
+        ({**batch, "datasets": [{"name": "x"}]}, "path"),
+    ]
+    (tmp_path / "asked.json").write_text(json.dumps([keys for keys, _ in asked]))
+    answers = run(REFUSALS, tmp_path, START, tmp_path / "asked.json")
+    for (keys, expected), answer in zip(asked, answers, strict=True):
+        assert (expected is None) == (answer is None), (keys, answer)
+        if expected is not None:
+            assert expected in answer, keys
+            assert "\n" not in answer
+
+
+def test_a_refusal_of_trls_own_is_a_sentence_with_its_line(tmp_path: Path) -> None:
+    text = "per_device_train_batch_size: 2\nnum_generations: 3\n"
+    result = describe(tmp_path / "run", read_keys(text, "grpo.yaml"))
+    assert result.reason is FailureReason.ILLEGAL
+    lines = import_config(text, "grpo.yaml", fields_of(result.data["fields"])).lines
+    assert located(result.message, "grpo.yaml", lines).startswith("grpo.yaml, line 2: generation_batch_size (2) must")

@@ -1,0 +1,270 @@
+"""The exported files: if one of these fails, what a user trains with is not what was measured."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer.child.contract import RewardSpec
+from trainer.frameworks.trl import RUN, Export, Wanted, export
+
+KNOBS: dict[str, Any] = {
+    "micro_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "num_generations": 4,
+    "steps_per_generation": 2,
+    "gradient_checkpointing": False,
+    "precision": "bf16",
+    "master_weights": "fp32",
+    "attn_implementation": "sdpa",
+    "optimizer": "adamw_torch_fused",
+    "rollout_engine": "transformers",
+}
+OWN = """\
+# LoRA with a KL term and a template of our own
+model_name_or_path: ./models/small
+dataset_name: ./data          # ours
+reward_funcs: [rewards.score]
+use_peft: true
+lora_r: 8
+lora_target_modules: [q_proj, v_proj]
+beta: 0.04
+learning_rate: 1e-5
+chat_template_kwargs: {enable_thinking: false}   # see the wiki
+use_cpu: true
+max_completion_length: 16
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4  # for memory
+optim: adamw_torch
+"""
+
+
+def wanted(**changes: Any) -> Wanted:
+    base: dict[str, Any] = {
+        "title": "first: 226.0k tokens/hour",
+        "configuration": KNOBS,
+        "python": "/training/bin/python",
+        "model": "/models/small",
+        "rewards": (RewardSpec("reasoning_gym", "chain_sum", options={"min_terms": 2}),),
+        "rows_per_update": 8,
+        "max_completion_length": 16,
+    }
+    return Wanted(**{**base, **changes})
+
+
+def own(**changes: Any) -> Wanted:
+    imported = (RewardSpec("import", "rewards.score", path="/home/me/run"),)
+    changed = {"model": "/home/me/run/models/small", "rewards": imported, "user_config": OWN, "own_data": True}
+    return wanted(**{**changed, **changes})
+
+
+def config_of(made: Export) -> dict[str, Any]:
+    found = yaml.safe_load(made.files["grpo.yaml"])
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_written_configuration_states_every_knob_the_workload_and_the_data() -> None:
+    made = export(wanted(passthrough={"learning_rate": 1e-6, "env": {"OMP_WAIT_POLICY": "PASSIVE"}}, seed=7))
+    found = config_of(made)
+    assert found["per_device_train_batch_size"] == 4
+    assert found["gradient_accumulation_steps"] == 2
+    assert (found["bf16"], found["fp16"], found["dtype"], found["use_vllm"]) == (True, False, "float32", False)
+    assert found["optim"] == "adamw_torch_fused"
+    assert {"torch_compile", "tf32", "pad_to_multiple_of", "dataloader_num_workers"} <= set(found)
+    assert found["learning_rate"] == 1e-6
+    assert found["env"] == {"OMP_WAIT_POLICY": "PASSIVE"}
+    assert (found["seed"], found["use_cpu"], found["max_completion_length"]) == (7, True, 16)
+    assert (found["dataset_name"], found["reward_funcs"]) == ("prompts", ["autotune_reward.chain_sum"])
+    assert made.prompts
+    assert made.diff == ""
+
+
+def test_the_users_own_file_differs_in_knob_keys_only() -> None:
+    made = export(own())
+    lines = list(difflib.ndiff(OWN.splitlines(), made.files["grpo.yaml"].splitlines()))
+    removed = {line[2:].split(":")[0] for line in lines if line.startswith("-")}
+    added = {line[2:].split(":")[0] for line in lines if line.startswith("+")}
+    assert removed == {"per_device_train_batch_size", "gradient_accumulation_steps", "optim"}
+    assert added == removed | {
+        "num_generations", "steps_per_generation", "gradient_checkpointing", "bf16", "fp16", "dtype",
+        "attn_implementation", "use_vllm",
+    }  # fmt: skip
+    assert "# for memory" in made.files["grpo.yaml"]
+    assert {"-optim: adamw_torch", "+optim: adamw_torch_fused"} <= set(made.diff.splitlines())
+    assert not made.prompts
+    assert made.command.folder == "/home/me/run"
+    assert config_of(made)["reward_funcs"] == ["rewards.score"]
+
+
+def test_what_the_command_line_gave_replaces_what_the_file_named() -> None:
+    text = OWN + "dataset_config: main\ndatasets:\n- path: other\n"
+    made = export(
+        own(user_config=text, own_data=False, model="/elsewhere/large", max_completion_length=32,
+            rewards=(RewardSpec("file", "score", path="/home/me/score.py"),))
+    )  # fmt: skip
+    found = config_of(made)
+    assert found["model_name_or_path"] == "/elsewhere/large"
+    assert (found["dataset_name"], found["dataset_config"], found["datasets"]) == ("prompts", None, [])
+    assert found["reward_funcs"] == ["autotune_reward.score"]
+    assert found["max_completion_length"] == 32
+    assert found["beta"] == 0.04
+    assert made.prompts
+    assert "{here}/prompts" in made.command.argv
+    assert made.command.environment["PYTHONPATH"] == "{here}"
+
+
+def test_keys_that_say_the_same_in_another_way_do_not_contradict_the_knobs() -> None:
+    text = OWN + "generation_batch_size: 4\nmodel_init_kwargs: {dtype: bfloat16}\ntorch_compile_mode: default\n"
+    made = export(own(user_config=text, configuration={**KNOBS, "torch_compile": False}))
+    found = config_of(made)
+    assert found["generation_batch_size"] == 8  # 4 rows in each of 2 micro-batches
+    assert "steps_per_generation" not in found  # TRL refuses both
+    assert found["model_init_kwargs"] == {"dtype": "float32"}  # it would win over dtype
+    assert "dtype" not in found
+    assert found["torch_compile_mode"] is None  # it would turn compiling on
+
+
+def test_a_configuration_trl_cannot_be_given_is_refused() -> None:
+    with pytest.raises(ValueError, match="rollout_engine vllm"):
+        export(wanted(configuration={**KNOBS, "rollout_engine": "vllm"}))
+
+
+def test_seam_knobs_go_through_the_launcher_and_only_where_they_differ() -> None:
+    same = export(wanted(configuration={**KNOBS, "logprob_rows": 4, "logprob_token_chunk": 4096}))
+    assert same.seams == {}
+    assert "launch.py" not in same.files
+    assert "trl.scripts.grpo" in same.command.argv
+    made = export(wanted(configuration={**KNOBS, "logprob_rows": 2, "logprob_token_chunk": 4096}))
+    assert made.seams == {"logprob_rows": 2}
+    assert "{here}/launch.py" in made.command.argv
+    assert "trl.scripts.grpo" not in made.command.argv
+    assert "SEAMS = {'logprob_rows': 2}" in made.files["launch.py"]
+    assert "logprob_rows" not in config_of(made)
+
+
+def test_every_exported_module_imports_nothing_of_ours() -> None:
+    kinds = ("reasoning_gym", "file", "math_verify")
+    rewards = tuple(RewardSpec(kind, "score", path="/home/me/score.py") for kind in kinds)
+    made = export(wanted(configuration={**KNOBS, "logprob_rows": 2}, rewards=rewards))
+    sources = {name: text for name, text in made.files.items() if name.endswith(".py")}
+    assert set(sources) == {"autotune_reward.py", "autotune_math_verifier.py", "autotune_seams.py", "launch.py"}
+    for name, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, name
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
+            for module in modules:
+                assert (module or "").split(".")[0] not in {"autotune", "trainer", "search_spaces", "api"}, name
+
+
+def loaded(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    path = folder / "autotune_reward.py"
+    path.write_text(text)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("exported_reward", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_file_reward_is_the_users_own_function_with_its_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bonus_of_mine.py").write_text("BONUS = 0.5\n")
+    file = tmp_path / "it's mine.py"
+    file.write_text(
+        "from bonus_of_mine import BONUS\n"
+        "def score(prompts, completions, **columns):\n    return [BONUS + len(c) for c in completions]\n"
+        "class Judge:\n    async def __call__(self, completions, **columns):\n        return [2.0] * len(completions)\n"
+        "judge = Judge()\n"
+    )
+    rewards = (RewardSpec("file", "score", path=str(file)), RewardSpec("file", "judge", path=str(file)))
+    made = export(wanted(rewards=rewards))
+    assert config_of(made)["reward_funcs"] == ["autotune_reward.score", "autotune_reward.judge"]
+    module = loaded(made.files["autotune_reward.py"], tmp_path, monkeypatch)
+    assert module.score(prompts=["p"], completions=["abc"]) == [3.5]
+    assert module.judge.__name__ == "judge"  # TRL logs a reward by its name
+
+
+def test_a_task_reward_scores_what_the_task_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Task:
+        def __init__(self, **options: Any) -> None:
+            assert options == {"min_terms": 2}
+
+        def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+            return float(answer == entry["answer"])
+
+    gym = ModuleType("reasoning_gym")
+    gym.create_dataset = lambda name, **options: Task(**options)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "reasoning_gym", gym)
+    module = loaded(export(wanted()).files["autotune_reward.py"], tmp_path, monkeypatch)
+    completions = ["<answer>7</answer>", "8", [{"role": "assistant", "content": "so <answer> 7 </answer>"}]]
+    assert module.chain_sum(completions=completions, entry=['{"answer": "7"}'] * 3) == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("user_config", ["", OWN])
+def test_the_script_survives_hostile_paths_and_passes_options_on(tmp_path: Path, user_config: str) -> None:
+    folder = tmp_path / "an export; $(touch x) 'quoted'"
+    folder.mkdir()
+    python = folder / "my python"
+    python.write_text(
+        f"#!{sys.executable}\nimport os, sys\nprint([os.getcwd(), os.environ.get('PYTHONPATH'), *sys.argv[1:]])\n"
+    )
+    python.chmod(0o755)
+    reward = (RewardSpec("file", "score", path="/home/me/score.py"),)
+    made = export(wanted(python=str(python), title="a\nrm -rf x", rewards=reward, user_config=user_config, threads=3))
+    (folder / RUN).write_text(made.files[RUN])
+    environment = {**os.environ, "PYTHONPATH": "/theirs"}
+    run = subprocess.run(
+        ["sh", str(folder / RUN), "--max_steps", "2"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cwd, path, *words = ast.literal_eval(run.stdout)
+    assert cwd == str(tmp_path if user_config else folder)
+    assert path == (f"{folder}:/theirs" if user_config else "/theirs")
+    assert words[:2] == ["-m", "accelerate.commands.launch"]
+    assert words[words.index("--config_file") + 1] == str(folder / "accelerate.yaml")
+    assert words[words.index("--num_cpu_threads_per_process") + 1] == "3"
+    assert words[words.index("--config") + 1] == str(folder / "grpo.yaml")
+    assert words[-2:] == ["--max_steps", "2"]
+    assert not (tmp_path / "x").exists()
+
+
+VERIFIER = """\
+import json, sys, time
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "hang" in asked["text"]:
+        time.sleep(600)
+    print(json.dumps({"score": None if asked["gold"] == "?" else float(asked["gold"] in asked["text"])}), flush=True)
+"""
+
+
+def test_a_completion_that_hangs_math_verify_costs_itself_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = export(wanted(rewards=(RewardSpec("math_verify", "math_verify"),)))
+    assert config_of(made)["reward_funcs"] == ["autotune_reward.math_verify"]
+    assert "import math_verify" in made.files["autotune_math_verifier.py"]
+    (tmp_path / "autotune_math_verifier.py").write_text(VERIFIER)
+    text = made.files["autotune_reward.py"]
+    assert "self._line(5.0)" in text
+    module = loaded(text.replace("self._line(5.0)", "self._line(0.5)"), tmp_path, monkeypatch)
+    completions = ["it is 7", "hang", "8", [{"role": "assistant", "content": "7"}]]
+    assert module.math_verify(completions=completions, answer=["7", "7", "7", "?"]) == [1.0, 0.0, 0.0, None]

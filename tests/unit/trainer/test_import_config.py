@@ -1,0 +1,323 @@
+"""A user's TRL config: what becomes of each key, and one sentence for each thing that cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_spaces.configuration import Resources
+from search_spaces.legality.passthrough import check_passthrough
+from search_spaces.yaml_text import MAX_BYTES, read
+from tests.trl_fields import FIELDS
+from trainer.frameworks.trl.fates import Fate, fate_of
+from trainer.frameworks.trl.fields import Field
+from trainer.frameworks.trl.import_config import ConfigError, Imported, import_config, located, read_keys
+
+OWN = """\
+# what I train with
+model_name_or_path: ./model
+dataset_name: ./prompts
+dataset_train_split: train
+reward_funcs: [rewards.good, accuracy_reward]
+reward_weights: [1.0, 0.5]
+per_device_train_batch_size: 4
+gradient_accumulation_steps: "4"
+generation_batch_size: 8
+num_generations: 4
+learning_rate: 1e-5
+beta: 0.04
+use_peft: true
+lora_target_modules: all-linear
+dtype: bfloat16
+scale_rewards: false
+save_strategy: "no"
+chat_template_kwargs: '{"enable_thinking": "false", "budget": "64"}'
+model_init_kwargs: {revision: 1e3}
+env: {OMP_NUM_THREADS: 2, MY_SWITCH: true, RATE: 1e-3}
+output_dir: out
+max_completion_length: 64
+"""
+
+
+def imported(text: str, processes: int = 1) -> Imported:
+    return import_config(text, "grpo.yaml", FIELDS, processes)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        imported(text)
+    message = str(caught.value)
+    assert message.startswith("grpo.yaml")
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_each_key_goes_where_it_belongs() -> None:
+    found = imported(OWN)
+    assert found.knobs == {
+        "micro_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 2,
+        "num_generations": 4,
+        "master_weights": "bf16",
+    }
+    assert found.passthrough == {
+        "reward_weights": [1.0, 0.5],
+        "learning_rate": 1e-5,
+        "beta": 0.04,
+        "use_peft": True,
+        "lora_target_modules": "all-linear",
+        "scale_rewards": False,
+        "save_strategy": "no",
+        "chat_template_kwargs": {"enable_thinking": False, "budget": 64},
+        "model_init_kwargs": {"revision": "1e3"},
+        "env": {"OMP_NUM_THREADS": "2", "MY_SWITCH": "True", "RATE": "1e-3"},
+        "output_dir": "out",
+    }
+    assert (found.model, found.rewards) == ("./model", ("rewards.good", "accuracy_reward"))
+    assert found.dataset == {"dataset_name": "./prompts", "dataset_train_split": "train"}
+    assert found.max_completion_length == 64
+    assert (found.lines["beta"], found.lines["env.RATE"], found.text) == (12, 20, OWN)
+
+
+def test_no_key_is_lost_or_counted_twice() -> None:
+    found = imported(OWN)
+    given_ = set(read_keys(OWN, "grpo.yaml"))
+    inputs = {key for key in given_ if fate_of(key) is Fate.INPUT}
+    knobs = {key for key in given_ if fate_of(key) is Fate.KNOB}
+    assert set(found.passthrough) == given_ - inputs - knobs
+    assert {"model_name_or_path", "reward_funcs", "max_completion_length", *found.dataset} == inputs
+
+
+def test_a_mixture_is_a_dataset() -> None:
+    found = imported("datasets:\n  - path: a\n    fraction: 0.5\n  - path: b\nstreaming: false\n")
+    assert found.dataset == {"datasets": [{"path": "a", "fraction": 0.5}, {"path": "b"}], "streaming": False}
+    assert found.passthrough == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs"),
+    [
+        ("beta: 0", {}),
+        ("bf16: true", {"precision": "bf16"}),
+        ("fp16: false", {"precision": "bf16"}),
+        ("bf16: null\nfp16: true", {"precision": "fp16"}),
+        ("bf16: 'no'", {"precision": "fp32"}),
+        ("bf16: false\nfp16: true", {"precision": "fp16"}),
+        ("use_vllm: false", {"rollout_engine": "transformers"}),
+        ("steps_per_generation: null", {}),
+        ("steps_per_generation: none_", None),
+        ("tf32: 'null'", None),
+        ("pad_to_multiple_of: auto", {}),
+        ("pad_to_multiple_of: '64'", {"pad_to_multiple": 64}),
+        ("torch_empty_cache_steps: none", {"empty_cache_steps": 0}),
+        ("torch_compile: false\ntorch_compile_mode: default", {"torch_compile": True}),
+        ("attn_implementation: kernels-community/flash-attn", {"attn_implementation": "kernels-community/flash-attn"}),
+        ("generation_batch_size: 24", {"steps_per_generation": 3}),
+    ],
+)
+def test_knobs_are_what_trl_would_make_of_the_keys(text: str, knobs: dict[str, Any] | None) -> None:
+    if knobs is None:
+        refusal(text)
+    else:
+        assert imported(text).knobs == knobs
+
+
+def test_generation_batch_is_shared_by_the_processes() -> None:
+    text = "per_device_train_batch_size: 2\ngeneration_batch_size: 16\n"
+    assert imported(text, processes=4).knobs["steps_per_generation"] == 2
+    with pytest.raises(ConfigError, match="expected a multiple of 6"):
+        imported(text, processes=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("beta: 0\nnum_generation: 4", ", line 2: TRL's GRPO script has no key num_generation; did you mean num_gener"),
+        ("zzz: 4", ", line 1: TRL's GRPO script has no key zzz; remove it."),
+        ("max_prompt_length: 5", ", line 1: max_prompt_length: TRL has no such key; filter the prompts by length"),
+        ("torch_dtype: float32", "use dtype"),
+        ("num_processes: 2", "belongs to accelerate's launch"),
+        ("per_device_train_batch_size: 8.0", "per_device_train_batch_size: expected a whole number, got 8.0."),
+        ("per_device_train_batch_size: 0", "expected a whole number from 1 to 65536, got 0."),
+        ("per_device_train_batch_size:", "expected a whole number, got nothing."),
+        ("num_generations: null", "num_generations: expected a whole number from 1 to 4096, got nothing."),
+        ("gradient_checkpointing: 1", "gradient_checkpointing: expected true or false, got 1."),
+        ("beta: lots", "beta: expected a number, got lots."),
+        ("beta: [0.1]", "beta: expected a number, got a list with 0.1."),
+        ("learning_rate: .nan", "expected a finite number"),
+        ("learning_rate: '1e999'", "expected a number, got 1e999."),
+        ("seed: 99999999999999999999", "at most 63 bits"),
+        ("seed: " + "9" * 5000, "is not a number that can be read"),
+        ("run_name: 5", "run_name: expected text, got 5; write it in quotes."),
+        ("save_strategy: no", 'YAML takes that word for false, so write it in quotes ("no").'),
+        ("lr_scheduler_type: cosin", "got cosin; did you mean cosine."),
+        ("lr_scheduler_type: greedy", "greedy needs evaluation, which a trial leaves out"),
+        ("optim: lomo", "optim: expected one of adamw_torch_fused"),
+        ("dtype: auto", "dtype: a trial holds weights in float32 or bfloat16, got auto."),
+        ("reward_funcs: accuracy_reward", "expected a list of names, got accuracy_reward; write [accuracy_reward]."),
+        ("reward_weights: [1e-1]", "reward_weights: expected a list of numbers, got a list with 1e-1."),
+        ("reward_funcs: [a.b, c.d]\nreward_weights: [1.0]", ", line 2: reward_weights: expected one for each of the 2"),
+        ("bf16: true\nfp16: true", ", line 2: fp16: bf16 and fp16 cannot both be true"),
+        ("steps_per_generation: 1\ngeneration_batch_size: 8", "cannot be set beside steps_per_generation"),
+        ("generation_batch_size: 12", "expected a multiple of 8 (per_device_train_batch_size 8), got 12."),
+        ("torch_empty_cache_steps: 0", "expected a whole number of at least 1, or null, got 0."),
+        ("max_completion_length: null", "expected a whole number of at least 1, got nothing."),
+        ("max_completion_length: 0", "expected a whole number of at least 1, got 0."),
+        ("use_vllm: true", "a trial generates with transformers so far; set it to false."),
+        ("deepspeed: ds.json", "deepspeed: a trial runs in one process so far, without DeepSpeed; remove it."),
+        ("fsdp: full_shard", "without FSDP"),
+        ("reward_model_name_or_path: org/rm", "use reward_funcs."),
+        ("auto_find_batch_size: true", "GRPO refuses it"),
+        ("use_transformers_continuous_batching: true", "continuous batching"),
+        ("hub_token: hf_sentinel", "hub_token: a secret would be stored"),
+        ("accelerator_config: a.json", "accelerator_config: expected a mapping, got a.json."),
+        ("\nmodel_init_kwargs:\n  dtype: bfloat16", ", line 3: model_init_kwargs.dtype: write it as a key of its own"),
+        ("model_init_kwargs: '{\"dtype\": 1}'", ", line 1: model_init_kwargs.dtype: write it as a key of its own"),
+        ("generation_kwargs: {max_new_tokens: 4}", "use max_completion_length."),
+        ("chat_template_kwargs: {chat_template: x}", "into the model folder as chat_template.jinja."),
+        ("env: [A=1]", "env: expected a mapping of names to values, got a list."),
+        ("env: {A-B: 1}", "env: A-B is not a name"),
+        ("env: {A: [1]}", "env.A: expected text or a number, got a list."),
+        ("env: {CUDA_VISIBLE_DEVICES: 1}", "env.CUDA_VISIBLE_DEVICES: the tuner sets it"),
+        ("env: {WANDB_API_KEY: sentinel}", "env.WANDB_API_KEY: a secret would be stored"),
+        ("beta: 1\nbeta: 2", ", line 2: beta is given twice, first in line 1."),
+        ("beta: 0\n---\nbeta: 1", ", line 2: a config holds one document."),
+        ("- beta", ", line 1: expected a mapping of TRL's keys, got a list."),
+        ("", ": expected a mapping of TRL's keys, got nothing."),
+        ("beta: {", "this is not YAML"),
+        ("beta: !!python/object/apply:os.system [ls]", "tags ("),
+        ("beta: 0\nrun_name: a\udcff", ", line 2: this is not UTF-8 text."),
+        ('run_name: "a\\0b"', "a surrogate or NUL"),
+        ("x: " + "y" * MAX_BYTES, "bytes are more than a config may have"),
+    ],
+)
+def test_what_cannot_be_taken_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
+    message = refusal(text)
+    assert sentence in message
+    assert "sentinel" not in message
+
+
+@pytest.mark.parametrize("text", ["deepspeed: null", "fsdp: ''", "auto_find_batch_size: false", "hub_token: null"])
+def test_a_refused_key_that_does_nothing_is_let_through(text: str) -> None:
+    (key,) = imported(text).passthrough
+    assert text.startswith(key)
+
+
+def test_what_needs_no_trl_to_refuse_is_refused_before_trl_is_asked() -> None:
+    with pytest.raises(ConfigError, match="without DeepSpeed"):
+        read_keys("deepspeed: ds.json", "grpo.yaml")
+    assert read_keys("beta: 1e-2\nnot_known: [1, {a: true}]", "g") == {"beta": "1e-2", "not_known": [1, {"a": True}]}
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{', '.join(['*' + chr(97 + i)] * 9)}]" for i in range(20)
+)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (BOMB, ", line 2: aliases (*a) are not allowed"),
+        ("beta: &a\n  <<: *a", "aliases"),
+        ("datasets: " + "[" * 30_000, "nested more than"),
+        ("reward_weights: [" + "1," * 15_000 + "]", "more than 10000 values"),
+        ("\n".join(f"k{i}: 1" for i in range(4900)), "no key k0"),
+        ("model_init_kwargs: '" + '{"a":' * 9000 + "'", "expected a mapping"),
+        ("model_init_kwargs: '" + '{"a":' * 900 + "1" + "}" * 900 + "'", "model_init_kwargs: "),
+        ("model_init_kwargs: '" + '{"a":' * 90 + "1" + "}" * 90 + "'", "model_init_kwargs: it is nested too deep"),
+        ("model_init_kwargs: '" + '{"a": "\\ud800"}' + "'", "a surrogate or NUL"),
+        ("model_init_kwargs: '" + '{"a": 1e999}' + "'", "expected a finite number"),
+    ],
+    ids=["aliases", "merge", "nested", "many", "keys", "json", "deep", "deeper", "surrogate", "infinity"],
+)
+def test_a_hostile_file_is_refused_before_it_costs_anything(text: str, part: str) -> None:
+    assert part in refusal(text)
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+NESTED = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=2),
+    max_leaves=4,
+)
+TEXTS = (
+    st.text(max_size=120)
+    | st.tuples(st.sampled_from(sorted(FIELDS)), st.text(max_size=30)).map(": ".join)
+    | st.dictionaries(st.sampled_from([*FIELDS, "env"]), NESTED, max_size=4).map(yaml.safe_dump)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+def test_any_text_is_a_config_or_a_sentence(text: str) -> None:
+    try:
+        found = imported(text)
+    except ConfigError as error:
+        sentence = str(error)
+    else:
+        json.dumps([found.knobs, found.passthrough, found.dataset], allow_nan=False).encode()
+        return
+    assert sentence.startswith("grpo.yaml")
+    assert len(sentence.splitlines()) == 1
+
+
+PLAIN = {
+    "bool": st.booleans(),
+    "int": st.integers(-(2**62), 2**62),
+    "float": st.floats(-1e6, 1e6),
+    "str": st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=12),
+    "list[str]": st.lists(st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=6), max_size=3),
+    "list[float]": st.lists(st.floats(0, 9), max_size=3),
+    "dict": st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9) | st.booleans(), max_size=2),
+    "none": st.none(),
+}
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> dict[str, Any]:
+    names = sorted(name for name in FIELDS if fate_of(name) in (Fate.WORKLOAD, Fate.MEASURING))
+    chosen = draw(st.lists(st.sampled_from(names), unique=True, max_size=8))
+    return {name: draw(_value_of(FIELDS[name])) for name in chosen if name != "lr_scheduler_type"}
+
+
+def _value_of(field: Field) -> st.SearchStrategy[Any]:
+    if field.choices:
+        return st.sampled_from(field.choices)
+    return st.one_of(*(PLAIN[kind] for kind in sorted(field.kinds) if kind in PLAIN))
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads())
+def test_the_workload_passes_through_unchanged(values: dict[str, Any]) -> None:
+    found = imported(yaml.safe_dump(values, sort_keys=False) if values else "beta: 0.5").passthrough
+    assert repr(found) == repr(values or {"beta": 0.5})
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.text("0123456789eE+-._:xobn ynofTrueals~'\"", max_size=10))
+def test_scalars_are_what_trls_yaml_reader_makes_of_them(text: str) -> None:
+    """Otherwise a file would mean one thing here and another in the user's own run."""
+    document = f"k: {text}\n"
+    try:
+        theirs = yaml.safe_load(document)["k"]
+    except (yaml.YAMLError, ValueError, OverflowError, KeyError, TypeError):
+        return
+    if isinstance(theirs, bool | int | float | str | None):
+        assert repr(read(document.encode(), "f", exact=True).plain) == repr({"k": theirs})
+
+
+def test_sentences_about_the_keys_get_their_line() -> None:
+    found = imported("use_peft: true\nlora_target_modules: [lm_head]\nsync_ref_model: true\nbeta: 0.1\n")
+    violations = check_passthrough(found.passthrough, found.knobs, Resources())
+    told = [located(violation.sentence, "grpo.yaml", found.lines) for violation in violations]
+    assert [sentence.partition(": ")[0] for sentence in told] == ["grpo.yaml, line 3", "grpo.yaml, line 2"]
+    assert all(sentence.endswith(".") and not sentence.endswith("..") for sentence in told)
+    assert located("Something else.", "grpo.yaml", found.lines) == "grpo.yaml: Something else."

@@ -1,0 +1,181 @@
+"""Say what keys the installed TRL's GRPO script takes: one command of ``start.py``, leaving ``result.json``.
+
+``config.json`` is ``{"config": {...}}`` with the keys of a user's own file as YAML has them, or ``{}``. Given
+keys are put through TRL's own parser and dataclasses, so that what TRL would refuse at launch is known now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import sys
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional
+
+from .contract import ContractError, FailureReason, Result, RunPaths, dumps, write_atomic
+from .failures import IllegalSettingError, classify, memory_pool
+
+GROUPS = {"GRPOConfig": "training", "ModelConfig": "model", "DatasetMixtureConfig": "dataset"}
+"""Dataclass -> group; any other of TRL's script is ``script``."""
+PLAIN = (bool, int, float, str)
+LONGEST = 400
+"""Characters of what TRL says."""
+
+
+def main(directory: Path) -> Result:
+    """Describe TRL's keys; ILLEGAL, with the description, if TRL refuses the given ones.
+
+    ``Result.data``: ``trl`` (version) and ``fields``, name -> ``type`` (``int | none``; words: bool, int,
+    float, str, none, dict, list[...], any, object), ``default`` (plain JSON, else null with ``unset``
+    true), ``group`` (training, model, script, dataset) and ``choices`` (empty: any).
+    """
+    paths = RunPaths(directory)
+    try:
+        config = read_config(paths.config)
+        result = describe(config, paths.scratch)
+    except Exception as error:
+        result = classify(error, None)
+    write_atomic(paths.result, dumps(result))
+    return result
+
+
+def read_config(path: Path) -> Optional[Dict[str, Any]]:
+    """The user's keys; ``None`` if there are none to judge."""
+    wanted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    config = wanted.get("config") if isinstance(wanted, dict) else wanted
+    if config is not None and not isinstance(config, dict):
+        raise ContractError("%s: expected an object of TRL's keys" % path)
+    return config
+
+
+def describe(config: Optional[Dict[str, Any]], scratch: Path) -> Result:
+    """All fields, and TRL's verdict on ``config``."""
+    keys = dict(config or {})
+    for name, value in (keys.pop("env", None) or {}).items():
+        os.environ[str(name)] = str(value)  # before the framework is imported, which reads some of it
+    data = {"trl": importlib.metadata.version("trl"), "fields": fields(script_parser().dataclass_types)}
+    if config is not None:
+        sentence = refusal(keys, scratch)
+        if sentence is not None:
+            return Result(ok=False, reason=FailureReason.ILLEGAL, message=sentence, data=data)
+    return Result(ok=True, data=data)
+
+
+def script_parser() -> Any:
+    """The parser of TRL's own GRPO script."""
+    from trl.scripts.grpo import make_parser
+
+    return make_parser()
+
+
+def fields(shapes: Any) -> Dict[str, Dict[str, Any]]:
+    """Every key of the dataclasses ``shapes``, by name."""
+    found: Dict[str, Dict[str, Any]] = {}
+    for shape in shapes:
+        hints = typing.get_type_hints(shape)
+        for field in dataclasses.fields(shape):
+            if field.init:
+                entry = described(field, hints[field.name])
+                found[field.name] = {**entry, "group": GROUPS.get(shape.__name__, "script")}
+    return found
+
+
+def described(field: Any, hint: Any) -> Dict[str, Any]:
+    """One key, without its group."""
+    default, unset = plain_default(field)
+    return {
+        "type": " | ".join(dict.fromkeys(kinds(hint))),
+        "default": default,
+        "unset": unset,
+        "choices": choices(field, hint),
+    }
+
+
+def kinds(hint: Any) -> Iterator[str]:
+    """The words of a type, in its order."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            yield from kinds(argument)
+    elif origin is typing.Literal:
+        yield from (type(argument).__name__ for argument in arguments)
+    elif hint is Any:
+        yield "any"
+    elif hint is type(None):
+        yield "none"
+    elif origin is list or hint is list:
+        yield "list[%s]" % " | ".join(kinds(arguments[0]) if arguments else ("any",))
+    elif origin is dict or hint is dict or dataclasses.is_dataclass(hint):
+        yield "dict"
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        yield "str"
+    else:
+        yield hint.__name__ if hint in PLAIN else "object"
+
+
+def choices(field: Any, hint: Any) -> List[Any]:
+    """The words a key may have, where TRL says so; empty if it does not."""
+    told = field.metadata.get("choices")
+    if told is not None:
+        return list(told)
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, Enum):
+            return [member.value for member in option]
+    if typing.get_origin(hint) is typing.Literal:
+        return list(typing.get_args(hint))
+    return []
+
+
+def plain_default(field: Any) -> Any:
+    """(The default as plain JSON, or ``None``; whether it has none that JSON can hold)."""
+    if field.default is not dataclasses.MISSING:
+        value = field.default.value if isinstance(field.default, Enum) else field.default
+    elif field.default_factory is not dataclasses.MISSING:
+        value = field.default_factory()
+    else:
+        return None, True
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return None, True
+    return value, False
+
+
+def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
+    """What TRL says against ``keys``, in one line; ``None`` if it takes them.
+
+    Keys it does not know are left out of it, as its own script leaves them out. The trial's machine
+    decides where it runs, so without a GPU ``use_cpu`` is set.
+    """
+    import torch
+    from trl import get_peft_config, get_quantization_config
+
+    parser = script_parser()
+    parser.error = _refuse
+    given = {**keys, "output_dir": str(scratch)}
+    if not torch.cuda.is_available():
+        given["use_cpu"] = True
+    try:
+        parser.set_defaults_with_config(**given)
+        _, _, model, _ = parser.parse_args_into_dataclasses(args=[], look_for_args_file=False)
+        get_peft_config(model)
+        get_quantization_config(model)
+    except importlib.metadata.PackageNotFoundError as error:
+        name = error.name or "a package"
+        return "%s is not installed; install with: %s -m pip install %s" % (name, sys.executable, name)
+    except Exception as error:
+        if memory_pool(error) is not None:
+            raise
+        return " ".join(str(error).split())[:LONGEST] or type(error).__name__
+    return None
+
+
+def _refuse(message: str) -> None:
+    """Instead of argparse's own: usage on stderr and an exit."""
+    raise IllegalSettingError(message)

@@ -1,0 +1,187 @@
+"""The prompts of a study as rows: from a reasoning-gym task or a JSONL file, checked, sampled and measured."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from .failures import describe
+from .rewards import ENTRY_COLUMN, create_task
+
+Row = Dict[str, Any]
+
+MOST_MEASURED = 20_000
+"""Rows whose length is counted; of a larger dataset a random sample."""
+MOST_WRITTEN = 2_048
+"""Rows that are kept; trials go round them."""
+VERIFIED_ENTRIES = 8
+KINDS = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+
+
+class UnusablePromptsError(ValueError):
+    """The prompts cannot be used as they are; the message is a sentence that says what to change."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A reasoning-gym task and how many prompts of it."""
+
+    name: str
+    size: int
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def task_rows(task: TaskSpec, conversational: bool) -> List[Row]:
+    """``task.size`` prompts with their entries; as messages if the model has a chat template for them."""
+    if task.size < 1:
+        raise UnusablePromptsError("the task has no prompts: its size is %d" % task.size)
+    dataset = create_task(task.name, {**task.options, "size": task.size, "seed": task.seed})
+    rows = []
+    for index in range(task.size):
+        entry = dataset[index]
+        question = str(entry["question"])
+        prompt = [{"role": "user", "content": question}] if conversational else question
+        rows.append({"prompt": prompt, ENTRY_COLUMN: entry_text(dataset, entry, index < VERIFIED_ENTRIES)})
+    return rows
+
+
+def entry_text(dataset: Any, entry: Mapping[str, Any], verify: bool) -> str:
+    """``entry`` as JSON; verified, what comes back from it scores its own answer as the entry did.
+
+    Raises:
+        UnusablePromptsError: the task keeps something in its entries that JSON cannot carry.
+    """
+    text = json.dumps(entry, default=plain)
+    answer = entry.get("answer")
+    if verify and isinstance(answer, str):
+        try:
+            same = dataset.score_answer(answer, json.loads(text)) == dataset.score_answer(answer, entry)
+        except Exception:  # whatever the task's scorer raises on an entry it does not recognise
+            same = False
+        if not same:
+            raise UnusablePromptsError(
+                "this reasoning-gym task cannot be used: its entries do not survive being stored"
+            )
+    return text
+
+
+def plain(value: Any) -> Any:
+    """A JSON value for what ``json`` does not know: arrays and numpy numbers, sets, dates."""
+    for method in ("tolist", "isoformat"):
+        if hasattr(value, method):
+            return getattr(value, method)()
+    return sorted(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def read_rows(path: Path) -> List[Row]:
+    """The rows of a JSONL file.
+
+    Raises:
+        UnusablePromptsError: naming the file and line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # not splitlines: JSON text may hold U+2028
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusablePromptsError("%s cannot be read: %s" % (path, describe(error))) from error
+    rows: List[Row] = []
+    kinds: Dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = "%s, line %d" % (path, number)
+            rows.append(read_row(line, where))
+            if rows[-1].keys() != rows[0].keys():
+                raise UnusablePromptsError(
+                    "%s: its columns (%s) are not those of the first line (%s)"
+                    % (where, ", ".join(sorted(rows[-1])), ", ".join(sorted(rows[0])))
+                )
+            refuse_mixed(rows[-1], kinds, where)
+    if not rows:
+        raise UnusablePromptsError("%s holds no prompts" % path)
+    return rows
+
+
+def read_row(line: str, where: str) -> Row:
+    """One row with a ``prompt`` that is text or a list of messages."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UnusablePromptsError("%s: not JSON: %s" % (where, error)) from None
+    if not isinstance(row, dict) or not is_prompt(row.get("prompt")):
+        raise UnusablePromptsError('%s: it needs a "prompt" that is text or a list of {"role", "content"}' % where)
+    return row
+
+
+def refuse_mixed(row: Mapping[str, Any], kinds: Dict[str, str], where: str) -> None:
+    """Raises ``UnusablePromptsError`` for a column that holds something else than in an earlier row.
+
+    A dataset's columns have one type each; ``kinds`` is what was seen so far.
+    """
+    for column, value in row.items():
+        kind = KINDS.get(type(value))
+        if kind is not None and kinds.setdefault(column, kind) != kind:
+            raise UnusablePromptsError(
+                "%s: column %r is %s here and %s before; a column holds one type" % (where, column, kind, kinds[column])
+            )
+
+
+def is_prompt(prompt: Any) -> bool:
+    """Whether ``prompt`` is text that is not empty, or a non-empty conversation."""
+    if isinstance(prompt, str):
+        return bool(prompt)
+    return (
+        isinstance(prompt, list)
+        and bool(prompt)
+        and all(isinstance(m, dict) and isinstance(m.get("role"), str) and "content" in m for m in prompt)
+    )
+
+
+def measure(
+    prompts: Sequence[Any], tokenizer: Any, model: str, template_arguments: Optional[Mapping[str, Any]] = None
+) -> List[int]:
+    """Tokens of each prompt, as the trainer will feed them.
+
+    Raises:
+        UnusablePromptsError: the model has no chat template for messages, or it refuses one.
+    """
+    if not all(isinstance(p, str) for p in prompts) and not tokenizer.chat_template:
+        raise UnusablePromptsError("the tokenizer of %s has no chat template: give the prompts as text" % model)
+    lengths = []
+    for number, prompt in enumerate(prompts, 1):
+        if isinstance(prompt, str):
+            lengths.append(len(tokenizer(prompt)["input_ids"]))
+            continue
+        try:
+            text = tokenizer.apply_chat_template(
+                prompt, tokenize=False, add_generation_prompt=True, **(template_arguments or {})
+            )
+        except Exception as error:  # a template is a program of the model's author
+            raise UnusablePromptsError(
+                "the chat template of %s refuses prompt %d: %s" % (model, number, describe(error))
+            ) from error
+        lengths.append(len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    return lengths
+
+
+def refuse_long(lengths: Sequence[int], limit: int) -> None:
+    """Raises ``UnusablePromptsError`` saying how many are longer than ``limit`` tokens."""
+    too_long = sum(length > limit for length in lengths)
+    if too_long:
+        raise UnusablePromptsError(
+            "%d of %d prompts are longer than the %d tokens allowed (the longest has %d): raise the maximum prompt "
+            "length to %d or leave them out" % (too_long, len(lengths), limit, max(lengths), max(lengths))
+        )
+
+
+def sample(count: int, most: int, seed: int, keep: Optional[int] = None) -> List[int]:
+    """At most ``most`` of the indices below ``count``, in order, the same for the same seed; ``keep`` is among them."""
+    if count <= most:
+        return list(range(count))
+    chosen = set(random.Random(seed).sample(range(count), most))  # noqa: S311  (not for secrets)
+    if keep is not None and keep not in chosen:
+        chosen.remove(max(chosen))
+        chosen.add(keep)
+    return sorted(chosen)

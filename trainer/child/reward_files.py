@@ -1,0 +1,167 @@
+"""Rewards that are the user's own code: a function in a file, or one named by its dotted path."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, List, Optional, Sequence
+
+from .failures import RewardFailedError, describe
+
+Reward = Callable[..., Any]
+
+PIP_NAMES = {
+    "reasoning_gym": "reasoning-gym",
+    "math_verify": "math-verify",
+    "latex2sympy2_extended": "math-verify",
+    "yaml": "pyyaml",
+    "sklearn": "scikit-learn",
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+}
+"""What pip calls a package whose module has another name."""
+
+OUR_NAMES = ("api", "autotune", "search_spaces", "tests", "tools", "trainer")
+
+
+class RewardLoadError(RewardFailedError):
+    """The reward cannot be used; the message is one sentence that says what to change."""
+
+
+class OursGiveWay:
+    """Finds a module named like one of our packages in the user's folder.
+
+    Nothing in a child is imported under those names, but the tool may be installed in the training
+    environment, and the user's ``trainer.py`` beside a reward must be found before ours.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Optional[Sequence[str]] = None, target: Any = None) -> Any:
+        """As of ``importlib.abc.MetaPathFinder``."""
+        if path is None and name in OUR_NAMES:
+            return importlib.machinery.PathFinder.find_spec(name, [self._folder], target)
+        return None
+
+
+def missing_package(error: ImportError, wanted: str) -> str:
+    """One sentence naming the package an import lacked and the command that mends it."""
+    module = (error.name or wanted).split(".")[0]
+    if not isinstance(error, ModuleNotFoundError):
+        return "%s cannot be imported: %s" % (wanted, describe(error))
+    return "the package %s is missing in the training environment; install it with: %s -m pip install %s" % (
+        module,
+        sys.executable,
+        PIP_NAMES.get(module, module),
+    )
+
+
+def file_reward(path: Path, name: str) -> Reward:
+    """The function ``name`` of the Python file ``path``; the file's folder is importable.
+
+    Raises:
+        RewardLoadError: there is no such file or function, or the file cannot be run.
+    """
+    path = Path(os.path.abspath(str(path)))
+    if not path.is_file():
+        raise RewardLoadError("there is no reward file %s" % path)
+    return _function_of(_load_private(path), name, str(path))
+
+
+def imported_reward(dotted: str, folder: str) -> Reward:
+    """``package.module.function``, looked up from ``folder`` first, as TRL's own script does.
+
+    Raises:
+        RewardLoadError: it cannot be imported, or is no function.
+    """
+    module_name, _, name = dotted.rpartition(".")
+    if not all(part.isidentifier() for part in dotted.split(".")) or not module_name:
+        raise RewardLoadError("the reward %r is no dotted path such as my_rewards.score" % dotted)
+    if folder and folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        module = importlib.import_module(module_name)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise RewardLoadError(_why_not(error, dotted, module_name, folder)) from error
+    return _function_of(module, name, module_name)
+
+
+def _why_not(error: BaseException, dotted: str, module: str, folder: str) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and (module + ".").startswith(error.name + "."):
+        return "the reward %s cannot be found: there is no module %s in %s or in the training environment" % (
+            dotted,
+            error.name,
+            folder or "the working directory",
+        )
+    if isinstance(error, ModuleNotFoundError):
+        return "%s: %s" % (dotted, missing_package(error, module))
+    return "%s cannot be loaded: %s" % (dotted, describe(error))
+
+
+def _load_private(path: Path) -> Any:
+    """Run ``path`` as a module whose name collides with nothing; its neighbours can be imported by it."""
+    name = "_autotune_reward_" + hashlib.sha256(str(path).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last, so that it hides nothing the framework imports
+        sys.meta_path.insert(0, OursGiveWay(folder))
+    found = importlib.util.spec_from_file_location(name, str(path))
+    if found is None or found.loader is None:
+        raise RewardLoadError("%s is not a Python file" % path)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        if isinstance(error, ModuleNotFoundError):
+            raise RewardLoadError("%s: %s" % (path, missing_package(error, str(error.name)))) from error
+        raise RewardLoadError("%s cannot be loaded: %s" % (path, describe(error))) from error
+    return module
+
+
+def _function_of(module: Any, name: str, where: str) -> Reward:
+    if not hasattr(module, name):
+        found = ", ".join(_functions_of(module)) or "none"
+        raise RewardLoadError("%s has no function %r (functions there: %s)" % (where, name, found))
+    function = getattr(module, name)
+    if not callable(function) or inspect.isclass(function):
+        raise RewardLoadError("%s in %s is a %s, not a function" % (name, where, type(function).__name__))
+    return named(function, name)
+
+
+def _functions_of(module: Any) -> List[str]:
+    own = (n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__)
+    return sorted(n for n in own if not n.startswith("_"))
+
+
+def named(function: Any, name: str) -> Reward:
+    """``function``, or something that calls it and has a ``__name__`` (a callable object may have none)."""
+    if getattr(function, "__name__", None):
+        return function  # type: ignore[no-any-return]
+    target = function.func if isinstance(function, functools.partial) else type(function).__call__
+    if inspect.iscoroutinefunction(target):
+
+        async def call_async(*arguments: Any, **columns: Any) -> Any:
+            return await function(*arguments, **columns)
+
+        call_async.__name__ = name
+        return call_async
+
+    def call(*arguments: Any, **columns: Any) -> Any:
+        return function(*arguments, **columns)
+
+    call.__name__ = name
+    return call

@@ -1,0 +1,147 @@
+"""What becomes of each key of TRL's GRPO script: the one table. A key that is not in it is workload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from search_spaces.legality.passthrough import REMOVED
+from trainer.frameworks.trl.keys import KEYS
+
+
+class Fate(StrEnum):
+    """What becomes of a key."""
+
+    KNOB = "knob"
+    """The baseline's value; the search may move it."""
+    INPUT = "input"
+    """Model, prompts, rewards and the completion length, which a study has fields of its own for."""
+    MEASURING = "measuring"
+    """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
+    WORKLOAD = "workload"
+    """Given to every trial unchanged."""
+    REFUSED = "refused"
+    """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""
+
+
+INPUTS = frozenset(
+    {
+        *("model_name_or_path", "reward_funcs", "max_completion_length"),
+        *("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming"),
+        *("datasets", "streaming", "test_split_size"),
+    }
+)
+
+_SPAN = frozenset(
+    {"output_dir", "num_train_epochs", "max_steps", "do_train", "do_predict", "seed", "use_cpu", "ignore_bias_buffers"}
+)
+_LOGGING = frozenset(
+    {
+        *("logging_strategy", "logging_steps", "logging_first_step", "log_level", "log_level_replica"),
+        *("log_on_each_node", "disable_tqdm", "report_to", "run_name", "project", "trackio_space_id"),
+        *("trackio_bucket_id", "trackio_static_space_id", "log_completions", "log_multimodal"),
+        *("num_completions_to_print", "log_unique_prompts", "log_completions_hub_repo", "skip_memory_metrics"),
+    }
+)
+_EVALUATION = frozenset(
+    {
+        *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps"),
+        *("eval_do_concat_batches", "eval_use_gather_object", "per_device_eval_batch_size", "batch_eval_metrics"),
+        *("num_generations_eval", "prediction_loss_only", "include_for_metrics", "bf16_full_eval", "fp16_full_eval"),
+    }
+)
+_SAVING = frozenset(
+    {
+        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "save_on_each_node"),
+        *("enable_jit_checkpoint", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+        *("resume_from_checkpoint", "ignore_data_skip", "restore_callback_states_from_checkpoint"),
+        *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push", "hub_revision"),
+    }
+)
+MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING
+
+_ONE_PROCESS = "a trial runs in one process so far; remove it"
+_LAUNCH = "it belongs to accelerate's launch, not to this file; remove it"
+REFUSED: Mapping[str, str] = {
+    "deepspeed": "a trial runs in one process so far, without DeepSpeed; remove it",
+    "fsdp": "a trial runs in one process so far, without FSDP; remove it",
+    "fsdp_config": "a trial runs in one process so far, without FSDP; remove it",
+    "parallelism_config": _ONE_PROCESS,
+    "reward_model_name_or_path": "a trial scores with functions, not with a reward model; use reward_funcs",
+    "auto_find_batch_size": "it would change the batch in the middle of a trial, and GRPO refuses it; remove it",
+    "use_transformers_continuous_batching": "a trial cannot set lengths in continuous batching; remove it",
+    "use_transformers_paged": "a trial cannot set lengths in continuous batching; remove it",
+    "hub_token": "a secret would be stored with the study; log in with `hf auth login` instead",
+}
+"""Key -> why, and what to do."""
+LAUNCH: Mapping[str, str] = dict.fromkeys(
+    ("accelerate_config", "config_file", "num_processes", "num_machines", "mixed_precision", "gpu_ids"), _LAUNCH
+)
+"""What ``trl grpo`` takes from the same file beside the script's own keys."""
+GONE: Mapping[str, str] = {key: f"TRL has no such key; {advice}" for key, advice in REMOVED.items()}
+
+_OWN_KEY = "write it as a key of its own, where it can be tuned"
+_LENGTHS = "it would decide lengths that a trial has to set; use max_completion_length"
+REFUSED_INSIDE: Mapping[tuple[str, str], str] = {
+    **{("model_init_kwargs", key): _OWN_KEY for key in ("dtype", "attn_implementation")},
+    ("model_init_kwargs", "torch_dtype"): "write it as the key dtype, where it can be tuned",
+    **{
+        ("generation_kwargs", key): _LENGTHS
+        for key in ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "max_time", "stop_strings")
+    },
+    **{
+        ("generation_kwargs", key): "a trial counts one completion for each row; remove it"
+        for key in ("num_beams", "num_return_sequences")
+    },
+    ("chat_template_kwargs", "chat_template"): (
+        "TRL gives a template itself and fails beside another; put yours into the model folder as chat_template.jinja"
+    ),
+}
+"""(Key, key in its mapping) -> why, and what to do."""
+REFUSED_WORDS: Mapping[tuple[str, str], str] = {
+    ("lr_scheduler_type", word): f"{word} needs evaluation, which a trial leaves out; choose another schedule"
+    for word in ("reduce_lr_on_plateau", "greedy")
+}
+
+_ENVIRONMENT = re.compile(
+    r"AUTOTUNE_.*|ACCELERATE_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|RANK|LOCAL_RANK|WORLD_SIZE"
+    r"|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
+)
+_SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+
+
+def fate_of(key: str) -> Fate:
+    """What becomes of ``key``."""
+    if key in KEYS:
+        return Fate.KNOB
+    if key in INPUTS:
+        return Fate.INPUT
+    if key in REFUSED:
+        return Fate.REFUSED
+    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+    always = LAUNCH.get(key) or GONE.get(key)
+    if always is not None:
+        return always
+    if key in REFUSED and value not in (None, False, "", [], {}):
+        return REFUSED[key]
+    return REFUSED_WORDS.get((key, value)) if isinstance(value, str) else None
+
+
+def environment_refusal(name: str) -> str | None:
+    """Why a file's ``env`` may not set ``name``; ``None`` if it may."""
+    if _ENVIRONMENT.fullmatch(name):
+        return "the tuner sets it for each trial; remove it"
+    if _SECRET.search(name):
+        return "a secret would be stored with the study; set it outside the file"
+    return None
+
+
+def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
+    """``passthrough`` without what a trial does without."""
+    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}

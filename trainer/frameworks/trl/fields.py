@@ -1,0 +1,201 @@
+"""The keys of the installed TRL as the child describes them, and a file's values read by their types."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.knobs.model import show
+
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "dict": "a mapping",
+    "none": "nothing",
+}
+_TRUE, _FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
+_LARGEST = 2**63
+_LIST = re.compile(r"list\[(.*)\]")
+_ALSO_SWITCHES = frozenset({"scale_rewards"})
+"""Described as text, and taken as true or false by TRL's own code too."""
+
+
+class FieldError(ValueError):
+    """What was expected and what was found."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One key of TRL's GRPO script."""
+
+    name: str
+    type: str
+    """``int | none``; the words are those of the child's ``describe``."""
+    default: Any = None
+    unset: bool = False
+    """There is no default that plain data can hold."""
+    group: str = "training"
+    """``training``, ``model``, ``script`` or ``dataset``."""
+    choices: tuple[Any, ...] = ()
+    """Empty: any."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The words of the type, a list's being one word."""
+        found = set(re.findall(r"list\[[^]]*\]|\w+", self.type))
+        if "dict" in found:
+            found.discard("str")  # JSON for the mapping, or the path of a file, which a trial cannot find
+        if self.name in _ALSO_SWITCHES:
+            found.add("bool")
+        return frozenset(found)
+
+    @property
+    def expected(self) -> str:
+        """The type in words."""
+        if self.choices:
+            return "one of " + ", ".join(show(choice) for choice in self.choices)
+        told = [_in_words(kind) for kind in sorted(self.kinds - {"none"}, key=self.type.find)]
+        return " or ".join(told)
+
+    def typed(self, value: Any) -> Any:
+        """``value`` as TRL's own parser would have it: text is read by the type, all else stays.
+
+        Raises:
+            FieldError: it is not of the type.
+        """
+        found = self._read(value) if isinstance(value, str) else value
+        if not any(_fits(found, kind) for kind in self.kinds):
+            raise FieldError(f"expected {self.expected}, got {_told(value)}{self._hint(value)}")
+        if self.choices and isinstance(found, str) and found not in self.choices:
+            close = difflib.get_close_matches(found[:80], [str(choice) for choice in self.choices], n=1)
+            ending = f"; did you mean {close[0]}" if close else ""
+            raise FieldError(f"expected {self.expected}, got {show(value)}{ending}")
+        return found
+
+    def _read(self, text: str) -> Any:
+        kinds = self.kinds
+        if "dict" in kinds and text.startswith("{"):
+            return _mapping(text)
+        if "str" in kinds or any(kind.startswith("list[str") for kind in kinds):
+            return text
+        if "none" in kinds and "bool" not in kinds and text.lower() in ("none", "null"):
+            return None
+        for kind, reader in _READERS.items():
+            if kind in kinds:
+                return reader(text)
+        return text
+
+    def _hint(self, value: Any) -> str:
+        if isinstance(value, bool) and "str" in self.kinds:
+            return f'; YAML takes that word for {show(value)}, so write it in quotes ("{"yes" if value else "no"}")'
+        if isinstance(value, int | float) and "str" in self.kinds:
+            return "; write it in quotes"
+        return ""
+
+
+def fields_of(described: Mapping[str, Mapping[str, Any]]) -> dict[str, Field]:
+    """The fields of the child's ``describe`` (``Result.data["fields"]``)."""
+    return {
+        name: Field(
+            name=name,
+            type=str(entry["type"]),
+            default=entry.get("default"),
+            unset=bool(entry.get("unset")),
+            group=str(entry["group"]),
+            choices=tuple(entry.get("choices") or ()),
+        )
+        for name, entry in described.items()
+    }
+
+
+def _whole(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _switch(text: str) -> Any:
+    word = text.lower()
+    return True if word in _TRUE else False if word in _FALSE else text
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {"bool": _switch, "int": _whole, "float": _number}
+
+
+def _mapping(text: str) -> Any:
+    """JSON text as TRL takes it for a mapping; what is not such text stays text."""
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+        return _plain_words(found) if isinstance(found, dict) else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _plain_words(value: dict[str, Any]) -> dict[str, Any]:
+    """Words for numbers and switches inside JSON text become those, as in TrainingArguments."""
+    return {key: _plain_words(item) if isinstance(item, dict) else _plain_word(item) for key, item in value.items()}
+
+
+def _plain_word(item: Any) -> Any:
+    if not isinstance(item, str):
+        return item
+    if item.lower() in ("true", "false"):
+        return item.lower() == "true"
+    if item.isdecimal():
+        return _whole(item)
+    return _number(item) if item.replace(".", "", 1).isdecimal() else item
+
+
+def _fits(value: Any, kind: str) -> bool:
+    inside = _LIST.fullmatch(kind)
+    if inside is not None:
+        # One name for a list of names is how TRL's parser leaves it, and what PEFT takes for a pattern.
+        alone = isinstance(value, str) and inside[1] == "str"
+        return alone or (isinstance(value, list) and all(_fits(item, inside[1]) for item in value))
+    if kind in ("any", "object"):
+        return kind == "any"
+    if kind == "none":
+        return value is None
+    if kind == "bool" or isinstance(value, bool):
+        return kind == "bool" and isinstance(value, bool)
+    if kind in ("int", "float") and isinstance(value, int):
+        return abs(value) < _LARGEST
+    if kind == "float":
+        return isinstance(value, float) and math.isfinite(value)
+    return isinstance(value, str if kind == "str" else dict if kind == "dict" else ())
+
+
+def _in_words(kind: str) -> str:
+    inside = _LIST.fullmatch(kind)
+    if inside is None:
+        return _WORDS.get(kind, "plain data")
+    return {"str": "a list of names", "float": "a list of numbers", "dict": "a list of mappings"}.get(
+        inside[1], "a list"
+    )
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" + ("" if not value else f" with {_told(value[0])}" if len(value) == 1 else "")
+    return show(value)

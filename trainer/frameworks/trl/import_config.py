@@ -1,0 +1,226 @@
+"""A user's own TRL config: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing.
+
+In the parent the order is: ``read_keys`` (and its result to the child's ``describe``), ``fields_of`` what the
+child answers, ``import_config``, and only then, if the child said that TRL refuses the keys, ``located``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
+from search_spaces.yaml_text import Entry, plain, read
+from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, environment_refusal, refusal
+from trainer.frameworks.trl.fields import Field, FieldError, fields_of
+from trainer.frameworks.trl.keys import KEYS, KnobKeyError, from_keys
+
+__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "located", "read_keys"]
+
+ENVIRONMENT = "env"
+"""The key TRL's parser puts into the process's environment."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class ConfigError(ValueError):
+    """What is wrong with a config, in one finished sentence with file and line."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A TRL config, understood."""
+
+    knobs: Mapping[str, KnobValue]
+    """Those the file sets; what it leaves out has TRL's default."""
+    passthrough: Mapping[str, Any]
+    """Every other key but the inputs, as TRL's parser would have its value; ``env`` is name -> text."""
+    model: str | None
+    dataset: Mapping[str, Any]
+    """Where the prompts are: ``dataset_...``, ``datasets`` and what goes with them."""
+    rewards: tuple[str, ...]
+    """Names as in ``reward_funcs``."""
+    max_completion_length: int | None
+    lines: Mapping[str, int]
+    """Key, and key.inner key of mappings -> line, counted from 1."""
+    text: str
+    """The file as it was given."""
+
+
+def read_keys(text: str, name: str) -> dict[str, Any]:
+    """The file's keys as plain YAML values, for the child's ``describe``.
+
+    Args:
+        text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
+        name: what messages call it.
+
+    Raises:
+        ConfigError: it is no mapping of plain values, or a key is refused whatever TRL is installed.
+    """
+    return {key: entry.plain for key, entry in _entries(text, name).items()}
+
+
+def import_config(text: str, name: str, fields: Mapping[str, Field], processes: int = 1) -> Imported:
+    """The file's keys, each where it belongs.
+
+    Args:
+        text, name: as of ``read_keys``.
+        fields: the installed TRL's keys.
+        processes: training processes, for ``generation_batch_size``.
+
+    Raises:
+        ConfigError: naming file, line, key, and what was expected or what to do.
+    """
+    entries = _entries(text, name)
+    values = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key != ENVIRONMENT}
+    try:
+        knobs = from_keys(values, processes)
+    except KnobKeyError as error:
+        raise _problem(name, _line(entries, error.key), f"{error.key}: {error.text}") from None
+    passthrough = {key: value for key, value in values.items() if key not in KEYS and key not in INPUTS}
+    if ENVIRONMENT in entries:
+        passthrough[ENVIRONMENT] = _environment(entries[ENVIRONMENT], name)
+    return Imported(
+        knobs=knobs,
+        passthrough=passthrough,
+        model=values.get("model_name_or_path"),
+        dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
+        rewards=_rewards(values, entries, name),
+        max_completion_length=_length(values, entries, name),
+        lines=dict(_lines(entries)),
+        text=text,
+    )
+
+
+def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
+    """``sentence`` about the keys of file ``name``, with the line of the first key it mentions."""
+    words = re.findall(r"[A-Za-z_][\w.]*", sentence)
+    mentioned = next((lines[word] for word in (w.rstrip(".") for w in words) if word in lines), 0)
+    return str(_problem(name, mentioned, sentence.rstrip(".")))
+
+
+def _entries(text: str, name: str) -> dict[str, Entry]:
+    """Keys that are not refused by name, in the order of the file."""
+    try:
+        document = read(text.encode("utf-8", "surrogatepass"), name, kind="config", exact=True)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(document.value, dict):
+        raise _problem(name, document.line, f"expected a mapping of TRL's keys, got {document.described}")
+    for key, entry in document.value.items():
+        _check_storable(key, entry, name)
+        why = refusal(key, entry.plain)
+        if why is not None:
+            raise _problem(name, entry.line, f"{key}: {why}")
+    return document.value
+
+
+def _check_storable(key: str, entry: Entry, name: str) -> None:
+    """Refuse what JSON, a database or an environment cannot hold, wherever it is inside."""
+    value = entry.value
+    if isinstance(value, dict):
+        for inner, item in value.items():
+            _check_storable(f"{key}.{inner}", item, name)
+    elif isinstance(value, list):
+        for item in value:
+            _check_storable(key, item, name)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise _problem(name, entry.line, f"{show(key)}: expected a finite number, got {value}")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise _problem(name, entry.line, f"{show(key)}: expected a number of at most 63 bits, got {show(value)}")
+    if not _is_text(key) or (isinstance(value, str) and not _is_text(value)):
+        raise _problem(name, entry.line, f"{show(key)}: it holds a character that is none (a surrogate or NUL)")
+
+
+def _is_text(text: str) -> bool:
+    return not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text)
+
+
+def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
+    if key not in fields:
+        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.6)
+        advice = f"did you mean {close[0]}" if close else "remove it"
+        raise _problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
+    try:
+        value = fields[key].typed(entry.plain)
+    except FieldError as error:
+        raise _problem(name, entry.line, f"{key}: {error}") from None
+    inside = _inside(key, entry, value, name)
+    for inner in inside:
+        if (key, inner) in REFUSED_INSIDE:
+            raise _problem(name, inside[inner].line or entry.line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
+    return value
+
+
+def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry]:
+    """What a mapping holds, be it written as YAML or, as TRL takes it too, as JSON text."""
+    if isinstance(entry.value, dict) or not isinstance(value, dict):
+        return entry.value if isinstance(entry.value, dict) else {}
+    try:
+        found = plain(value, name)
+    except SpaceError:
+        raise _problem(name, entry.line, f"{key}: it is nested too deep") from None
+    _check_storable(key, Entry(found.value, entry.line), name)
+    return found.value if isinstance(found.value, dict) else {}
+
+
+def _environment(entry: Entry, name: str) -> dict[str, str]:
+    """Names and texts, as TRL's parser sets them."""
+    if not isinstance(entry.value, dict):
+        raise _problem(name, entry.line, f"env: expected a mapping of names to values, got {entry.described}")
+    for variable, item in entry.value.items():
+        if not _NAME.fullmatch(variable):
+            raise _problem(name, item.line, f"env: {show(variable)} is not a name an environment can have")
+        why = environment_refusal(variable)
+        if why is not None:
+            raise _problem(name, item.line, f"env.{variable}: {why}")
+        if isinstance(item.value, list | dict):
+            raise _problem(name, item.line, f"env.{variable}: expected text or a number, got {item.described}")
+    return {variable: str(item.value) for variable, item in entry.value.items()}
+
+
+def _is_dataset(field: Field) -> bool:
+    return field.group == "dataset" or field.name.startswith("dataset_")
+
+
+def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
+    given = values.get("reward_funcs")
+    if isinstance(given, str):
+        text = f"reward_funcs: expected a list of names, got {show(given)}; write [{show(given)}]"
+        raise _problem(name, _line(entries, "reward_funcs"), text)
+    weights = values.get("reward_weights")
+    if given and weights is not None and len(weights) != len(given):
+        text = f"reward_weights: expected one for each of the {len(given)} reward_funcs, got {len(weights)}"
+        raise _problem(name, _line(entries, "reward_weights"), text)
+    return tuple(given or ())
+
+
+def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> int | None:
+    if "max_completion_length" not in values:
+        return None
+    length = values["max_completion_length"]
+    if not isinstance(length, int) or length < 1:
+        text = f"max_completion_length: expected a whole number of at least 1, got {show(length)}"
+        raise _problem(name, _line(entries, "max_completion_length"), text)
+    return length
+
+
+def _lines(entries: Mapping[str, Entry]) -> Iterator[tuple[str, int]]:
+    for key, entry in entries.items():
+        yield key, entry.line
+        if isinstance(entry.value, dict):
+            yield from ((f"{key}.{inner}", item.line) for inner, item in entry.value.items())
+
+
+def _line(entries: Mapping[str, Entry], key: str) -> int:
+    return entries[key].line if key in entries else 0
+
+
+def _problem(name: str, line: int, text: str) -> ConfigError:
+    where = f"{name}, line {line}" if line else name
+    return ConfigError(f"{where}: {text}.")
