@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.retries import disproved
 from search_spaces.knobs import Effect, effect_of_change
 
 # Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom (NIST/SEMATECH e-Handbook
@@ -44,11 +45,16 @@ def same_learning(configuration: Configuration, baseline: Configuration, framewo
 
 
 def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
-    """Configurations of which any trial failed for a reason of its own."""
+    """Configurations of which any trial failed for a reason of its own, and no later retry passed."""
+    trials = tuple(trials)
+    mended = disproved(trials)
     return frozenset(
         t.configuration
         for t in trials
-        if t.state is TrialState.FAIL and t.outcome is not None and t.outcome.reason not in _SAYS_NOTHING
+        if t.state is TrialState.FAIL
+        and t.number not in mended
+        and t.outcome is not None
+        and t.outcome.reason not in _SAYS_NOTHING
     )
 
 
@@ -72,13 +78,19 @@ def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
     return min(first, key=lambda t: t.number, default=None)
 
 
-def speed(runs: Sequence[Trial]) -> float:
-    """Tokens/hour of a configuration: its confirmations if it has any, else its search trials.
+def basis(runs: Sequence[Trial]) -> list[Trial]:
+    """The trials a configuration's figure rests on: its confirmations, else its baseline and retries, else its search.
 
-    A search trial that was picked for being the best is biased upwards; a confirmation is not.
+    A search trial that was picked for being the best is biased upwards; the others are not.
     """
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
-    values = [t.tokens_per_hour for t in (confirmed or runs)]
+    unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
+    return confirmed or unchosen or list(runs)
+
+
+def speed(runs: Sequence[Trial]) -> float:
+    """Tokens/hour of a configuration, by its ``basis``."""
+    values = [t.tokens_per_hour for t in basis(runs)]
     return math.exp(statistics.fmean(math.log(v) for v in values if v))
 
 
@@ -174,7 +186,7 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     else:
         here, there = held[configuration], held[over]
         middle = math.log(speed(here)) - math.log(speed(there))
-        error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
+        error = spread.t * spread.sigma * math.sqrt(1.0 / len(basis(here)) + 1.0 / len(basis(there)))
     cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
     return Gain(
         value=math.expm1(middle),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 
 from autotune.domain import Outcome
@@ -24,7 +25,7 @@ class TrlFramework:
             configuration=trial.configuration,
             model=workload.model,
             prompts=workload.prompts,
-            reward=workload.reward,
+            rewards=workload.rewards,
             rows_per_update=trial.rows_per_update,
             max_prompt_length=workload.max_prompt_length,
             max_completion_length=workload.max_completion_length,
@@ -34,6 +35,7 @@ class TrlFramework:
             world_size=resources.training_processes,
             seed=study.spec.seed,
             memory_limit=study.spec.memory_limit,
+            revision="" if os.path.isabs(workload.model) else workload.model_sha256,
         )
 
     def diagnose(self, text: str) -> Diagnosis | None:

@@ -186,8 +186,9 @@ class Store(Port):
     Safe for one writing tuner and any number of readers in other processes.
 
     Raises (any method):
-        StoreError: the database cannot be read or written.
+        StoreError: the database cannot be read or written, and has not come back within the store's patience.
         NotFoundError: no such study or trial.
+        StudyBusyError: a change, after another tuner has taken over a study this store had locked.
     """
 
     def create_study(self, spec: StudySpec, now: float) -> Study:

@@ -25,7 +25,9 @@ from autotune.domain import (
 )
 from autotune.evidence import Leader, Row
 from autotune.insights import phases
+from autotune.retries import disproved
 from search_spaces.knobs import KNOBS, Effect
+from search_spaces.native import is_native
 
 
 def recommend(
@@ -53,6 +55,39 @@ def recommend(
     )
 
 
+def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> RecommendationRow | None:
+    """What is known of one configuration, as a row; ``None`` unless it is feasible."""
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None or configuration not in evidence.feasible(trials):
+        return None
+    same = evidence.same_learning(configuration, spec.baseline, spec.framework)
+    return _row(spec, trials, Row.SAME_LEARNING if same else Row.PERMITTED, configuration, anchor)
+
+
+def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LEARNING) -> RecommendationRow | None:
+    """The fastest configuration the framework's own settings reproduce; ``None`` if none is feasible.
+
+    A confirmed one goes before one that only a search trial measured (``confirmed`` says which it is), but
+    the baseline, which every confirmation runs beside, goes before neither.
+
+    Args:
+        spec: of the study.
+        trials: all of it.
+        row: with the same learning as the baseline, or whatever the space permits.
+    """
+    held = evidence.feasible(trials)
+    found = [c for c in held if is_native(c, spec.framework)]
+    if row is Row.SAME_LEARNING:
+        found = [c for c in found if evidence.same_learning(c, spec.baseline, spec.framework)]
+    if not found:
+        return None
+    floor = evidence.speed(held[spec.baseline]) if spec.baseline in found else 0.0
+    faster = [c for c in found if c != spec.baseline and evidence.speed(held[c]) > floor]
+    confirmed = [c for c in faster if any(t.kind is TrialKind.CONFIRM for t in held[c])]
+    best = max(confirmed or faster or found, key=lambda c: evidence.speed(held[c]))
+    return row_of(spec, trials, best)
+
+
 def _kept(
     spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]
 ) -> Configuration | None:
@@ -77,7 +112,7 @@ def _row(
 ) -> RecommendationRow:
     runs = evidence.feasible(trials)[configuration]
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
-    shown = confirmed or runs
+    shown = evidence.basis(runs)
     value = evidence.speed(runs)
     spread = evidence.noise(trials)
     error = spread.t * spread.sigma / math.sqrt(len(shown))
@@ -128,7 +163,9 @@ def _title(row: Row, configuration: Configuration, baseline: Configuration) -> s
 
 
 def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
-    own = [t for t in trials if t.configuration == spec.baseline and t.state is TrialState.FAIL]
+    mended = disproved(trials)
+    failed = [t for t in trials if t.state is TrialState.FAIL and t.number not in mended]
+    own = [t for t in failed if t.configuration == spec.baseline]
     for trial in own:
         if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
             return trial.outcome.sentence()

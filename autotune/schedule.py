@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import confirm
+from autotune import confirm, retries
 from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
 from autotune.domain import (
     Budget,
@@ -110,6 +110,17 @@ def baseline_draft(study: Study) -> TrialDraft:
     )
 
 
+def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
+    """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
+    return TrialDraft(
+        kind=TrialKind.VERIFY,
+        configuration=configuration,
+        protocol=_protocol(study),
+        rows_per_update=rows(study, configuration),
+        source=retries.SOURCE,
+    )
+
+
 def rows(study: Study, configuration: Configuration) -> int:
     """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
     micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
@@ -121,8 +132,10 @@ def rows(study: Study, configuration: Configuration) -> int:
 def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
     """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
     cost = predict(trials, trial.configuration)
-    own = FIRST_TRIAL_TIMEOUT_S if cost is None else TIMEOUT_FACTOR * cost.total(trial.protocol)
-    own = max(own, SHORTEST_TIMEOUT_S)
+    if cost is None or trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
+        own = FIRST_TRIAL_TIMEOUT_S
+    else:
+        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
     left = remaining_s(budget, spent, study.spec.resources.gpus)
     if left is None:
         return Deadline(own, by_budget=False)
@@ -210,6 +223,8 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
 
 
 def _hopeless(trials: Sequence[Trial]) -> str | None:
+    mended = retries.disproved(trials)
+    trials = [t for t in trials if t.number not in mended]
     first = trials[0]
     if first.outcome is not None and first.outcome.reason is FailureReason.REWARD_ERROR:
         return f"the reward fails, which no configuration can mend: {first.outcome.message}"

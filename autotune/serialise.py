@@ -91,7 +91,7 @@ def study_json(study: Study) -> Document:
         "digest": spec.digest,
         "framework": plain(spec.framework),
         "model": plain(spec.workload.model),
-        "reward": {"kind": plain(spec.workload.reward.kind), "name": plain(spec.workload.reward.name)},
+        "rewards": [{"kind": plain(reward.kind), "name": plain(reward.name)} for reward in spec.workload.rewards],
         "rows_per_update": spec.workload.rows_per_update,
         "max_prompt_tokens": spec.workload.max_prompt_length,
         "max_completion_tokens": spec.workload.max_completion_length,

@@ -18,6 +18,7 @@ from autotune.domain import (
     Study,
     StudyStatus,
     Trial,
+    TrialDraft,
     TrialState,
 )
 from autotune.ports import Assignment, Clock, Observer, Proposer, RunReport, StopToken, Store, TrialRunner
@@ -87,6 +88,47 @@ class StudyLoop:
             finally:
                 ledger.persist(force=True)
             return self._conclude(ended_by)
+
+    def retry(self, draft: TrialDraft) -> Trial:
+        """Run one configuration again outside the search, and no other trial.
+
+        A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is
+        made anew.
+
+        Returns:
+            The trial; WAITING if the user broke it off.
+
+        Raises:
+            StudyBusyError: another tuner runs this study; nothing was stored.
+            StoreError: the database failed; everything acknowledged before is kept.
+        """
+        with self._store.lock(self._study.id):
+            ledger = Ledger(self._store, self._clock, self._study.id, self._study.spec.resources.gpus)
+            try:
+                self._recover()
+                trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
+                while trial.state is TrialState.WAITING and self._stop.level == 0:
+                    self._execute(trial, self._store.trials(self._study.id), ledger)
+                    trial = self._store.trial(self._study.id, trial.number)
+            finally:
+                ledger.persist(force=True)
+            self._renew()
+            return trial
+
+    def _waiting(self, draft: TrialDraft) -> Trial | None:
+        alike = (
+            t
+            for t in self._store.trials(self._study.id)
+            if (t.state, t.kind, t.configuration) == (TrialState.WAITING, draft.kind, draft.configuration)
+        )
+        return next(alike, None)
+
+    def _renew(self) -> None:
+        """The answer of a study that had ended, with what was run since."""
+        before = self._store.recommendation(self._study.id)
+        if before is None or self._store.study(self._study.id).status is not StudyStatus.DONE:
+            return
+        self._recommend(self._store.trials(self._study.id), before.ended_by)
 
     def _say_budget(self) -> None:
         """For the record, and for `status` in another terminal."""
@@ -186,14 +228,19 @@ class StudyLoop:
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._store.trials(self._study.id)
         stopped = self._stop.level >= 1
-        found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
-        if found is not None:
-            found = unconfirmed(found)
-            self._store.save_recommendation(self._study.id, found)
+        found = self._recommend(trials, ended_by)
         if not stopped:
             self._store.set_status(self._study.id, StudyStatus.DONE)
         self._say("study_ended", f"the study ended: {ended_by}", None)
         return StudyResult(self._study, found, ended_by, trials, stopped)
+
+    def _recommend(self, trials: tuple[Trial, ...], ended_by: str) -> Recommendation | None:
+        found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
+        if found is None:
+            return None
+        found = unconfirmed(found)
+        self._store.save_recommendation(self._study.id, found)
+        return found
 
     def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
         number = None if trial is None else trial.number

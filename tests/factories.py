@@ -64,7 +64,7 @@ def workload(**changes: Any) -> domain.Workload:
         model="/models/small",
         prompts="/studies/1/prompts.jsonl",
         prompts_sha256="5" * 64,
-        reward=reward(),
+        rewards=(reward(),),
         rows_per_update=ROWS,
         max_prompt_length=MAX_PROMPT,
         max_completion_length=MAX_COMPLETION,

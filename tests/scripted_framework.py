@@ -26,7 +26,7 @@ class ScriptedFramework:
             framework=self.name,
             model=workload.model,
             prompts=workload.prompts,
-            reward=workload.reward,
+            rewards=workload.rewards,
             settings=dict(trial.configuration),
             model_settings={},
             seams={},

@@ -69,7 +69,9 @@ def reward_file(folder: Path, body: str) -> RewardSpec:
 PLAIN = "return [float(len(c) % 3) for c in completions]"
 
 
-def tiny_spec(tiny: Path, reward: RewardSpec, protocol: Protocol = QUIET, **changes: Any) -> TrialSpec:
+def tiny_spec(
+    tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: Protocol = QUIET, **changes: Any
+) -> TrialSpec:
     """16 rows per update, 16-token completions; ``knobs`` change the configuration, the rest the spec."""
     knobs = {
         "micro_batch_size": 4,
@@ -83,7 +85,7 @@ def tiny_spec(tiny: Path, reward: RewardSpec, protocol: Protocol = QUIET, **chan
         configuration=knobs,
         model=str(tiny / "model"),
         prompts=str(tiny / "prompts.jsonl"),
-        reward=reward,
+        rewards=reward if isinstance(reward, tuple) else (reward,),
         rows_per_update=16,
         max_prompt_length=48,
         max_completion_length=16,

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import console, doctor, inspecting, reading
+from autotune.cli import console, doctor, inspecting, reading, serving
+from autotune.cli.database import add_database_option
 from autotune.cli.failures import exit_code_of
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
@@ -22,7 +23,13 @@ Begin:
   autotune start --budget 10m  search; the same command again continues
   autotune status              how it stands, from another terminal
   autotune best                the recommendation
+  autotune export              its files, and the command that trains with them
+  autotune verify              run that command, and compare with the figure
   autotune logs 7 -f           what trial 7 prints
+  autotune compare 0 7         two trials, or two studies, beside each other
+  autotune retry 7             a trial's configuration again; the later result counts
+  autotune report -o r.md      the whole study as one file
+  autotune serve               the same as a page in your browser, live
 
 \b
 Results go to stdout, talk to stderr; every reading command has --json.
@@ -68,7 +75,15 @@ def build_app() -> typer.Typer:
     import_module("autotune.cli.start").register(app)
     for command in (reading.status, reading.trials, reading.best, inspecting.show, inspecting.logs, doctor.doctor):
         app.command()(command)
+    app.command()(serving.serve)
+    app.command()(import_module("autotune.cli.comparing").compare)
+    app.command()(import_module("autotune.cli.retrying").retry)
+    app.command("report")(import_module("autotune.cli.reporting").report_command)
+    exporting = import_module("autotune.cli.exporting")
+    for command in (exporting.export, exporting.verify):
+        app.command()(command)
     app.add_typer(import_module("autotune.cli.space").app, name="space")
+    add_database_option(app)
     return app
 
 

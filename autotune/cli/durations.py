@@ -10,6 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from pytimeparse.timeparse import timeparse
 
 from autotune.errors import UsageError
+from autotune.figures import format_duration
+
+__all__ = ["ACCEPTED", "LONGEST_S", "format_duration", "parse_duration"]
 
 ACCEPTED = "give a duration with its unit, such as 90m, 4h, 1h30m, 1.5h, 2d, 45s, PT4H or 04:00:00"
 LONGEST_S = 365 * 86_400.0
@@ -56,27 +59,3 @@ def _units(text: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     return None if seconds is None else float(seconds)
-
-
-def format_duration(seconds: float) -> str:
-    """For people, rounded to two units: ``850 ms``, ``45 s``, ``9 min 30 s``, ``4 h 05 min``, ``2 d 3 h``."""
-    if not math.isfinite(seconds):
-        return "unknown"
-    if seconds < 0:
-        return "-" + format_duration(-seconds)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        minutes, rest = divmod(whole, 60)
-        return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
-    minutes = round(seconds / 60)
-    if minutes < 1440:
-        hours, rest = divmod(minutes, 60)
-        return f"{hours} h {rest:02d} min" if rest else f"{hours} h"
-    days, rest = divmod(round(seconds / 3600), 24)
-    return f"{days} d {rest} h" if rest else f"{days} d"

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from autotune.answers import attempt_paths
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
-from autotune.cli.reading import attempt_paths
 from autotune.cli.runlog import follow, read_lines, tail
 from autotune.cli.text import clean
 from autotune.cli.trial_view import trial_screen

@@ -20,8 +20,9 @@ from autotune.cli.tables import (
     standings,
     standings_table,
 )
-from autotune.cli.text import bar, brief, clean, clock_time, fit
+from autotune.cli.text import bar, brief, clock_time, fit
 from autotune.domain import Budget, Event, Study, Trial, TrialState
+from autotune.sentences import phase_words
 from trainer.child.contract import CurrentPhase
 
 BEST_ROWS = 5
@@ -151,14 +152,6 @@ def _running(state: LiveState) -> str:
     lasted = "" if state.since is None else f" for {format_duration(max(0.0, state.now - state.since))}"
     what = "" if trial.number == 0 else f": {brief(trial.configuration, state.study.spec.baseline)}"
     return f"running  #{trial.number} {trial.kind.value}, {where}{lasted}{what}"
-
-
-def phase_words(phase: CurrentPhase) -> str:
-    """``update, recorded cycle 2``, or the part of the start-up."""
-    name = clean(phase.phase).replace("_", " ")
-    if phase.cycle < 0:
-        return f"{name} (start-up)"
-    return f"{name}, {clean(phase.cycle_kind)} cycle {phase.cycle}".replace(",  ", ", ")
 
 
 def _failures(state: LiveState) -> list[str]:

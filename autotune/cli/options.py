@@ -15,7 +15,7 @@ import typer
 from autotune.cli.text import clean
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
-from autotune.ports import Store
+from autotune.ports import StopToken, Store
 from autotune.settings import Settings, read_settings
 
 HomeOption = Annotated[
@@ -31,11 +31,26 @@ TrialArgument = Annotated[
 ]
 
 _last: ContextVar[Settings | None] = ContextVar("last_settings", default=None)
+_database: ContextVar[str | None] = ContextVar("named_database", default=None)
+
+
+@contextmanager
+def naming_database(database: str | None) -> Iterator[None]:
+    """What ``--database`` said, while the command runs."""
+    before = _database.set(database)
+    try:
+        yield
+    finally:
+        _database.reset(before)
 
 
 def settings_for(home: Path | None) -> Settings:
-    """The environment with ``--home`` applied; remembered, so that a crash file goes to the same home."""
-    settings = read_settings(home=home)
+    """The environment with ``--home`` and ``--database`` applied; remembered, so that a crash file goes to that home.
+
+    Raises:
+        UsageError: the home cannot be a folder, or the database was given with its password.
+    """
+    settings = read_settings(home=home, database=_database.get())
     _last.set(settings)
     return settings
 
@@ -51,16 +66,17 @@ def settings_in_use() -> Settings:
 
 
 @contextmanager
-def reading(home: Path | None) -> Iterator[tuple[Settings, Store]]:
-    """The store, for reading.
+def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[Settings, Store]]:
+    """The store, for reading; or, with ``stop``, for running trials of a study that is there.
 
     Raises:
         NotFoundError: there is no database yet; none is created by looking.
     """
     settings = settings_for(home)
-    if settings.database == str(settings.home.database) and not settings.home.database.exists():
+    if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    store: Store = import_module("autotune.wiring").open_store_for(settings)
+    open_store = import_module("autotune.wiring").open_store_for
+    store: Store = open_store(settings) if stop is None else open_store(settings, stop)
     try:
         yield settings, store
     finally:

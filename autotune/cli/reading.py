@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from autotune.answers import (
+    Life,
+    Source,
+    answer,
+    answer_document,
+    attempt_paths,
+    last_budget,
+    last_event,
+    running_trial,
+    sign_of_life,
+    status_document,
+)
 from autotune.cli import console
 from autotune.cli.durations import format_duration
-from autotune.cli.live import failure_words, phase_words
+from autotune.cli.live import failure_words
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.cli.screens import end_screen
 from autotune.cli.tables import (
@@ -28,12 +40,9 @@ from autotune.cli.tables import (
     trials_table,
 )
 from autotune.cli.text import brief, clean, clock_time
-from autotune.domain import Budget, Recommendation, Study, StudyStatus, Trial, TrialKind, TrialState
-from autotune.ports import Store
-from autotune.recommend import recommend
-from autotune.serialise import budget_json, plain, recommendation_json, study_json, trial_json
-from autotune.settings import HomePaths
-from trainer.child.contract import CurrentPhase, RunPaths, read_phase
+from autotune.domain import Budget, Study, Trial, TrialKind, TrialState
+from autotune.sentences import phase_words
+from autotune.serialise import trial_json
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 3
@@ -44,46 +53,6 @@ class Sort(StrEnum):
 
     SPEED = "speed"
     NUMBER = "number"
-
-
-class Source(StrEnum):
-    """Where an answer of ``autotune best`` comes from."""
-
-    RECOMMENDATION = "recommendation"
-    BEST_SO_FAR = "best_so_far"
-
-
-def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
-    """Where an attempt (the last unless told) keeps its files."""
-    return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
-
-
-def sign_of_life(paths: RunPaths, now: float) -> tuple[CurrentPhase, float] | None:
-    """(phase, seconds since the child last marked it), or ``None`` if it has marked none."""
-    phase = read_phase(paths.phase)
-    if phase is None:
-        return None
-    return phase, max(0.0, now - paths.phase.stat().st_mtime)
-
-
-def answer(store: Store, study: Study, trials: Sequence[Trial]) -> tuple[Source, Recommendation | None]:
-    """The stored recommendation, unless trials have ended since; then what all trials support now."""
-    stored = store.recommendation(study.id)
-    latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
-    if stored is not None and latest <= stored.created_at:
-        return Source.RECOMMENDATION, stored
-    ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
-    return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=time.time())
-
-
-def last_budget(store: Store, study: Study) -> Budget:
-    """What the last run of the tuner was given; no limit at all before the first."""
-    data: Mapping[str, Any] = {}
-    seen = 0
-    while events := store.events(study.id, after=seen):
-        seen = events[-1].id
-        data = next((e.data for e in reversed(events) if e.kind == "session_started"), data)
-    return Budget(wall_s=data.get("wall_s"), max_trials=data.get("max_trials"), gpu_hours=data.get("gpu_hours"))
 
 
 def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
@@ -99,33 +68,14 @@ def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeO
         trials = store.trials(found.id)
         wall_s, gpu_s = store.spent(found.id)
         limits = last_budget(store, found)
-        running = next((t for t in trials if t.state is TrialState.RUNNING), None)
-        life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running), time.time())
+        running = running_trial(trials)
+        life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running))
+        now = time.time()
         if not as_json:
-            console.show(_status_screen(found, trials, (wall_s, gpu_s), limits, running, life))
+            console.show(_status_screen(found, trials, (wall_s, gpu_s), limits, running, life, now))
             return
-        source, recommendation = answer(store, found, trials)
-        console.document(
-            {
-                "study": study_json(found),
-                "spent": {"wall_seconds": plain(wall_s), "gpu_seconds": plain(gpu_s)},
-                "budget": budget_json(limits),
-                "counts": {"states": count(trials).states, "failures": count(trials).failures},
-                "running": None if running is None else _running_json(found, running, life),
-                "source": source.value,
-                "best": None if recommendation is None else recommendation_json(recommendation),
-            }
-        )
-
-
-def _running_json(study: Study, trial: Trial, life: tuple[CurrentPhase, float] | None) -> dict[str, Any]:
-    document = trial_json(trial, study.spec.baseline)
-    phase, age = life if life is not None else (None, None)
-    document["phase"] = None if phase is None else plain(phase.phase)
-    document["cycle"] = None if phase is None else phase.cycle
-    document["cycle_kind"] = None if phase is None else plain(phase.cycle_kind)
-    document["phase_age_seconds"] = plain(age)
-    return document
+        answered = answer(store, found, trials)
+        console.document(status_document(found, trials, (wall_s, gpu_s), limits, life, answered, now))
 
 
 def _status_screen(
@@ -134,20 +84,21 @@ def _status_screen(
     spent: tuple[float, float],
     limits: Budget,
     running: Trial | None,
-    life: tuple[CurrentPhase, float] | None,
+    life: Life | None,
+    now: float,
 ) -> RenderableType:
     spec = study.spec
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
     used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
-    begun = clock_time(study.created_at, today=time.time())
+    begun = clock_time(study.created_at, today=now)
     lines: list[RenderableType] = [
         Text(f"{clean(spec.name)} · {study.status.value} · {clean(spec.framework)} · begun {begun}", "bold"),
         Text(f"model    {clean(spec.workload.model)}", overflow="fold"),
         Text(f"used     {used}"),
         Text(f"trials   {count(trials).sentence()}"),
-        Text(f"running  {_running_words(running, life, study)}", "cyan"),
+        Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
@@ -164,11 +115,15 @@ def _status_screen(
     return Group(*lines)
 
 
-def _running_words(running: Trial | None, life: tuple[CurrentPhase, float] | None, study: Study) -> str:
+def _running_words(running: Trial | None, life: Life | None, study: Study, now: float) -> str:
     if running is None:
         return "nothing"
     what = "" if running.number == 0 else f" [{brief(running.configuration, study.spec.baseline)}]"
-    where = "starting" if life is None else f"{phase_words(life[0])}, last sign {format_duration(life[1])} ago"
+    where = (
+        "starting"
+        if life is None
+        else f"{phase_words(life[0])}, last sign {format_duration(max(0.0, now - life[1]))} ago"
+    )
     return f"#{running.number} {running.kind.value}: {where}{what}"
 
 
@@ -223,9 +178,9 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
         every = store.trials(found.id)
         source, recommendation = answer(store, found, every)
         wall_s, _ = store.spent(found.id)
+        verified = last_event(store, found, "verified")
     if as_json:
-        document = None if recommendation is None else recommendation_json(recommendation)
-        console.document({"study": found.spec.name, "source": source.value, "recommendation": document})
+        console.document(answer_document(found, source, recommendation))
         return
     if source is Source.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
@@ -241,3 +196,5 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
             next_command=f"autotune show {shown}" if shown is not None else "",
         )
     )
+    if verified is not None:
+        console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")

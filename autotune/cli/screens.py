@@ -14,11 +14,10 @@ from autotune.cli.durations import format_duration
 from autotune.cli.grid import LABEL_WIDTH, LabelGrid
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import count
-from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, rate, short_name, signed_percent
+from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, rate, short_name
 from autotune.domain import (
     Budget,
     Configuration,
-    Gain,
     Protocol,
     Recommendation,
     RecommendationRow,
@@ -26,6 +25,15 @@ from autotune.domain import (
     StudySpec,
     Trial,
     TrialState,
+)
+from autotune.sentences import (
+    baseline_words,
+    evidence_words,
+    gain_words,
+    headline,
+    memory_words,
+    over,
+    speed_words,
 )
 
 SUGGESTIONS = 3
@@ -108,7 +116,7 @@ def end_screen(
     *,
     ended_by: str,
     spent_wall_s: float | None = None,
-    files: Mapping[str, Path] | None = None,
+    files: Mapping[str, str | Path] | None = None,
     next_command: str = "",
 ) -> RenderableType:
     """What the study found, how sure it is, what limits it, and what to do next.
@@ -129,7 +137,7 @@ def end_screen(
         _add_rows(grid, recommendation, study.spec.baseline)
     grid.gap()
     if recommendation is not None:
-        grid.add("baseline", _baseline_words(recommendation, study.spec.baseline))
+        grid.add("baseline", baseline_words(recommendation, study.spec.baseline))
         for note in recommendation.notes:
             grid.add("note", note)
     used = "" if spent_wall_s is None else f", {format_duration(spent_wall_s)} used"
@@ -158,7 +166,7 @@ def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
 
 def _add_rows(grid: LabelGrid, recommendation: Recommendation, baseline: Configuration) -> None:
     first, *others = recommendation.rows
-    grid.add("result", _headline(first, recommendation, baseline), "bold")
+    grid.add("result", headline(first, recommendation, baseline), "bold")
     _add_row(grid, first, recommendation, baseline)
     for row in others:
         grid.gap()
@@ -166,70 +174,19 @@ def _add_rows(grid: LabelGrid, recommendation: Recommendation, baseline: Configu
         _add_row(grid, row, recommendation, baseline)
 
 
-def _headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
-    if row.configuration == baseline:
-        return "Nothing is proven to beat your baseline with the same learning: keep it."
-    if row.gain is None:
-        return "Your baseline failed; this is the first configuration that holds."
-    sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
-    return f"{sure}: {signed_percent(row.gain.value)} tokens/hour over {_over(recommendation)}."
-
-
-def _over(recommendation: Recommendation) -> str:
-    return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
-
-
 def _add_row(grid: LabelGrid, row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> None:
     changed = changes(row.configuration, baseline)
     name_width = max((len(name) for name, _, _ in changed), default=0)
     for place, (name, before, after) in enumerate(changed):
         grid.add("" if place else "change", Text(f"{name:<{name_width}}  {before} → {after}", "green"))
-    interval = f"(95 % interval {rate(row.low)} to {rate(row.high)})"
-    grid.add("tokens/hour", f"{rate(row.tokens_per_hour)} {interval}")
+    grid.add("tokens/hour", speed_words(row))
     if row.maximum_tokens_per_hour is not None:
         grid.add("", f"{rate(row.maximum_tokens_per_hour)} with every completion at maximum length")
     if row.gain is not None:
-        grid.add("gain", f"{gain_words(row.gain)} over {_over(recommendation)}")
+        grid.add("gain", f"{gain_words(row.gain)} over {over(recommendation)}")
     grid.add("evidence", evidence_words(row))
     if row.phase_shares:
         grid.add("time", phase_lines(row.phase_shares))
     grid.add("memory", memory_words(row))
     if row.limit:
         grid.add("limited by", row.limit)
-
-
-def gain_words(gain: Gain) -> str:
-    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``."""
-    return f"{signed_percent(gain.value)} (95 % interval {signed_percent(gain.low)} to {signed_percent(gain.high)})"
-
-
-def evidence_words(row: RecommendationRow) -> str:
-    """How a row was confirmed, and by which trials."""
-    numbers = ", ".join(f"#{n}" for n in row.trials)
-    worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
-    if row.gain is not None and row.gain.pairs > 0:
-        rounds = f"{row.gain.pairs} round" + ("s" if row.gain.pairs != 1 else "")
-        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
-    else:
-        how = "measured in fresh processes again" if row.confirmed else "from search trials, not confirmed"
-    return f"{how}; {worst}; trials {numbers}"
-
-
-def memory_words(row: RecommendationRow) -> str:
-    """Peaks and headroom."""
-    peaks = [("host", row.host_peak), ("GPU", row.device_peak)]
-    known = [f"{name} peak {format_size(value)}" for name, value in peaks if value is not None]
-    if row.headroom is not None:
-        known.append(f"{row.headroom:.0%} headroom")
-    return ", ".join(known) or "not measured"
-
-
-def _baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
-    if recommendation.baseline == "ok":
-        kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
-        return "ok, and kept" if kept else "ok; gains are stated over it"
-    text = f"baseline: {clean(recommendation.baseline)}"
-    row = recommendation.rows[0] if recommendation.rows else None
-    if row is not None and row.gain is not None:
-        return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
-    return f"{text}; reference #{recommendation.reference} is recommended, nothing beats it"

@@ -6,6 +6,9 @@ import re
 from decimal import Decimal
 
 from autotune.errors import UsageError
+from autotune.figures import format_size
+
+__all__ = ["ACCEPTED", "LARGEST", "format_size", "parse_size"]
 
 ACCEPTED = "give a size with its unit: 6GiB, 6g or 512MiB (binary: 1 GiB = 1024 MiB), or 6GB (decimal: 10^9 bytes)"
 LARGEST = 2**50
@@ -33,21 +36,3 @@ def parse_size(text: str) -> int:
     if not 1 <= size <= LARGEST:
         raise UsageError(f"{text!r} is not between one byte and 1 PiB: {ACCEPTED}")
     return size
-
-
-def format_size(size: float) -> str:
-    """Three digits and a binary unit: ``512 MiB``, ``4.25 GiB``."""
-    value = float(size)
-    if value < 0:
-        return "-" + format_size(-value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if round(value) < 1000:
-            return _three_digits(value, unit)
-        value /= 1024
-    return _three_digits(value, "TiB")
-
-
-def _three_digits(value: float, unit: str) -> str:
-    if unit == "B" or value >= 99.95:
-        return f"{value:.0f} {unit}"
-    return f"{value:.1f} {unit}" if value >= 9.995 else f"{value:.2f} {unit}"

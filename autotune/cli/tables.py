@@ -10,67 +10,34 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from autotune import evidence
 from autotune.cli.text import differing, fit, knob_value, rate, short_name, signed_percent
 from autotune.domain import Configuration, Trial, TrialState
+from autotune.insights.standings import Standing, best_first, count, outcome_word, standings
+from autotune.sentences import PERMITTED_MARK, PERMITTED_NOTE
+
+__all__ = [
+    "PERMITTED_MARK",
+    "PERMITTED_NOTE",
+    "STANDINGS_WIDTH",
+    "TRIALS_WIDTH",
+    "KnobColumns",
+    "Side",
+    "Standing",
+    "best_first",
+    "count",
+    "knob_columns",
+    "outcome_label",
+    "plain_table",
+    "standing_label",
+    "standings",
+    "standings_table",
+    "trials_table",
+]
 
 Side = Literal["left", "right"]
 
 VALUE_WIDTH = 9
 """Cells a knob's value may take; longer ones are cut."""
-
-PERMITTED_MARK = "°"
-PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranked apart"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One feasible configuration with the trials that measured it."""
-
-    configuration: Configuration
-    tokens_per_hour: float
-    numbers: tuple[int, ...]
-    ratio: float | None
-    """Over the reference, minus 1; ``None`` for the reference itself."""
-    same_learning: bool
-    confirmed: bool
-
-
-def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Standing, ...]:
-    """Feasible configurations, fastest first."""
-    held = evidence.feasible(trials)
-    anchor = evidence.reference(trials, baseline)
-    found = []
-    for configuration, runs in held.items():
-        speed = evidence.speed(runs)
-        ratio = None
-        if anchor is not None and configuration != anchor.configuration:
-            ratio = speed / evidence.speed(held[anchor.configuration]) - 1.0
-        found.append(
-            Standing(
-                configuration=configuration,
-                tokens_per_hour=speed,
-                numbers=tuple(t.number for t in runs),
-                ratio=ratio,
-                same_learning=evidence.same_learning(configuration, baseline, framework),
-                confirmed=any(t.kind.value == "confirm" for t in runs),
-            )
-        )
-    return tuple(sorted(found, key=lambda s: (-s.tokens_per_hour, s.numbers)))
-
-
-def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Feasible trials by speed, then other measured ones, then running, waiting and failed ones by number."""
-
-    def place(trial: Trial) -> tuple[int, float, int]:
-        speed = trial.tokens_per_hour or 0.0
-        if trial.feasible and speed:
-            return 0, -speed, trial.number
-        order = {TrialState.COMPLETE: 1, TrialState.PRUNED: 1, TrialState.RUNNING: 2, TrialState.WAITING: 3}
-        group = order.get(trial.state, 4)
-        return group, -speed if group == 1 else 0.0, trial.number
-
-    return tuple(sorted(trials, key=place))
 
 
 @dataclass(frozen=True)
@@ -169,43 +136,9 @@ def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
 
 def outcome_label(trial: Trial) -> tuple[str, str]:
     """A word for how a trial stands, and its style."""
+    word = outcome_word(trial)
     if trial.state is TrialState.FAIL:
-        reason = trial.outcome.reason if trial.outcome is not None else None
-        return (reason.value if reason is not None else "FAIL"), "red"
+        return word, "red"
     if trial.state is TrialState.COMPLETE:
-        return ("ok", "") if trial.worst_case_passed else ("no worst case", "yellow")
-    return trial.state.value.lower(), "cyan" if trial.state is TrialState.RUNNING else "dim"
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many trials stand where."""
-
-    states: Mapping[str, int]
-    failures: Mapping[str, int]
-
-    @property
-    def tried(self) -> int:
-        """Trials that have been started."""
-        return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
-
-    def sentence(self) -> str:
-        """``12 tried: 9 ok, 2 OOM, 1 CRASH``."""
-        parts = [f"{n} {reason}" for reason, n in self.failures.items()]
-        ok = self.states.get(TrialState.COMPLETE.value, 0)
-        running = self.states.get(TrialState.RUNNING.value, 0)
-        if running:
-            parts.append(f"{running} running")
-        return f"{self.tried} tried: " + ", ".join([f"{ok} ok", *parts])
-
-
-def count(trials: Iterable[Trial]) -> Counts:
-    """By state, and failures by reason (the most frequent first)."""
-    states: dict[str, int] = {}
-    failures: dict[str, int] = {}
-    for trial in trials:
-        states[trial.state.value] = states.get(trial.state.value, 0) + 1
-        if trial.state is TrialState.FAIL:
-            label, _ = outcome_label(trial)
-            failures[label] = failures.get(label, 0) + 1
-    return Counts(states, dict(sorted(failures.items(), key=lambda item: (-item[1], item[0]))))
+        return word, "" if trial.worst_case_passed else "yellow"
+    return word, "cyan" if trial.state is TrialState.RUNNING else "dim"

@@ -15,6 +15,7 @@ from autotune.running.local import home_tag
 from trainer.child.contract import TAG_VARIABLE
 
 COMMAND = Path(sys.executable).with_name("autotune")
+_begun: list[subprocess.Popen[str]] = []
 
 
 def environment_for(home: Path) -> dict[str, str]:
@@ -27,7 +28,22 @@ def begin(*arguments: str, home: Path, cwd: Path) -> subprocess.Popen[str]:
     assert COMMAND.exists(), f"{COMMAND} is missing: install the project into this environment"
     command = [str(COMMAND), *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=cwd, env=environment_for(home), stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(command, cwd=cwd, env=environment_for(home), stdout=pipe, stderr=pipe, text=True)
+    _begun.append(process)
+    return process
+
+
+def end_what_was_begun(patience: float = 60.0) -> None:
+    """A test that failed must not leave a study running beside the next one."""
+    while _begun:
+        process = _begun.pop()
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.communicate(timeout=patience)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
 
 
 def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from autotune import wiring
-from autotune.cli.start import stopping
+from autotune.cli.stopping import stopping
 from autotune.domain import Budget, StudySpec
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import read_settings

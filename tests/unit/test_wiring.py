@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune import preparation, wiring
 from autotune.errors import StudyDiffersError, UsageError
+from autotune.ports import Assignment
 from autotune.store import open_store
 from tests import factories as f
 
@@ -56,6 +58,27 @@ def test_differences_name_the_place() -> None:
     assert any(line.startswith("memory_limit:") for line in found)
 
 
+def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_study() -> None:
+    """A home that was moved, or a comment in the user's file, must not begin a new study."""
+    spec = f.study_spec()
+    moved = f.study_spec(workload=f.workload(prompts="/elsewhere/prompts.jsonl"), user_config="# mine\nbeta: 0.0\n")
+    assert spec.digest == moved.digest
+    assert preparation.fingerprint_of(spec, {}).digest == preparation.fingerprint_of(moved, {}).digest
+
+
+def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> None:
+    before, after = (f.study_spec(workload=f.workload(rewards=(f.reward(sha256=text),))) for text in ("a", "b"))
+    assert preparation.differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
+
+
+def test_a_hub_model_is_rendered_with_its_commit() -> None:
+    study = f.study(spec=f.study_spec(workload=f.workload(model="org/name", model_sha256="c" * 40)))
+    spec = wiring.framework_named("trl").render(Assignment(study, f.trial(), Path("run"), 1.0))
+    assert (spec.model, spec.revision) == ("org/name", "c" * 40)
+    folder = wiring.framework_named("trl").render(Assignment(f.study(), f.trial(), Path("run"), 1.0))
+    assert (folder.model, folder.revision) == ("/models/small", "")
+
+
 def test_trials_of_another_machine_are_not_added_to() -> None:
     store = open_store(":memory:")
     study, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
@@ -63,6 +86,7 @@ def test_trials_of_another_machine_are_not_added_to() -> None:
     wiring.check_machine(store, study, here)
     store.save_fingerprint(study.id, here, f.NOW)
     wiring.check_machine(store, study, here)
+    wiring.check_machine(store, study, replace(here, workload="as another version would put it"))
     other = replace(here, hardware={**here.hardware, "cpu": "another"})
     with pytest.raises(StudyDiffersError, match=r"hardware\.cpu: example -> another"):
         wiring.check_machine(store, study, other)

@@ -1,0 +1,83 @@
+"""The user's own file in, the answer out and run: if this fails, the round trip the tool promises is broken."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.commands import autotune, document, tagged
+from tests.trl_trials import build_tiny, training_python
+from trainer.frameworks.trl.keys import KEYS
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
+
+OWN = """\
+# a LoRA run of our own
+model_name_or_path: ./model        # beside this file
+dataset_name: data
+reward_funcs: [mine.score]
+max_completion_length: 16
+use_peft: true
+lora_r: 4
+lora_target_modules: [q_proj, v_proj]
+beta: 0.04
+learning_rate: 1e-5
+chat_template_kwargs: {enable_thinking: false}
+use_cpu: true
+output_dir: out
+per_device_train_batch_size: 4   # what fits
+gradient_accumulation_steps: 2
+num_generations: 4
+bf16: false
+"""
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = build_tiny(tmp_path_factory.mktemp("user"))
+    (folder / "data").mkdir()
+    (folder / "prompts.jsonl").rename(folder / "data" / "train.jsonl")
+    (folder / "mine.py").write_text(
+        "from trainer import BONUS\n\n\n"
+        "def score(prompts, completions, **columns):\n    return [BONUS + len(c) % 3 for c in completions]\n"
+    )
+    (folder / "trainer.py").write_text("BONUS = 0.5\n")
+    (folder / "grpo.yaml").write_text(OWN)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(user: Path) -> Path:
+    home = user / "home"
+    begun = autotune(
+        "start", "--config", "grpo.yaml", "--python", training_python(), "--max-trials", "2", "--no-live", "--no-serve",
+        home=home, cwd=user,
+    )  # fmt: skip
+    assert begun.returncode == 0, begun.stderr[-3000:]
+    return home
+
+
+def test_the_exported_file_is_the_users_own_with_other_knobs(home: Path, user: Path, tmp_path: Path) -> None:
+    made = document("export", "--trial", "1", "-o", str(tmp_path / "out"), home=home, cwd=tmp_path)
+    text = (tmp_path / "out" / "grpo.yaml").read_text()
+    changed = [line for line in difflib.ndiff(OWN.splitlines(), text.splitlines()) if line[0] in "+-"]
+    assert changed
+    assert {line[2:].split(":")[0] for line in changed} <= set(KEYS)
+    assert made["command"]["folder"] == str(user)
+    configuration = made["row"]["configuration"]
+    assert yaml.safe_load(text)["per_device_train_batch_size"] == configuration["micro_batch_size"]
+
+
+def test_verify_measures_it_from_outside_and_best_says_so(home: Path, user: Path, tmp_path: Path) -> None:
+    done = autotune("verify", "--updates", "2", "--json", home=home, cwd=tmp_path)
+    assert done.returncode in (0, 3), done.stderr  # a busy machine may well be more than 5 % off
+    verdict = json.loads(done.stdout)
+    assert verdict["updates"] == 2
+    assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
+    assert "verified" in autotune("best", home=home, cwd=tmp_path).stdout
+    assert not (user / "out").exists()
+    assert tagged(home) == []
