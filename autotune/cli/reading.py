@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from enum import StrEnum
@@ -26,6 +27,7 @@ from autotune.answers import (
 from autotune.cli import console
 from autotune.cli.durations import format_duration
 from autotune.cli.live import failure_words
+from autotune.cli.next_words import command_line, short_path
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.cli.screens import end_screen
 from autotune.cli.tables import (
@@ -184,7 +186,7 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
         return
     if source is Source.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
-    shown = recommendation.rows[0].trials[-1] if recommendation is not None and recommendation.rows else None
+    answered = recommendation is not None and bool(recommendation.rows)
     console.show(
         end_screen(
             recommendation,
@@ -192,8 +194,8 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
             every,
             ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
             spent_wall_s=wall_s,
-            files={"runs": settings.home.study(found.id, found.spec.name)},
-            next_command=f"autotune show {shown}" if shown is not None else "",
+            files={"runs": short_path(settings.home.study(found.id, found.spec.name))},
+            next_command=command_line(f"export {shlex.quote(found.spec.name)}", settings) if answered else "",
         )
     )
     if verified is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import typer
 from autotune.cli import console, screens
 from autotune.cli import start_options as o
 from autotune.cli.live import begin
+from autotune.cli.next_words import command_line, short_path
 from autotune.cli.observer import choose_mode, observing
 from autotune.cli.options import HomeOption, settings_for
 from autotune.cli.sizes import parse_size
@@ -190,12 +192,12 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
         console.record({"type": "end", "ended_by": result.ended_by, "recommendation": found})
         return
     folder = settings.home.study(study.id, study.spec.name)
-    files: dict[str, str | Path] = {"database": settings.database_shown, "runs": folder}
-    best = None
+    files = {"database": settings.database_shown, "runs": short_path(folder)}
+    words = "trials"
     if result.recommendation is not None and result.recommendation.rows:
-        best = result.recommendation.rows[0].trials[-1]
+        words = f"export {shlex.quote(study.spec.name)}"
         answer = folder / "recommendation.json"
-        files["answer"] = answer
+        files["answer"] = short_path(answer)
         write_atomic(answer, json.dumps(recommendation_json(result.recommendation), indent=2) + "\n")
     console.show(
         screens.end_screen(
@@ -205,7 +207,7 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
             ended_by=result.ended_by,
             spent_wall_s=spent,
             files=files,
-            next_command=f"autotune show {best}" if best is not None else "autotune trials",
+            next_command=command_line(words, settings),
         )
     )
 

@@ -29,7 +29,7 @@ LINE = (
 )
 SHAPE = Shape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 SHARES = {Phase.GENERATE.value: 0.5, Phase.UPDATE.value: 0.4, Phase.REWARD.value: 0.1}
-STATED = Stated(tokens_per_hour=180_000.0, mean_length=50.0, longest=100.0, width=160.0, shares=SHARES)
+STATED = Stated(180_000.0, mean_length=50.0, longest=100.0, prompt=60.0, width=160.0, shares=SHARES)
 
 
 def steps(*durations: float, mean: float = 50.0, longest: float = 100.0) -> list[Step]:
@@ -42,7 +42,7 @@ def steps(*durations: float, mean: float = 50.0, longest: float = 100.0) -> list
 
 def test_a_line_of_trls_log_is_read_however_the_progress_bar_mangled_it() -> None:
     for text in (LINE, "\r 25%|##5  | 1/4\r   \r" + LINE, LINE + "\r"):
-        assert read_step(text, 7.0) == Step(7.0, 15.88, 16.0)
+        assert read_step(text, 7.0) == Step(7.0, 15.88, 16.0, 418.0)
     assert read_step("{'loss': '0.1', 'epoch': '1'}", 7.0) == Step(7.0, None, None)
 
 
@@ -95,6 +95,7 @@ def test_stated_lengths_are_those_of_the_speed_cycles() -> None:
     assert stated.mean_length == pytest.approx(sum(f.LENGTHS) / 8)
     assert stated.longest == pytest.approx((40 + 128) / 2)  # of the two generations of a cycle
     assert stated.width == pytest.approx(40 + 128)
+    assert stated.prompt == pytest.approx(40)
     assert sum(stated.shares.values()) == pytest.approx(1.0)
     assert stated_by([f.failed(1)], 1000.0, shape) is None
 
@@ -116,9 +117,10 @@ def test_shorter_completions_under_the_same_longest_give_fewer_tokens_in_the_sam
     assert verdict.ratio == pytest.approx(1.0)
 
 
-def test_the_correction_is_the_documented_formula() -> None:
-    observed = Observed((10.0,), (8 * 30.0,), mean_length=30.0, longest=60.0)
-    growth = 0.5 * 60 / 100 + 0.4 * (160 - 40) / 160 + 0.1
+@pytest.mark.parametrize(("prompt", "shift"), [(None, 0.0), (60.0, 0.0), (90.0, 30.0)])
+def test_the_correction_is_the_documented_formula(prompt: float | None, shift: float) -> None:
+    observed = Observed((10.0,), (8 * 30.0,), mean_length=30.0, longest=60.0, prompt=prompt)
+    growth = 0.5 * 60 / 100 + 0.4 * (160 - 40 + shift) / 160 + 0.1
     verdict = judge(observed, STATED, SHAPE)
     assert verdict.expected == pytest.approx(180_000.0 * 30 / 50 / growth)
 
@@ -128,6 +130,18 @@ def test_more_than_five_percent_in_either_direction_is_no_agreement(slower: floa
     observed = observe(steps(1.0, 8.0 * slower, 8.0 * slower), SHAPE)
     assert observed is not None
     assert judge(observed, STATED, SHAPE).agrees is agrees
+
+
+def test_prompt_lengths_are_what_the_tokens_of_the_counted_cycles_leave() -> None:
+    told = [
+        replace(step, tokens=1000.0 + 8 * (50.0 + 70.0) * number) for number, step in enumerate(steps(9.0, 8.0, 8.0))
+    ]
+    observed = observe(told, SHAPE)
+    assert observed is not None
+    assert observed.prompt == pytest.approx(70.0)
+    silent = observe([*told[:2], replace(told[2], tokens=None)], SHAPE)
+    assert silent is not None
+    assert silent.prompt is None
 
 
 def test_several_runs_weigh_by_their_cycles_and_the_interval_holds_the_figure() -> None:

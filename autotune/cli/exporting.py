@@ -1,0 +1,255 @@
+"""The commands that hand the answer over: export it as files and a command, and verify that command."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.answers import answer
+from autotune.cli import console
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.text import clean, clean_line, rate, signed_percent
+from autotune.clock import SystemClock
+from autotune.domain import Event, Study
+from autotune.errors import UsageError
+from autotune.serialise import plain, row_json
+from autotune.settings import HomePaths
+
+EXIT_DIFFERS = 3
+EXIT_SIGNAL = 128
+
+
+class Format(StrEnum):
+    """What an export is written for."""
+
+    TRL = "trl"
+
+
+RowOption = Annotated[
+    int, typer.Option("--row", min=1, max=2, help="1: same learning as the baseline; 2: with permitted changes.")
+]
+TrialOption = Annotated[
+    int | None, typer.Option("--trial", min=0, help="The configuration of trial N instead of a row.", metavar="N")
+]
+NativeOption = Annotated[
+    bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
+]
+
+
+def export(
+    study: StudyArgument = None,
+    row: RowOption = 1,
+    trial: TrialOption = None,
+    form: Annotated[Format, typer.Option("--format", help="Whose files are written.")] = Format.TRL,
+    native_only: NativeOption = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder; STUDY-trl here if it is left out.", metavar="DIR")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Write the answer as the framework's own files, and the one command that trains with them.
+
+    With `start --config` your own file is edited in place: only the knobs change, and the difference is shown.
+
+    \b
+    Examples:
+      autotune export
+      autotune export my-study --row 2 -o ./run
+      autotune export --trial 7 --native-only --force
+    """
+    exporting = import_module("autotune.exporting")
+    with reading(home) as (_, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        choice = _choice(exporting, row, trial, native_only)
+        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
+    folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{form.value}")).absolute()
+    files = exporting.write(made, found, folder, force=force)
+    if as_json:
+        console.document(_document(exporting, made, found, folder, files))
+        return
+    _tell(exporting, made, folder, files)
+
+
+def _choice(exporting: Any, row: int, trial: int | None, native_only: bool) -> Any:
+    if trial is not None and native_only:
+        raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
+    return exporting.Choice(row=row, trial=trial, native_only=native_only)
+
+
+def _document(exporting: Any, made: Any, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
+    words, place, environment = exporting.command_of(made.export, folder)
+    return {
+        "study": plain(study.spec.name),
+        "row": row_json(made.row),
+        "folder": plain(str(folder)),
+        "files": [plain(str(path.relative_to(folder))) for path in files],
+        "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
+        "shell": plain(exporting.shell_line(made.export, folder)),
+        "seams": plain(made.export.seams),
+        "native_only": None if made.native is None else row_json(made.native),
+        "diff": plain(made.export.diff) or None,
+    }
+
+
+def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> None:
+    row = made.row
+    sure = "confirmed" if row.confirmed else "not confirmed"
+    if made.export.diff:
+        for line in made.export.diff.splitlines():
+            console.line(clean_line(line))
+        console.line("")
+    console.line(f"figure   {rate(row.tokens_per_hour)} tokens/hour ({rate(row.low)} to {rate(row.high)}, {sure})")
+    for place, change in enumerate(row.changes):
+        console.line(f"{'' if place else 'change':<9}{clean(change)}")
+    console.line(f"folder   {clean(folder)}")
+    console.line(f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}")
+    seams = exporting.seam_sentence(made)
+    if seams:
+        console.line(f"launcher {seams}")
+        console.line(f"         {exporting.native_sentence(made.native)}")
+    console.line("train    " + exporting.shell_line(made.export, folder))
+    console.line(f"or       sh {folder / 'run.sh'}")
+
+
+def verify(
+    study: StudyArgument = None,
+    row: RowOption = 1,
+    trial: TrialOption = None,
+    native_only: NativeOption = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Runs in fresh processes.")] = 1,
+    updates: Annotated[
+        int, typer.Option("--updates", min=2, max=10_000, help="Updates that count in each run; the first never does.")
+    ] = 8,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Run the exported command, and compare its tokens/hour with the stated figure.
+
+    The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
+    the lengths observed. Exit code 0: within 5 %; 3: not.
+
+    \b
+    Examples:
+      autotune verify
+      autotune verify my-study --rounds 3 --updates 20
+    """
+    exporting, verifying = import_module("autotune.exporting"), import_module("autotune.verifying")
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        choice = _choice(exporting, row, trial, native_only)
+        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
+        supporting = exporting.supporting(made.row, trials)
+        with store.lock(found.id), interruptible() as stop:
+            console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
+            try:
+                rehearsal = verifying.Rehearsal(
+                    found, supporting, made, settings, updates, stop, _progress(), SystemClock()
+                )
+                verdict = verifying.verify(rehearsal, rounds)
+            except verifying.InterruptedVerification:
+                console.say("stopped; nothing is left running")
+                raise typer.Exit(EXIT_SIGNAL + (stop.signal or signal.SIGINT)) from None
+            document = _verdict_document(found, made, verdict)
+            event = Event("verified", _sentence(verdict), document, at=time.time())
+            store.add_event(found.id, event)
+    if as_json:
+        console.document(document)
+    else:
+        _tell_verdict(verdict)
+    raise typer.Exit(0 if verdict.agrees else EXIT_DIFFERS)
+
+
+def _progress() -> Any:
+    before: list[float] = []
+
+    def heard(number: int, update: int, step: Any) -> None:
+        took = f"{step.at - before[-1]:.1f} s" if before and update > 1 else "first, not counted"
+        length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
+        console.say(f"run {number}, update {update}: {took}{length}")
+        before.append(step.at)
+
+    return heard
+
+
+def _verdict_document(study: Study, made: Any, verdict: Any) -> dict[str, Any]:
+    return {
+        "study": plain(study.spec.name),
+        "configuration": plain(made.row.configuration),
+        "observed_tokens_per_hour": plain(verdict.observed),
+        "observed_tokens_per_hour_low": plain(verdict.low),
+        "observed_tokens_per_hour_high": plain(verdict.high),
+        "stated_tokens_per_hour": plain(verdict.stated),
+        "expected_tokens_per_hour": plain(verdict.expected),
+        "observed_mean_completion_tokens": plain(verdict.observed_length),
+        "stated_mean_completion_tokens": plain(verdict.stated_length),
+        "observed_longest_completion_tokens": plain(verdict.observed_longest),
+        "stated_longest_completion_tokens": plain(verdict.stated_longest),
+        "observed_mean_prompt_tokens": plain(verdict.observed_prompt),
+        "stated_mean_prompt_tokens": plain(verdict.stated_prompt),
+        "ratio": plain(verdict.ratio),
+        "within_5_percent": verdict.agrees,
+        "cycles": verdict.cycles,
+        "updates": verdict.updates,
+    }
+
+
+def _sentence(verdict: Any) -> str:
+    sure = "within 5 %" if verdict.agrees else "NOT within 5 %"
+    return (
+        f"verified: observed {rate(verdict.observed)} tokens/hour where {rate(verdict.expected)} were expected at "
+        f"the lengths observed ({signed_percent(verdict.ratio - 1.0)}, {sure})"
+    )
+
+
+def _tell_verdict(verdict: Any) -> None:
+    interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
+    lengths = _lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt)
+    stated = _lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt)
+    console.line(f"observed {rate(verdict.observed)} tokens/hour {interval}")
+    console.line(f"         {lengths}")
+    console.line(f"stated   {rate(verdict.stated)} tokens/hour")
+    console.line(f"         {stated}")
+    console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
+    answer_word = "within 5 %" if verdict.agrees else "not within 5 %"
+    console.line(f"verdict  {answer_word}: observed / expected = {verdict.ratio:.3f}")
+
+
+def _lengths(mean: float, longest: float, prompt: float | None) -> str:
+    prompts = "" if prompt is None else f"; prompts {prompt:.1f}"
+    return f"completions of {mean:.1f} tokens, the longest {longest:.1f}{prompts}"
+
+
+class Interrupt:
+    """A stop token: any signal stops at once."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.signal: int | None = None
+
+    def __call__(self, number: int, _: object) -> None:
+        self.level, self.signal = 2, number
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Ctrl-C and its kin end the running command, not this process, while the block runs."""
+    stop = Interrupt()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

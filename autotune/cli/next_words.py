@@ -1,0 +1,30 @@
+"""Commands and paths as a person can paste them back into the shell they came from."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from autotune.settings import Settings, read_settings
+
+
+def command_line(words: str, settings: Settings) -> str:
+    """``autotune WORDS`` as it works here: by its path where it is not on PATH, with a home named by an option."""
+    called = Path(sys.argv[0])
+    program = "autotune"
+    if shutil.which(program) is None and called.name == program and called.is_file():
+        program = shlex.quote(short_path(called))
+    elsewhere = settings.home.root != read_settings().home.root
+    return f"{program} {words}" + (f" --home {shlex.quote(short_path(settings.home.root))}" if elsewhere else "")
+
+
+def short_path(path: Path) -> str:
+    """From the working directory where that is inside it, else absolute."""
+    absolute = Path(os.path.abspath(path))
+    try:
+        return str(absolute.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(absolute)

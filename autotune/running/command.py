@@ -1,0 +1,180 @@
+"""Runs a command as its own process tree, as the user would run it, and hears its lines with the time each arrived."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.ports import Clock, StopToken
+from autotune.running.ending import Stop
+from autotune.running.environment import child_environment
+from autotune.running.log import CappedLog, LogPump, read_tail
+from autotune.running.memory import TreeMemory
+from autotune.running.process_tree import ProcessTree, become_subreaper
+from autotune.running.supervisor import Graces
+from autotune.running.watchdog import Watchdog
+
+STEP_S = 0.05
+LONGEST_LINE = 1 << 20
+"""Bytes; what is longer is heard in pieces."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of standard output."""
+
+    at: float
+    """``Clock.monotonic`` when its end arrived."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run, and what bounds it."""
+
+    argv: tuple[str, ...]
+    cwd: Path
+    tag: str
+    logs: Path
+    """Folder for what it prints: ``stdout.txt`` and ``stderr.txt``."""
+    deadline_s: float
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """On top of what a trial would see."""
+    memory_limit: int | None = None
+    """Bytes for the whole process tree."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it ended; none of its processes is left, or they are quarantined."""
+
+    exit_code: int | None
+    """``None`` if it was ended from here, or never started."""
+    seconds: float
+    stop: Stop | None = None
+    """Why it was ended from here; ``None`` if it ended by itself or enough was heard."""
+    why: str = ""
+    log_tail: str = ""
+    quarantined: tuple[int, ...] = ()
+
+
+class _TimedLines(CappedLog):
+    """A capped log that also hands on every line as soon as its end arrives."""
+
+    def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[Line]) -> None:
+        super().__init__(path)
+        self._clock = clock
+        self._lines = lines
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        now = self._clock.monotonic()
+        *whole, rest = (self._rest + data).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            whole, rest = [*whole, rest], b""
+        self._rest = rest
+        for line in whole:
+            self._lines.put(Line(now, line.decode("utf-8", "replace")))
+        super().write(data)
+
+
+def run_command(
+    command: Command,
+    hear: Callable[[Line], bool],
+    stop: StopToken,
+    *,
+    clock: Clock,
+    graces: Graces | None = None,
+) -> Ended:
+    """Run ``command`` to its end, or until ``hear`` returns true for a line: then enough was heard.
+
+    What ``hear`` raises is raised again, after the processes have been ended.
+    """
+    become_subreaper()
+    began = clock.monotonic()
+    command.logs.mkdir(parents=True, exist_ok=True)
+    lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    errors = command.logs / "stderr.txt"
+    logs = (_TimedLines(command.logs / "stdout.txt", clock, lines), CappedLog(errors))
+    try:
+        child, pumps = _spawn(command, logs)
+    except OSError as error:
+        why = f"the command could not be started: {error}"
+        return Ended(None, clock.monotonic() - began, Stop.NOT_STARTED, why)
+    tree = ProcessTree(lambda tag: tag == command.tag, child)
+    watchdog = Watchdog(tree, TreeMemory(), command.memory_limit, command.logs / "phase")
+    for thread in (*pumps, watchdog):
+        thread.start()
+    limits = graces or Graces()
+    why_stopped: tuple[Stop, str] | None = None
+    enough = False
+    quarantined: tuple[int, ...] = ()
+    try:
+        why_stopped, enough = _listen(command, child, watchdog, lines, hear, stop, clock, began)
+    finally:
+        code = child.poll()
+        quarantined = tree.kill(clock, limits.orphans_s if code is not None else limits.terminate_s, limits.kill_s)
+        watchdog.finish()
+        for pump in pumps:
+            pump.finish()
+    while code is not None and not enough and not lines.empty():  # its last words
+        enough = hear(lines.get())
+    reason, sentence = why_stopped or (None, "")
+    return Ended(code, clock.monotonic() - began, reason, sentence, read_tail(errors), quarantined)
+
+
+def _listen(
+    command: Command,
+    child: subprocess.Popen[bytes],
+    watchdog: Watchdog,
+    lines: queue.SimpleQueue[Line],
+    hear: Callable[[Line], bool],
+    stop: StopToken,
+    clock: Clock,
+    began: float,
+) -> tuple[tuple[Stop, str] | None, bool]:
+    """(why it must be ended, whether enough was heard)."""
+    while True:
+        ended = child.poll() is not None
+        while not lines.empty():
+            if hear(lines.get()):
+                return None, True
+        if watchdog.error is not None:
+            raise watchdog.error
+        if watchdog.over is not None:
+            return (Stop.MEMORY, f"the process tree reached {watchdog.over / 2**30:.2f} GiB"), False
+        if ended:
+            return None, False
+        if stop.level:
+            return (Stop.CANCELLED, "stopped by the user"), False
+        if clock.monotonic() - began >= command.deadline_s:
+            return (Stop.DEADLINE, f"not finished after {command.deadline_s:.0f} s"), False
+        clock.sleep(STEP_S)
+
+
+def _spawn(command: Command, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
+    """Start it in a session of its own, each output into its log."""
+    pipes = [os.pipe(), os.pipe()]
+    try:
+        child = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env={**child_environment(os.environ, command.tag), **command.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=pipes[0][1],
+            stderr=pipes[1][1],
+            start_new_session=True,
+        )
+    except OSError:
+        for (reading, _), log in zip(pipes, logs, strict=True):
+            os.close(reading)
+            log.close()
+        raise
+    finally:
+        for _, writing in pipes:
+            os.close(writing)
+    return child, [LogPump(reading, log) for (reading, _), log in zip(pipes, logs, strict=True)]

@@ -1,0 +1,278 @@
+"""Does an exported command give the stated tokens/hour? From what the framework itself prints; pure.
+
+Nothing of the meter is used on the observed side: the time is that between the arrivals of TRL's own lines, the
+lengths are those TRL reports in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune import evidence
+from autotune.domain import Configuration, Phase, Study, Trial
+
+TOLERANCE = 0.05
+"""How far observed and expected may be apart, as a share."""
+
+_MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", "num_tokens"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer update, as its line told. Lengths are tokens, ``None`` where it trained on earlier completions."""
+
+    at: float
+    """Seconds on a monotonic clock, when the line arrived."""
+    mean_length: float | None
+    longest: float | None
+    """Longest completion of a generation, meaned over the update's generations."""
+    tokens: float | None = None
+    """Prompt and completion tokens generated since training began."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The rows of one whole cycle: generation to generation."""
+
+    rows: int
+    """Completions generated in a cycle, over all ranks."""
+    trained_rows: int
+    """Completions its updates work on; more than ``rows`` where each serves several."""
+    updates: int
+    generation_rows: int
+    """Completions of one generation, over all ranks."""
+    ranks: int = 1
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Whole cycles after the first."""
+
+    seconds: tuple[float, ...]
+    """Of each cycle."""
+    tokens: tuple[float, ...]
+    """Completion tokens of each cycle, each counted once."""
+    mean_length: float
+    longest: float
+    prompt: float | None = None
+    """Mean prompt length, where TRL told its tokens."""
+
+    @property
+    def tokens_per_hour(self) -> float:
+        return 3600.0 * sum(self.tokens) / sum(self.seconds)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the study says, and what it was measured at."""
+
+    tokens_per_hour: float
+    mean_length: float
+    """Completion tokens."""
+    longest: float
+    """Longest completion of a generation, meaned."""
+    prompt: float
+    """Mean prompt length, in tokens."""
+    width: float
+    """Prompt and completion tokens of a row of the update, padding included, meaned."""
+    shares: dict[str, float]
+    """Share of cycle time by phase."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Observed against stated. Lengths are tokens."""
+
+    observed: float
+    """Tokens/hour."""
+    low: float
+    high: float
+    """95 % interval of ``observed``, from the spread of its cycles."""
+    cycles: int
+    updates: int
+    stated: float
+    expected: float
+    """Stated tokens/hour at the observed lengths."""
+    observed_length: float
+    stated_length: float
+    observed_longest: float
+    stated_longest: float
+    observed_prompt: float | None
+    stated_prompt: float
+
+    @property
+    def ratio(self) -> float:
+        """Observed ÷ expected."""
+        return self.observed / self.expected
+
+    @property
+    def agrees(self) -> bool:
+        """Within ``TOLERANCE``."""
+        return abs(self.ratio - 1.0) <= TOLERANCE
+
+
+def read_step(text: str, at: float) -> Step | None:
+    """A line of TRL's log of one update, or ``None`` if the line is anything else."""
+    start, end = text.find("{'"), text.rfind("}")
+    if start < 0 or end < start or "'loss'" not in text:
+        return None
+    try:
+        said = ast.literal_eval(text[start : end + 1])
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(said, dict) or "loss" not in said:
+        return None
+    return Step(at, _number(said.get(_MEAN)), _number(said.get(_LONGEST)), _number(said.get(_TOKENS)))
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def shape_of(study: Study, configuration: Configuration) -> Shape:
+    """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
+    spec = study.spec
+    ranks = spec.resources.training_processes
+    micro = int(configuration.get("micro_batch_size", 1))
+    accumulation = int(
+        configuration.get("gradient_accumulation_steps", max(1, spec.workload.rows_per_update // (micro * ranks)))
+    )
+    steps = int(configuration.get("steps_per_generation", accumulation))
+    iterations = int(spec.workload.passthrough.get("num_iterations") or 1)
+    updates = math.lcm(steps * iterations, accumulation) // accumulation
+    generations = updates * accumulation // (steps * iterations)
+    trained = ranks * micro * accumulation * updates
+    return Shape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, ranks)
+
+
+def observe(steps: Sequence[Step], shape: Shape) -> Observed | None:
+    """The whole cycles among the lines of one run; its first cycle never counts. ``None`` if there is no other."""
+    seconds, tokens, means, longest = [], [], [], []
+    for first in range(shape.updates, len(steps) - shape.updates + 1, shape.updates):
+        cycle = steps[first : first + shape.updates]
+        lengths = [step.mean_length for step in cycle if step.mean_length is not None]
+        widest = [step.longest for step in cycle if step.longest is not None]
+        if not lengths or not widest:
+            continue
+        seconds.append(cycle[-1].at - steps[first - 1].at)
+        means.append(statistics.fmean(lengths))
+        tokens.append(shape.rows * means[-1])
+        longest.append(statistics.fmean(widest))
+    if not seconds or sum(seconds) <= 0:
+        return None
+    prompt = _prompt(steps, shape, sum(tokens), len(seconds))
+    return Observed(tuple(seconds), tuple(tokens), statistics.fmean(means), statistics.fmean(longest), prompt)
+
+
+def _prompt(steps: Sequence[Step], shape: Shape, completion_tokens: float, cycles: int) -> float | None:
+    """Mean prompt length of the cycles that count: what was generated since the first, less the completions."""
+    told = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
+    if len(told) <= cycles:
+        return None
+    return max(0.0, (told[cycles] - told[0] - completion_tokens) / (shape.rows * cycles))
+
+
+def together(runs: Sequence[Observed]) -> Observed:
+    """Several runs as one."""
+    weights = [len(run.seconds) for run in runs]
+    prompts = [run.prompt for run in runs]
+    return Observed(
+        tuple(s for run in runs for s in run.seconds),
+        tuple(t for run in runs for t in run.tokens),
+        statistics.fmean([run.mean_length for run in runs], weights),
+        statistics.fmean([run.longest for run in runs], weights),
+        None if None in prompts else statistics.fmean([p for p in prompts if p is not None], weights),
+    )
+
+
+def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> Stated | None:
+    """What the speed cycles of the supporting trials were measured at; ``None`` if they have none."""
+    cycles = [c for t in trials for c in t.speed_cycles()]
+    lengths = [n for c in cycles for n in c.lengths]
+    if not lengths:
+        return None
+    total = sum(sum(c.phases.values()) for c in cycles)
+    shares: dict[str, float] = {}
+    for cycle in cycles:
+        for phase, spent in cycle.phases.items():
+            shares[phase] = shares.get(phase, 0.0) + spent / total
+    return Stated(
+        tokens_per_hour,
+        statistics.fmean(lengths),
+        statistics.fmean([m for c in cycles for m in _longest(c.lengths, shape)]),
+        sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles),
+        sum(c.computed_tokens for c in cycles) / (len(cycles) * shape.trained_rows),
+        shares,
+    )
+
+
+def _longest(lengths: Sequence[int], shape: Shape) -> list[int]:
+    """The longest completion of each generation; ranks' lengths follow one another, each in order of generation."""
+    each, share = len(lengths) // shape.ranks, shape.generation_rows // shape.ranks
+    found = []
+    for start in range(0, each, max(1, share)):
+        rows = [n for r in range(shape.ranks) for n in lengths[r * each + start : r * each + start + share]]
+        found.append(max(rows))
+    return found
+
+
+def judge(observed: Observed, stated: Stated, shape: Shape) -> Verdict:
+    """The verdict, corrected for the lengths observed.
+
+    Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
+    lengths. With L the mean completion length, M the longest completion of a generation, P the mean prompt length,
+    W the width of a row in the update (prompt and completion with padding), ``s`` and ``o`` for stated and
+    observed, and p the stated share of cycle time of a phase:
+
+        cycle time grows by    f = p_generate · M_o/M_s
+                                   + (p_logprob + p_update) · (W_s + M_o - M_s + P_o - P_s)/W_s
+                                   + everything else unchanged
+        expected tokens/hour   E = S · (L_o/L_s) / f
+        ratio                    = observed tokens/hour / E
+
+    because generation runs until its longest completion ends, and the other passes work on rows padded to it.
+    """
+    shares = stated.shares
+    generate = shares.get(Phase.GENERATE.value, 0.0)
+    passes = shares.get(Phase.LOGPROB.value, 0.0) + shares.get(Phase.UPDATE.value, 0.0)
+    prompts = 0.0 if observed.prompt is None else observed.prompt - stated.prompt
+    wider = max(0.0, stated.width + observed.longest - stated.longest + prompts) / stated.width
+    growth = generate * observed.longest / stated.longest + passes * wider + (1.0 - generate - passes)
+    spread = _spread(observed)
+    return Verdict(
+        observed=observed.tokens_per_hour,
+        low=observed.tokens_per_hour * math.exp(-spread),
+        high=observed.tokens_per_hour * math.exp(spread),
+        cycles=len(observed.seconds),
+        updates=len(observed.seconds) * shape.updates,
+        stated=stated.tokens_per_hour,
+        expected=stated.tokens_per_hour * observed.mean_length / stated.mean_length / growth,
+        observed_length=observed.mean_length,
+        stated_length=stated.mean_length,
+        observed_longest=observed.longest,
+        stated_longest=stated.longest,
+        observed_prompt=observed.prompt,
+        stated_prompt=stated.prompt,
+    )
+
+
+def _spread(observed: Observed) -> float:
+    """Half the 95 % interval of the log of tokens/hour."""
+    count = len(observed.seconds)
+    if count < 2:
+        return 0.0
+    pairs = zip(observed.tokens, observed.seconds, strict=True)
+    logs = [math.log(tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
+    if len(logs) < 2:
+        return 0.0
+    return evidence.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
