@@ -187,7 +187,7 @@ def test_budgets(work: Path, name: str) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", map(case, INPUTS))
+@pytest.mark.parametrize("name", [case(name) for name in INPUTS])
 def test_inputs(work: Path, name: str) -> None:
     arguments, said = INPUTS[name]
     refused(["--budget", "1m", *arguments.split()], said, work)
