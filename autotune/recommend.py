@@ -198,7 +198,9 @@ def _text(value: object) -> str:
 
 def unconfirmed(recommendation: Recommendation) -> Recommendation:
     """A copy that says so if a row's gain rests on search trials alone: the study ended too early."""
-    note = "The study ended before the leaders could be confirmed next to the baseline."
-    if all(row.confirmed or row.gain is None for row in recommendation.rows):
+    waiting = [row for row in recommendation.rows if not row.confirmed and row.gain is not None]
+    if not waiting:
         return recommendation
+    which = "the leaders" if len(waiting) == len(recommendation.rows) else f'"{waiting[0].title}"'
+    note = f"The study ended before {which} could be confirmed next to the baseline."
     return replace(recommendation, notes=(*recommendation.notes, note))

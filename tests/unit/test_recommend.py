@@ -129,3 +129,16 @@ def test_stopped_early_is_said() -> None:
     assert found is not None
     assert not found.rows[0].confirmed
     assert any("before the leaders could be confirmed" in note for note in unconfirmed(found).notes)
+
+
+def test_only_the_row_that_was_not_confirmed_is_said_to_be_open() -> None:
+    trials = [
+        *_searched(),
+        f.finished(2, configuration=IN_BF16, cycle_seconds=[4.9, 5.0, 5.1]),
+        *_confirmed({SPEC.baseline: 10.0, FASTER: 8.0}),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert [row.confirmed for row in found.rows] == [True, False]
+    added = unconfirmed(found).notes[len(found.notes) :]
+    assert added == (f'The study ended before "{found.rows[1].title}" could be confirmed next to the baseline.',)
