@@ -3,12 +3,15 @@
 Pure. A failure met in one pool and phase is compared along the knobs that act on that pool in that
 phase, each with its signed direction; a knob whose direction is not known must be equal. Whatever
 cannot be shown to need at least as much is not ruled out.
+
+One thing is presumed: a knob in ``SLIGHT`` does not make up for twice the micro-batch. A feasible
+trial that shows otherwise ends the presumption.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from autotune import retries
@@ -17,6 +20,9 @@ from search_spaces.knobs import Knob
 
 GENERATION_ROWS = "generation rows"
 """Rows a rank generates at once: micro_batch_size x steps_per_generation. Neither factor says anything alone."""
+
+SLIGHT = frozenset({"optimizer"})
+"""Their memory is held when the activations are gone again, so it hardly moves the peak those make."""
 
 UNSET = repr(None)
 """``value_text`` of a knob that is not set."""
@@ -63,7 +69,20 @@ def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: b
     ordered = sorted(trials, key=lambda t: t.number)
     found = [r for trial in ordered if (r := region(trial, knobs, one_memory=one_memory)) is not None]
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
-    return tuple(r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed))
+    known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
+    presumed = [p for r in known if (p := _presumed(r)) is not None]
+    fitting = [t.configuration for t in ordered if t.feasible]
+    return (*known, *(p for p in presumed if not any(covers(p, c, knobs) for c in fitting)))
+
+
+def _presumed(region: Region) -> Region | None:
+    """What has at least twice the micro-batch and otherwise as much, whatever its slight knobs are."""
+    bounds = {b.quantity: b for b in region.bounds}
+    rows = bounds.get("micro_batch_size")
+    if rows is None or rows.sign != 1 or not any(bounds[n].sign for n in SLIGHT & set(bounds)):
+        return None
+    twice = replace(rows, level=2 * rows.level)
+    return replace(region, bounds=tuple(twice if b is rows else b for b in region.bounds if b.quantity not in SLIGHT))
 
 
 def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
@@ -99,7 +118,7 @@ def covers(region: Region, configuration: Configuration, knobs: Mapping[str, Kno
 
 def sentence(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> str:
     """Why ``region`` rules ``configuration`` out, for people."""
-    beyond = [b for b in region.bounds if b.sign and need(b.quantity, configuration, knobs) != b.level]
+    beyond = [b for b in region.bounds if b.sign and _shown(b.quantity, configuration, knobs) != b.shown]
     settings = ", ".join(f"{b.quantity} {b.shown}" for b in beyond)
     who = f"trial {region.trial} ({settings})" if settings else f"trial {region.trial}"
     pool = _POOL_WORDS[region.pool] if region.pool else "memory"
@@ -149,7 +168,13 @@ def _bound(name: str, sign: int, configuration: Configuration, knobs: Mapping[st
     level = need(name, configuration, knobs)
     if sign == 0 or level is None:
         return Bound(name, 0, 0.0, value_text(name, configuration))
-    return Bound(name, sign, level, shown=str(configuration.get(name, f"{level:g}")))
+    return Bound(name, sign, level, shown=_shown(name, configuration, knobs))
+
+
+def _shown(quantity: str, configuration: Configuration, knobs: Mapping[str, Knob]) -> str:
+    """The configuration's value as people read it."""
+    level = need(quantity, configuration, knobs)
+    return str(configuration.get(quantity, "" if level is None else f"{level:g}"))
 
 
 def _sign(knob: Knob | None, pools: frozenset[str], phase: str | None) -> int | None:

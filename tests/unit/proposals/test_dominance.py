@@ -279,3 +279,27 @@ def test_the_catalogue_gives_every_direction_a_usable_order() -> None:
     for name, entry in KNOBS.items():
         if entry.kind is Kind.CHOICE and any(e.direction for e in entry.memory):
             assert len(entry.order) >= 2, name
+
+
+def _update_oom(**changes: Any) -> Trial:
+    settings = {"micro_batch_size": 4, "gradient_accumulation_steps": 2, "optimizer": "adamw_torch", **changes}
+    return oom(factories.configuration(**settings), "update", Pool.HOST)
+
+
+def test_a_slighter_optimizer_does_not_make_up_for_twice_the_micro_batch() -> None:
+    catalogue = KNOBS
+    fused = {"optimizer": "adamw_torch_fused", "gradient_accumulation_steps": 1}
+    regions = dominance.regions([_update_oom()], catalogue, one_memory=True)
+    twice, as_large = (factories.configuration(micro_batch_size=n, **fused) for n in (8, 4))
+    assert any(dominance.covers(r, twice, catalogue) for r in regions)
+    assert not any(dominance.covers(r, as_large, catalogue) for r in regions)
+    assert "micro_batch_size 4" in next(
+        dominance.sentence(r, twice, catalogue) for r in regions if dominance.covers(r, twice, catalogue)
+    )
+
+
+def test_a_trial_that_fits_there_ends_the_presumption() -> None:
+    catalogue = KNOBS
+    fits = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1, optimizer="adamw_torch_fused")
+    trials = [_update_oom(), factories.finished(5, configuration=fits)]
+    assert len(dominance.regions(trials, catalogue, one_memory=True)) == 1
