@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+# A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
