@@ -59,6 +59,12 @@ def check_load(load: Load | None) -> Finding:
     return Finding("load", Verdict.WARNING, f"{text}{by}; above {BUSY:.0%} cycles are repeated", "top -o %CPU")
 
 
+def busy_note(load: Load | None) -> str | None:
+    """What to say before a study begins beside other work; ``None`` on a quiet machine."""
+    found = check_load(load)
+    return None if found.verdict is Verdict.OK else f"note: {found.detail}; figures will be less certain"
+
+
 def look_at_gpus(
     every: Callable[[], Sequence[Gpu]],
     visible: Callable[[], Sequence[Gpu]],

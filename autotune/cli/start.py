@@ -15,9 +15,11 @@ from typing import Any
 
 import typer
 
+from autotune import load
 from autotune.cli import console, screens
 from autotune.cli import start_options as o
 from autotune.cli.live import begin
+from autotune.cli.machine_checks import busy_note
 from autotune.cli.next_words import command_line, short_path
 from autotune.cli.observer import choose_mode, observing
 from autotune.cli.options import HomeOption, settings_for
@@ -166,6 +168,9 @@ def _run_in(
     if not (show.quiet or show.as_json):
         console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if existed else ""))
         console.talk().print(_plan(prepared, limits, spent))
+        busy = busy_note(load.look(time.sleep))
+        if busy is not None:
+            console.say(busy)
     mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
     state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
     with observing(mode, state) as observer:

@@ -5,6 +5,7 @@ from typing import Any
 
 from autotune.cli.findings import Verdict
 from autotune.cli.machine_checks import (
+    busy_note,
     check_governor,
     check_gpus,
     check_load,
@@ -100,3 +101,12 @@ def test_a_gpu_that_fell_off_the_bus_is_a_finding_not_the_end() -> None:
     (found,) = look_at_gpus(lost, lost, None, lambda _: "")
     assert found.verdict is Verdict.PROBLEM
     assert "GPU is lost" in found.detail
+
+
+def test_a_study_beside_other_work_is_told_who_that_is() -> None:
+    assert busy_note(None) is None
+    assert busy_note(Load(0.01)) is None
+    said = busy_note(Load(0.5, ((7, "make", 1.0),)))
+    assert said is not None
+    assert "50% of the CPU" in said
+    assert "make (process 7" in said
