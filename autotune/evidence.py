@@ -197,6 +197,17 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     )
 
 
+def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> tuple[int, int]:
+    """(disturbed, all): speed cycles behind the configurations' figures.
+
+    A disturbed one was kept because its trial had no repeats left, although other programs ran beside it:
+    its time is what that machine gave, not what the configuration needs.
+    """
+    held = feasible(trials)
+    cycles = [c for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
+    return sum(c.noisy for c in cycles), len(cycles)
+
+
 def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:
     mine = {t.pair: t for t in here if t.pair is not None}
     theirs = {t.pair: t for t in there if t.pair is not None}

@@ -42,6 +42,7 @@ def recommend(
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
         kept = _kept(spec, trials, leader, anchor.configuration, notes)
         if kept is not None:
+            notes += _disturbance(trials, leader, kept, anchor.configuration)
             rows.append(_row(spec, trials, leader.row, kept, anchor))
     return Recommendation(
         study=spec.name,
@@ -97,14 +98,31 @@ def _kept(
             notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
         return anchor
     found = evidence.gain(trials, leader.configuration, anchor)
-    if found is not None and found.low > 0:
+    bad, all_cycles = evidence.disturbed(trials, (leader.configuration, anchor))
+    quiet = 2 * bad <= all_cycles
+    if found is not None and found.low > 0 and quiet:
         return leader.configuration
     name = "the baseline" if anchor == spec.baseline else "the reference"
-    notes.append(
-        f"{_changes_sentence(leader.configuration, anchor)} measured {_gain_sentence(found)} against {name}: "
+    why = (
         "the interval includes no gain, so it is not recommended."
+        if quiet
+        else f"other programs disturbed {bad} of the {all_cycles} cycles this rests on, so it is not recommended; "
+        "give the study more budget on a quiet machine."
+    )
+    notes.append(
+        f"{_changes_sentence(leader.configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}"
     )
     return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _disturbance(
+    trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
+) -> tuple[str, ...]:
+    """A note for a row that stands, but not on undisturbed cycles alone."""
+    bad, all_cycles = evidence.disturbed(trials, {kept, anchor})
+    if not bad or kept != leader.configuration:
+        return ()
+    return (f"Other programs disturbed {bad} of the {all_cycles} cycles the {leader.row.value} figure rests on.",)
 
 
 def _row(

@@ -27,7 +27,7 @@ def model_named(word: str, folder: Path) -> str:
     Raises:
         UsageError: it is neither.
     """
-    path = Path(os.path.abspath(folder / Path(word).expanduser()))
+    path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if path.exists():
         return str(path)
     if HUB_ID.fullmatch(word) and not word.startswith((".", "~")):
@@ -66,7 +66,7 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
     file, sign, name = word.rpartition(":")
     if not sign or not NAME.fullmatch(name):
         raise UsageError(f"--reward {word}: expected FILE.py:FUNCTION or {MATH_VERIFY}")
-    path = Path(os.path.abspath(folder / Path(file).expanduser()))
+    path = Path(os.path.abspath(folder / os.path.expanduser(file)))
     if not path.is_file():
         raise UsageError(f"--reward {word}: there is no file {path}")
     return RewardSpec("file", name, str(path), sha256=_sha256(path))
@@ -88,7 +88,7 @@ def _configured(name: str, folder: Path) -> RewardSpec:
 
 def data_named(word: str, folder: Path) -> str:
     """The absolute path of a prompts file. Raises ``UsageError`` if there is none."""
-    path = Path(os.path.abspath(folder / Path(word).expanduser()))
+    path = Path(os.path.abspath(folder / os.path.expanduser(word)))
     if not path.is_file():
         raise UsageError(f"--data {word}: there is no file {path}")
     return str(path)

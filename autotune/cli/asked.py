@@ -69,7 +69,7 @@ def request_of(
         seed=seed,
         name=name,
         memory_limit=memory_limit,
-        python=str(Path(python).expanduser().absolute()),
+        python=str(Path(os.path.expanduser(python)).absolute()),
         folder=str(folder),
         config=None if config is None else config_text(config),
         config_name="" if config is None else str(config),
@@ -103,4 +103,4 @@ def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
 def bundled_model() -> str:
     """The folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
-    return str(Path(folder).expanduser().absolute()) if folder else ""
+    return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""

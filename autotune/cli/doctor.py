@@ -60,7 +60,7 @@ def doctor(
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
         *_places(settings, wiring),
         *_machine(),
-        *_training(wiring, str(Path(python).expanduser()), wanted),
+        *_training(wiring, os.path.expanduser(python), wanted),
     ]
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})

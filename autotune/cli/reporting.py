@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,7 @@ def report_command(
       autotune report -o report.md
       autotune report my-study -o - | less
     """
-    target = None if output == STANDARD_OUTPUT else Path(output).expanduser()
+    target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     picture = None if target is None else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
     material = _material(study, home, "" if picture is None else quote(picture.name))

@@ -7,7 +7,6 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -31,7 +30,7 @@ Probe = Callable[[str], Mapping[str, Any]]
 
 def check_training(python: str, probe: Probe, *, gpus: bool = False) -> list[Finding]:
     """The interpreter starts, has what a trial imports, in versions that were tested; ``gpus``: one is to be used."""
-    program = shutil.which(str(Path(python).expanduser()))
+    program = shutil.which(os.path.expanduser(python))
     if program is None:
         return [Finding("training", Verdict.PROBLEM, f"{python} is no program that can be run", NEW_ENVIRONMENT)]
     program = os.path.abspath(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -28,7 +29,7 @@ def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
             return SqliteMemory()
         if not str(address).strip():
             raise StoreError("the database has no name; give a file, or a postgresql:// address")
-        return SqliteFile(Path(address).expanduser().absolute(), busy_timeout_s)
+        return SqliteFile(Path(os.path.expanduser(address)).absolute(), busy_timeout_s)
     if address in _MEMORY:
         return SqliteMemory()
     url = _parsed(address)

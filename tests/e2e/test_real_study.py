@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.figures import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
 from tests.trl_trials import build_tiny, training_python
 
@@ -49,8 +50,20 @@ def test_the_study_ends_with_an_answer_that_all_screens_share(finished: tuple[Pa
     assert rows[0]["worst_case_passed"]
     assert all(len(line) <= WIDTH for line in screen.splitlines())
     shown = autotune("best", home=home, cwd=cwd).stdout
-    for knob in rows[0]["changes"]:
-        assert str(knob) in shown or str(knob) in screen
+    for text in (" ".join(shown.split()), " ".join(screen.split())):
+        for row in rows:
+            assert rate(row["tokens_per_hour"]) in text
+            assert f"trials {', '.join(f'#{n}' for n in row['trials'])}" in text
+            for change in row["changes"]:
+                assert as_on_screen(change) in text
+
+
+def as_on_screen(change: str) -> str:
+    """``name: true -> false`` of the document as the screens write it."""
+    name, _, values = change.partition(": ")
+    before, _, after = values.partition(" -> ")
+    switches = {"true": "on", "false": "off"}
+    return f"{name} {switches.get(before, before)} → {switches.get(after, after)}"
 
 
 def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path, Path, str]) -> None:

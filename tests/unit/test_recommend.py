@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.domain import CycleKind, Trial, TrialKind
@@ -142,3 +144,24 @@ def test_only_the_row_that_was_not_confirmed_is_said_to_be_open() -> None:
     assert [row.confirmed for row in found.rows] == [True, False]
     added = unconfirmed(found).notes[len(found.notes) :]
     assert added == (f'The study ended before "{found.rows[1].title}" could be confirmed next to the baseline.',)
+
+
+def _disturbed(trial: Trial, cycles: int) -> Trial:
+    kept = [replace(c, noisy=place < cycles) for place, c in enumerate(trial.cycles)]
+    return trial.with_(cycles=tuple(kept))
+
+
+def test_a_gain_measured_beside_other_programs_is_not_recommended() -> None:
+    runs = [_disturbed(t, 2) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 1.0})]
+    found = recommend(SPEC, [*_searched(), *runs], "")
+    assert found is not None
+    assert found.rows[0].configuration == SPEC.baseline
+    assert any("other programs disturbed 8 of the 12 cycles" in note for note in found.notes)
+
+
+def test_a_few_disturbed_cycles_are_told_beside_the_gain() -> None:
+    runs = [_disturbed(t, 1) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
+    found = recommend(SPEC, [*_searched(), *runs], "")
+    assert found is not None
+    assert found.rows[0].configuration == FASTER
+    assert any("disturbed 4 of the 12 cycles the same learning figure rests on" in note for note in found.notes)
