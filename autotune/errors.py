@@ -26,9 +26,15 @@ class MachineError(AutotuneError):
 
 
 class StoreError(AutotuneError):
-    """The database cannot be opened, read or written."""
+    """The database could not be read or written."""
 
     exit_code = 6
+
+
+class UnfitDatabaseError(StoreError):
+    """The database that was named is none that can be used; nothing was done."""
+
+    exit_code = 2
 
 
 class NotFoundError(StoreError):

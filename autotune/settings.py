@@ -15,7 +15,7 @@ from pathlib import Path
 
 from platformdirs import user_data_path
 
-from autotune.errors import MachineError, UsageError
+from autotune.errors import UsageError
 
 HOME_VARIABLE = "AUTOTUNE_HOME"
 DATABASE_VARIABLE = "AUTOTUNE_DATABASE"
@@ -73,7 +73,7 @@ class HomePaths:
         """Create the home (readable by its owner only) and prove that it can be written.
 
         Raises:
-            MachineError: with one sentence saying what stands in the way.
+            UsageError: with one sentence saying what stands in the way.
         """
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class HomePaths:
                 pass
         except OSError as error:
             reason = error.strerror or str(error)
-            raise MachineError(
+            raise UsageError(
                 f"the home folder {self.root} cannot be written ({reason}); "
                 f"set {HOME_VARIABLE} or --home to a folder you can write to"
             ) from None

@@ -58,6 +58,14 @@ def open_store_for(settings: Settings, stop: StopToken | None = None) -> Store:
     return open_store(settings.database, stop=stop, patience=Patience() if stop is not None else READERS_PATIENCE)
 
 
+def check_store(settings: Settings) -> None:
+    """Refuse a home or a database file that cannot be used, before a preparation that takes long; creates neither."""
+    if settings.home.root.exists():
+        settings.home.prepare()
+    if "://" not in settings.database and Path(settings.database).is_file():
+        open_store_for(settings).close()
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A study that can be run, and what to say about it first."""

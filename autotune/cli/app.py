@@ -33,8 +33,9 @@ Begin:
 
 \b
 Results go to stdout, talk to stderr; every reading command has --json.
-Exit codes: 0 done, 1 internal error, 2 bad usage, 3 nothing feasible,
-4 budget spent before a result, 5 environment, 6 database, 130 interrupted.
+Exit codes: 0 done, 1 internal error, 2 refused before anything was done (bad
+usage, a home or database that cannot be used), 3 nothing feasible, 4 budget
+spent before a result, 5 environment, 6 database failed, 130 interrupted.
 """
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.cli.findings import Finding, Verdict
-from autotune.errors import AutotuneError, MachineError
+from autotune.errors import AutotuneError, UsageError
 from autotune.figures import format_size
 from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
 
@@ -24,7 +24,7 @@ def check_home(settings: Settings) -> Finding:
     """The home exists, or can be made, and can be written."""
     try:
         settings.home.prepare()
-    except MachineError as error:
+    except UsageError as error:
         return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
     return Finding("home", Verdict.OK, str(settings.home.root))
 

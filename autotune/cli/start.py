@@ -105,6 +105,7 @@ def start(
     )
     wiring = import_module("autotune.wiring")
     say = (lambda _: None) if quiet else console.say
+    wiring.check_store(settings)
     prepared = wiring.prepare(request, settings, say, asked.bundled_model())
     if dry_run:
         console.show(_plan(prepared, limits, 0.0))

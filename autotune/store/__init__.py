@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from autotune.clock import SystemClock
+from autotune.errors import StoreError, UnfitDatabaseError
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
 from autotune.store.patience import Patience, Talk
@@ -37,13 +38,20 @@ def open_store(
         stop: at level 2 a server that is away is not waited for any longer.
 
     Raises:
-        StoreError: it cannot be opened, is of a newer version, or is no database of ours.
+        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours.
+        StoreError: a server that does not answer or lets nobody in.
         StudyBusyError: it must be migrated, and a tuner is running a study in it.
     """
-    return SqlStore(
-        backend_of(address, busy_timeout_s),
-        patience or Patience(),
-        clock or SystemClock(),
-        talk or logging.getLogger(__name__).warning,
-        stop,
-    )
+    backend = backend_of(address, busy_timeout_s)
+    try:
+        return SqlStore(
+            backend,
+            patience or Patience(),
+            clock or SystemClock(),
+            talk or logging.getLogger(__name__).warning,
+            stop,
+        )
+    except StoreError as error:
+        if backend.remote:
+            raise
+        raise UnfitDatabaseError(str(error)) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from autotune.errors import StoreError
+from autotune.errors import UnfitDatabaseError
 from autotune.store.backend import Backend
 from autotune.store.postgresql import Postgresql
 from autotune.store.sqlite import SqliteFile, SqliteMemory
@@ -22,13 +22,13 @@ def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
     """The database ``address`` names: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
 
     Raises:
-        StoreError: it is none of them; the message never repeats the address, which may hold a password.
+        UnfitDatabaseError: it is none of them; the message never repeats the address, which may hold a password.
     """
     if isinstance(address, Path) or "://" not in address:
         if str(address) == ":memory:":
             return SqliteMemory()
         if not str(address).strip():
-            raise StoreError("the database has no name; give a file, or a postgresql:// address")
+            raise UnfitDatabaseError("the database has no name; give a file, or a postgresql:// address")
         return SqliteFile(Path(os.path.expanduser(address)).absolute(), busy_timeout_s)
     if address in _MEMORY:
         return SqliteMemory()
@@ -37,9 +37,11 @@ def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
     if backend == "postgresql":
         return Postgresql(url)
     if backend != "sqlite":
-        raise StoreError(f"studies are kept in SQLite or PostgreSQL, not in {backend}")
+        raise UnfitDatabaseError(f"studies are kept in SQLite or PostgreSQL, not in {backend}")
     if url.query or not url.database:
-        raise StoreError("a SQLite database is named by its path alone: sqlite:////folder/file.db, without options")
+        raise UnfitDatabaseError(
+            "a SQLite database is named by its path alone: sqlite:////folder/file.db, without options"
+        )
     return SqliteFile(Path(url.database).absolute(), busy_timeout_s)
 
 
@@ -50,7 +52,7 @@ def _parsed(address: str) -> URL:
         url = make_url(address)
     except (ArgumentError, ValueError):
         # Not chained: the parser's own message may hold a piece of the password.
-        raise StoreError(
+        raise UnfitDatabaseError(
             "the database address cannot be read; it is written postgresql://user:password@host:port/database, "
             "with :, @ and / in the password as %3A, %40 and %2F"
         ) from None

@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
-from autotune.errors import StoreError
+from autotune.errors import UnfitDatabaseError
 from autotune.store.backend import WRITE, Backend
 from autotune.store.digests import refresh, stored_workloads
 from autotune.store.models import Base
@@ -33,7 +33,7 @@ def prepare(backend: Backend, engine: Engine, talk: Talk) -> None:
     """Bring the database to ``HEAD``: quick when it is there, one process at a time when not.
 
     Raises:
-        StoreError: it is of a newer version, or holds another application's tables under our names.
+        UnfitDatabaseError: it is of a newer version, or holds another application's tables under our names.
         StudyBusyError: it is of an older version, and a tuner is running a study in it.
     """
     if _known_version(backend, engine) == HEAD and backend.ready(engine):
@@ -55,7 +55,7 @@ def _known_version(backend: Backend, engine: Engine) -> str | None:
     with engine.connect() as connection:
         version = _version(backend, connection)
     if version is not None and version > HEAD:
-        raise StoreError(
+        raise UnfitDatabaseError(
             f"{backend.place} is of version {version}, and this autotune knows versions up to {HEAD}; "
             "upgrade autotune, or name another database"
         )
@@ -71,7 +71,7 @@ def _version(backend: Backend, connection: Connection) -> str | None:
             return str(version)
     taken = sorted(tables & set(Base.metadata.tables))
     if taken:
-        raise StoreError(
+        raise UnfitDatabaseError(
             f"{backend.place} has tables of another application ({', '.join(taken)}); name another database"
         )
     return None

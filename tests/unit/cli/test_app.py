@@ -151,7 +151,7 @@ def test_a_database_that_is_none_is_said_in_one_line(autotune: Run, home: HomePa
     home.prepare()
     home.database.write_bytes(b"this is no database" * 100)
     code, out, err = autotune("status")
-    assert (code, out) == (6, "")
+    assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert "Traceback" not in err
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.errors import MachineError, UsageError
+from autotune.errors import UsageError
 from autotune.settings import HomePaths, read_settings
 
 
@@ -56,7 +56,7 @@ def test_prepare_makes_a_private_home_and_can_be_repeated(tmp_path: Path) -> Non
 
 def test_a_home_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(UsageError) as caught:
         HomePaths(tmp_path / "file" / "home").prepare()
     assert "\n" not in str(caught.value)
     assert "AUTOTUNE_HOME" in str(caught.value)

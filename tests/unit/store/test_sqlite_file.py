@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.pool import Pool
 
 from autotune.domain import StudyStatus
-from autotune.errors import StoreError, StudyBusyError
+from autotune.errors import StoreError, StudyBusyError, UnfitDatabaseError
 from autotune.store import open_store
 from tests import factories as make
 from tests.contracts.store_cases import begin
@@ -58,7 +58,7 @@ def refusal(path: Path) -> str:
     message = str(caught.value)
     assert str(path) in message
     assert "\n" not in message
-    assert caught.value.exit_code == 6
+    assert caught.value.exit_code == (2 if isinstance(caught.value, UnfitDatabaseError) else 6)
     return message
 
 
