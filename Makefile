@@ -7,6 +7,8 @@ MEMORY_LIMIT ?=
 TORCH_INDEX ?=
 CPU ?=
 ARGS ?=
+ARCH ?= qwen2.5-0.5b
+OUT ?= $(CURDIR)/.bench/$(ARCH)
 
 TOOL := $(CURDIR)/.venv
 TRAINING := $(CURDIR)/.venv-train
@@ -26,7 +28,7 @@ export AUTOTUNE_TEST_PYTHON = $(TRAINING_PYTHON)
 export AUTOTUNE_BUNDLED_MODEL = $(BUNDLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tool setup-training start test test-slow check lock lock-check clean
+.PHONY: help setup setup-tool setup-training start test test-slow check bench-gpu lock lock-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +61,9 @@ check: setup-tool ## ruff, mypy, the import rules, and Python 3.10 syntax where 
 	"$(TOOL)/bin/lint-imports"
 	"$(TOOL)/bin/ruff" check --target-version py310 trainer/child
 	"$(TOOL)/bin/python" -m tools.old_syntax trainer/child
+
+bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
+	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)
 
 lock: setup-tool ## make the lock files anew, keeping the versions that still resolve
 	"$(TOOL)/bin/python" -m tools.lock $(ARGS)

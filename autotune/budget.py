@@ -114,7 +114,7 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         return None
     cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    start_up = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles)) for t in pool]
+    start_up = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) for t in pool]
     return Cost(start_up=_upper(start_up), cycle=cycle, maximum_cycle=_upper(longest) if longest else cycle)
 
 

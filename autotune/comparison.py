@@ -13,6 +13,7 @@ from autotune.domain import Configuration, Fingerprint, Study, Trial
 from autotune.insights import phases
 from autotune.preparation import differing
 from search_spaces.configuration import KnobValue
+from search_spaces.native import emulated
 from trainer.child.contract import encode
 
 _PLACES = ("prompts",)
@@ -139,8 +140,8 @@ def _comparison(a: Side, b: Side, differs: tuple[str, ...], baselines: tuple[Sid
 
 
 def ratio(a: Side, b: Side) -> Interval | None:
-    """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent."""
-    if a.speed is None or b.speed is None:
+    """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent. None over an emulation's."""
+    if a.speed is None or b.speed is None or emulated(a.configuration) or emulated(b.configuration):
         return None
     middle = math.log(b.speed.value / a.speed.value)
     error = math.hypot(a.error or 0.0, b.error or 0.0)
@@ -175,7 +176,7 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
     measured = [t for t in runs if t.tokens_per_hour is not None]
     error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
     cycles = [c for t in runs for c in t.speed_cycles()]
-    outcomes = [t.outcome.sentence() if t.outcome is not None else t.state.value.lower() for t in runs]
+    outcomes = [_outcome(t) for t in runs]
     return Side(
         label=label,
         study=study.spec.name,
@@ -194,6 +195,12 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
         host_peak=max((p for t in runs if (p := phases.host_peak(t)) is not None), default=None),
         device_peak=max((p for t in runs if (p := phases.device_peak(t)) is not None), default=None),
     )
+
+
+def _outcome(trial: Trial) -> str:
+    if trial.outcome is None:
+        return trial.state.value.lower()
+    return "emulated" if trial.outcome.ok and trial.emulated else trial.outcome.sentence()
 
 
 def _interval(measured: Sequence[Trial], error: float | None) -> Interval | None:

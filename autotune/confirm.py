@@ -14,8 +14,11 @@ from autotune import evidence
 from autotune.budget import predict
 from autotune.domain import Configuration, FailureReason, Protocol, StudySpec, Trial, TrialDraft, TrialKind, TrialState
 
-MIN_ROUNDS = 2
-MAX_ROUNDS = 4
+MIN_ROUNDS = 3
+"""Two leave two degrees of freedom for the noise; a third halves the interval (t sqrt(2/n) sigma: 4.3, then 2.3)."""
+MAX_ROUNDS = 5
+RESERVED_SHARE = 0.4
+"""Of the budget, at most: a search that finds little is not mended by knowing well how little it found."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
     """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
 
     Args:
-        total_s: the whole budget. At most half of it is kept: for both leaders, else for the one with the same
-            learning, else for one round: a search that finds little is not mended by knowing well how little it found.
+        total_s: the whole budget. At most ``RESERVED_SHARE`` of it is kept: for all rounds of both leaders, else of
+            the one with the same learning, else for as many rounds of that one as that is; for one at least.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
@@ -75,9 +78,10 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
     contenders = _contenders(spec, trials, anchor.configuration)
     if not contenders:  # Before anything leads, room for one round of something that may.
         return _round_s(spec, trials, [anchor.configuration, None])
-    for count in (len(contenders), 1):
-        kept = MIN_ROUNDS * _round_s(spec, trials, [anchor.configuration, *contenders[:count]])
-        if kept <= total_s / 2:
+    choices = [(MIN_ROUNDS, len(contenders)), *((rounds, 1) for rounds in range(MIN_ROUNDS, 1, -1))]
+    for rounds, count in choices:
+        kept = rounds * _round_s(spec, trials, [anchor.configuration, *contenders[:count]])
+        if kept <= RESERVED_SHARE * total_s:
             return kept
     return _round_s(spec, trials, [anchor.configuration, contenders[0]])
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from search_spaces.configuration import Configuration, Resources
+from search_spaces.native import emulated
 from trainer.child.contract import (
     CycleKind,
     CycleRecord,
@@ -258,6 +259,11 @@ class Trial:
 
     def with_(self, **changes: Any) -> Trial:
         return replace(self, **changes)
+
+    @property
+    def emulated(self) -> bool:
+        """It ran FP8 in emulation: that it runs is known, how fast is not."""
+        return emulated(self.configuration)
 
     @property
     def feasible(self) -> bool:

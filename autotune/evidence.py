@@ -59,12 +59,16 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
 
 
 def feasible(trials: Iterable[Trial]) -> dict[Configuration, list[Trial]]:
-    """Configurations that passed the worst case in every trial they had, with their measured trials."""
+    """Configurations that passed the worst case in every trial they had, with their measured trials.
+
+    Without emulated ones: a figure of theirs is nobody's speed, so nothing is stated over it and it leads nothing.
+    """
     trials = list(trials)
     bad = failed_configurations(trials)
     found: dict[Configuration, list[Trial]] = {}
     for trial in trials:
-        if trial.feasible and trial.configuration not in bad and trial.tokens_per_hour is not None:
+        measured = trial.feasible and not trial.emulated and trial.tokens_per_hour is not None
+        if measured and trial.configuration not in bad:
             found.setdefault(trial.configuration, []).append(trial)
     return found
 

@@ -16,7 +16,8 @@ from autotune.figures import rate, signed_percent
 from autotune.ports import Store
 from autotune.recommend import native_best, row_of
 from autotune.words import clean
-from search_spaces.native import is_native, seam_values
+from search_spaces.batch import training_gpus
+from search_spaces.native import is_native
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import write_atomic
 from trainer.frameworks import trl
@@ -68,7 +69,7 @@ def chosen(
         if native is None:
             raise UsageError("no configuration that the framework's own settings reproduce was feasible")
         top = found.rows[min(choice.row, len(found.rows)) - 1]
-        return top if is_native(top.configuration, study.spec.framework) else native
+        return top if _native(study, top) else native
     if choice.row > len(found.rows):
         raise UsageError(f"the recommendation has no row {choice.row}; its only row is 1")
     return found.rows[choice.row - 1]
@@ -85,6 +86,8 @@ def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> Recommendat
         return row
     if trial.state is TrialState.FAIL and trial.outcome is not None:
         raise UsageError(f"trial {number} failed ({clean(trial.outcome.sentence())}), so there is nothing to export")
+    if trial.emulated:
+        raise UsageError(f"trial {number} ran FP8 in emulation, whose speed is nobody's; it is not exported")
     raise UsageError(f"the configuration of trial {number} is not known to hold, so it is not exported")
 
 
@@ -103,7 +106,7 @@ def build(
     """
     row = chosen(study, trials, choice, recommendation)
     native = None
-    if not is_native(row.configuration, study.spec.framework):
+    if not _native(study, row):
         native = native_best(study.spec, trials, Row.SAME_LEARNING if choice.row == 1 else Row.PERMITTED)
     wanted = wanted_of(study, row, _threads(study, row, store))
     try:
@@ -113,6 +116,10 @@ def build(
     except ValueError as error:
         raise UsageError(str(error)) from None
     return Exported(row, export, wanted, native, Path(study.spec.workload.prompts) if export.prompts else None)
+
+
+def _native(study: Study, row: RecommendationRow) -> bool:
+    return is_native(row.configuration, study.spec.framework, study.spec.resources.device)
 
 
 def wanted_of(study: Study, row: RecommendationRow, threads: int) -> trl.Wanted:
@@ -130,7 +137,8 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> trl.Wanted:
         passthrough=workload.passthrough,
         revision="" if os.path.isabs(workload.model) else workload.model_sha256,
         device=spec.resources.device,
-        world_size=spec.resources.training_processes,
+        max_prompt_length=workload.max_prompt_length,
+        world_size=training_gpus(row.configuration, spec.resources),
         seed=spec.seed,
         threads=threads,
         user_config=spec.user_config,
@@ -140,13 +148,13 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> trl.Wanted:
 
 
 def _threads(study: Study, row: RecommendationRow, store: Store) -> int:
-    """CPU threads the trials had, by their own note; else the cores of the machine."""
+    """CPU threads a process of the trials had, by their own note; else its share of the machine's cores."""
     for number in row.trials:
         for note in store.notes(study.id, number):
             threads = note.data.get("torch") if note.name == "threads" else None
             if isinstance(threads, int) and threads > 0:
                 return threads
-    return study.spec.resources.cpu_cores
+    return max(1, study.spec.resources.cpu_cores // training_gpus(row.configuration, study.spec.resources))
 
 
 def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
@@ -202,6 +210,7 @@ def readme(exported: Exported, study: Study) -> str:
         "",
         "    sh run.sh",
         "",
+        *_server_lines(exported),
         "trains with it. `autotune verify` runs this command and compares.",
         "",
         "## What changed against the baseline",
@@ -213,16 +222,25 @@ def readme(exported: Exported, study: Study) -> str:
         interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
         lines += ["", f"Gain: {signed_percent(gain.value)} (95 % interval {interval})."]
     lines += ["", "## How it was measured", "", *_measured(exported, study)]
-    if exported.export.seams:
-        names = ", ".join(f"`{name}` {value}" for name, value in exported.export.seams.items())
-        lines += ["", "## Settings without a key", "", f"TRL has no key for {names}: `launch.py` sets them."]
-        lines += [native_sentence(exported.native)]
+    told = seam_sentence(exported)
+    if told:
+        lines += ["", "## What `launch.py` is for", "", f"{told}.", native_sentence(exported.native)]
     return "\n".join(lines) + "\n"
+
+
+def _server_lines(exported: Exported) -> list[str]:
+    if not exported.export.server:
+        return []
+    return ["(with the rollout server running: start `sh server.sh` in another terminal and wait for it)", ""]
 
 
 def _measured(exported: Exported, study: Study) -> list[str]:
     workload = study.spec.workload
-    where = f"{study.spec.resources.cpu_cores} CPU cores" if study.spec.resources.device == "cpu" else "one GPU"
+    resources = study.spec.resources
+    gpus = "one GPU" if resources.gpus == 1 else f"{resources.gpus} GPUs"
+    where = f"{resources.cpu_cores} CPU cores" if resources.device == "cpu" else gpus
+    if resources.training_processes > 1:
+        where += f", {resources.training_processes} training processes"
     lines = [
         "Tokens/hour counts every completion token once, over whole cycles (generate, reward, update); the first",
         f"batch never counts. {workload.rows_per_update} completions per update, recorded completion lengths of at",
@@ -236,18 +254,19 @@ def _measured(exported: Exported, study: Study) -> list[str]:
 def native_sentence(native: RecommendationRow | None) -> str:
     """The best without a launcher, in words."""
     if native is None:
-        return "No configuration without them was feasible."
+        return "No configuration that does without it was feasible."
     sure = "confirmed" if native.confirmed else "not confirmed"
     return (
-        f"Without them the best is {rate(native.tokens_per_hour)} tokens/hour "
+        f"Without it the best is {rate(native.tokens_per_hour)} tokens/hour "
         f"(95 % interval {rate(native.low)} to {rate(native.high)}, {sure}): `--native-only` exports it."
     )
 
 
 def seam_sentence(exported: Exported) -> str:
-    """Which settings the launcher makes; empty if it is not needed."""
-    seams = seam_values(exported.row.configuration, "trl")
-    if not seams:
+    """What the launcher does, without a full stop; empty if it is not needed."""
+    names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
+    reasons = [f"TRL has no key for {names}"] if names else []
+    reasons += exported.export.parts
+    if not reasons:
         return ""
-    names = ", ".join(f"{name} {value}" for name, value in seams.items())
-    return f"TRL has no key for {names}: launch.py sets them and runs TRL's own script"
+    return f"{'; '.join(reasons)}: launch.py sees to it and runs TRL's own script"

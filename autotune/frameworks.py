@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from autotune.domain import Outcome
 from autotune.errors import UsageError
-from autotune.ports import Assignment, Diagnosis, Framework
+from autotune.ports import Assignment, Companion, Diagnosis, Framework, Place
+from search_spaces.batch import training_gpus
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
+from trainer.frameworks.trl import server
 
 
 class TrlFramework:
@@ -32,10 +35,35 @@ class TrlFramework:
             protocol=trial.protocol,
             passthrough=workload.passthrough,
             device=resources.device,
-            world_size=resources.training_processes,
+            world_size=training_gpus(trial.configuration, resources),
             seed=study.spec.seed,
             memory_limit=study.spec.memory_limit,
             revision="" if os.path.isabs(workload.model) else workload.model_sha256,
+        )
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        configuration, attempt = assignment.trial.configuration, assignment.trial.attempt
+        if not server.wants_server(configuration):
+            return None
+        training, serving = server.split(place.gpus, configuration)
+        name = f"autotune-{spec.trial}-{attempt}".replace("/", "-")
+        return Companion(
+            argv=server.server_command(
+                configuration,
+                spec.model,
+                place.python,
+                place.port,
+                longest=spec.max_prompt_length + spec.max_completion_length,
+                name=name,
+                revision=spec.revision,
+                passthrough=spec.passthrough,
+            ),
+            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port, place.group_port)}),
+            health=f"{server.base_url(place.port)}/v1/models",
+            answer=f'"{name}"',
+            ready_s=server.READY_S,
+            environment={**server.server_environment(serving), **server.IN_TRIAL},
+            trial_environment=server.trainer_environment(training),
         )
 
     def diagnose(self, text: str) -> Diagnosis | None:

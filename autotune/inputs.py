@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +13,78 @@ from autotune.preparation import model_digest
 from autotune.request import CPU_SIZE, GPU_SIZE, Complete, Request, completed
 from autotune.user_config import with_config
 from autotune.user_input import is_folder, sha256_of
+from autotune.words import clean
+from search_spaces.batch import training_gpus
+from search_spaces.yaml_text import MAX_BYTES
 from trainer.child.contract import Result, encode, write_atomic
 from trainer.frameworks.trl import import_config
 
 Talk = Callable[[str], None]
 
 
-def complete(request: Request, python: Interpreter, machine: Resources, bundled: str = "") -> Complete:
-    """The request with its configuration read and nothing left open.
+def complete(
+    request: Request, python: Interpreter, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
+) -> Complete:
+    """The request with its configuration read and nothing left open; ``talk`` is told what may not be expected.
 
     Raises:
         UsageError: the configuration is refused, by us or by the framework, or something is lacking.
         MachineError: the interpreter cannot say what the framework takes.
     """
     if request.config is not None:
-        request = _configured(request, python, machine.training_processes)
+        request = _configured(request, python, machine, talk)
     size = GPU_SIZE if machine.device == "cuda" else CPU_SIZE
     return completed(request, size, bundled)
 
 
-def _configured(request: Request, python: Interpreter, ranks: int) -> Request:
+def _configured(request: Request, python: Interpreter, machine: Resources, talk: Talk) -> Request:
     text, name = request.config or "", request.config_name
     try:
-        keys, known = import_config.read_keys(text, name), python.known_fields()
+        files = read_files(import_config.named_files(text, name), name, Path(request.folder))
+        keys, known = import_config.read_keys(text, name, files), python.known_fields()
+        ranks = _ranks(keys, request, machine)
         if known is not None:  # most mistakes are found without asking again
-            import_config.import_config(text, name, import_config.fields_of(known), ranks)
+            import_config.import_config(text, name, import_config.fields_of(known), ranks, files)
         answer = python.describe(keys)
         fields = import_config.fields_of(answer.data["fields"])
-        imported = import_config.import_config(text, name, fields, ranks)
+        imported = import_config.import_config(text, name, fields, ranks, files)
     except import_config.ConfigError as error:
         raise UsageError(str(error)) from None
     if not answer.ok:
         raise UsageError(import_config.located(answer.message, name, imported.lines))
+    for said in imported.notes:
+        talk(said)
     return with_config(request, imported, fields, ranks)
+
+
+def _ranks(keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
+    """Processes that train: without those of a rollout server, of which only ``--set rollout_gpus`` says how many."""
+    served = keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
+    own = {"rollout_engine": "vllm", "rollout_mode": "server"} if served else {}
+    return training_gpus({**own, **request.baseline}, machine)
+
+
+def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:
+    """Key -> text of the files a configuration names, which are looked up from ``folder`` as TRL does.
+
+    Args:
+        named: key -> (path, line), as ``import_config.named_files`` says.
+        name: what messages call the configuration.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    found = {}
+    for key, (path, line) in named.items():
+        try:
+            with (folder / path).open("rb") as stream:
+                found[key] = stream.read(MAX_BYTES + 1).decode("utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+            raise UsageError(f"{name}, line {line}: {key}: {clean(path)} cannot be read: {why}") from None
+        if len(found[key]) > MAX_BYTES:
+            raise UsageError(f"{name}, line {line}: {key}: {clean(path)} is larger than {MAX_BYTES} bytes")
+    return found
 
 
 def prepared_prompts(request: Complete, python: Interpreter, found: Result, talk: Talk) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from typing import Protocol as Port
@@ -28,9 +28,11 @@ from trainer.child.contract import CurrentPhase, NoteRecord, Record, Result, Tri
 __all__ = [
     "Assignment",
     "Clock",
+    "Companion",
     "Diagnosis",
     "Framework",
     "Observer",
+    "Place",
     "Proposer",
     "RunReport",
     "StopToken",
@@ -87,6 +89,38 @@ class Assignment:
     """Empty or absent before the attempt; everything the attempt leaves is in it."""
     deadline_s: float
     """Wall seconds after which the attempt is stopped as TIMEOUT."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a trial runs: what a rollout server's launch and the way to it depend on."""
+
+    python: str
+    gpus: tuple[str, ...]
+    """Those held, as ``CUDA_VISIBLE_DEVICES`` names them; empty on a CPU."""
+    port: int
+    """Free on the loopback a moment ago; the server's."""
+    group_port: int
+    """The same, for passing weights on."""
+
+
+@dataclass(frozen=True)
+class Companion:
+    """The rollout server of a trial: up before the trial's own process is started, gone with it."""
+
+    argv: tuple[str, ...]
+    spec: TrialSpec
+    """The trial's, with the way to the server."""
+    health: str
+    """URL that answers 200 when the server is ready."""
+    answer: str
+    """What that answer holds if it is this server that gives it, and no stranger at the same port."""
+    ready_s: float
+    """How long it may take to be ready."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The server's, on top of what a trial sees."""
+    trial_environment: Mapping[str, str] = field(default_factory=dict)
+    """The trial's own, the same way."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +195,14 @@ class Framework(Port):
 
     def render(self, assignment: Assignment) -> TrialSpec:
         """The assignment in the framework's own words."""
+        ...
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        """The rollout server the trial needs beside it, ``None`` if it needs none.
+
+        Raises:
+            ValueError: the server cannot be had on the GPUs of ``place``.
+        """
         ...
 
     def diagnose(self, text: str) -> Diagnosis | None:

@@ -21,6 +21,7 @@ from autotune.request import TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complet
 from search_spaces import legality
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.legality import passthrough
+from search_spaces.objective import per_micro_batch
 from search_spaces.space import SearchSpace
 from trainer.frameworks.trl.import_config import located
 
@@ -28,6 +29,22 @@ CPU_PRESET = "cpu"
 GPU_PRESET = "single-gpu"
 SHORT_LIST = 8
 """Longer ones are shown as a whole where two differ."""
+
+
+def ranked(machine: Resources, ranks: int | None) -> Resources:
+    """The machine with as many training processes as were asked for.
+
+    Raises:
+        UsageError: it has GPUs, or fewer cores than that.
+    """
+    if ranks is None:
+        return machine
+    if machine.gpus:
+        raise UsageError("--ranks is for runs on a CPU; on this machine every GPU used trains, so leave it out")
+    if not 1 <= ranks <= machine.cpu_cores:
+        cores = f"{machine.cpu_cores} core{'s' if machine.cpu_cores != 1 else ''}"
+        raise UsageError(f"--ranks {ranks}: expected a number from 1 to {machine.cpu_cores}; this machine has {cores}")
+    return replace(machine, cpu_ranks=ranks)
 
 
 def load_space(request: Request, resources: Resources) -> SearchSpace:
@@ -80,6 +97,7 @@ def resources_for(machine: Resources, request: Complete, facts: ModelFacts, soft
         max_completion_length=request.max_completion_length,
         model=facts,
         software=dict(software),
+        per_micro_batch=per_micro_batch(request.framework, request.passthrough),
     )
 
 

@@ -24,10 +24,10 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.evidence import Leader, Row
-from autotune.insights import phases
+from autotune.insights import fp8, phases, rewards
 from autotune.retries import disproved
-from search_spaces.knobs import KNOBS, Effect
-from search_spaces.native import is_native
+from search_spaces.knobs import Effect, effects_of_change
+from search_spaces.native import emulated, is_native
 
 
 def recommend(
@@ -43,14 +43,16 @@ def recommend(
         kept = _kept(spec, trials, leader, anchor.configuration, notes)
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
+            notes += fp8.caution(kept, spec.framework)
             rows.append(_row(spec, trials, leader.row, kept, anchor))
+    notes += fp8.emulation(trials)
     return Recommendation(
         study=spec.name,
         rows=tuple(rows),
         baseline=_baseline_sentence(spec, trials),
         reference=anchor.number,
         ended_by=ended_by,
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(notes)),
         fingerprint=fingerprint,
         created_at=now,
     )
@@ -77,7 +79,7 @@ def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LE
         row: with the same learning as the baseline, or whatever the space permits.
     """
     held = evidence.feasible(trials)
-    found = [c for c in held if is_native(c, spec.framework)]
+    found = [c for c in held if is_native(c, spec.framework, spec.resources.device)]
     if row is Row.SAME_LEARNING:
         found = [c for c in found if evidence.same_learning(c, spec.baseline, spec.framework)]
     if not found:
@@ -101,7 +103,7 @@ def _kept(
     bad, all_cycles = evidence.disturbed(trials, (leader.configuration, anchor))
     quiet = 2 * bad <= all_cycles
     if found is not None and found.low > 0 and quiet:
-        return leader.configuration
+        return None if _earns_less(trials, leader, anchor, notes) else leader.configuration
     name = "the baseline" if anchor == spec.baseline else "the reference"
     why = (
         "the interval includes no gain, so it is not recommended."
@@ -113,6 +115,21 @@ def _kept(
         f"{_changes_sentence(leader.configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}"
     )
     return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]) -> bool:
+    """Whether other numerics or learning cost reward, beyond noise; then a note says so."""
+    if leader.row is not Row.PERMITTED:
+        return False
+    held = evidence.feasible(trials)
+    change = rewards.compare(held[leader.configuration], held[anchor])
+    if change is None or not change.worse:
+        return False
+    notes.append(
+        f"{_changes_sentence(leader.configuration, anchor)} earned less at natural lengths, {change.sentence()}: "
+        "it is not recommended."
+    )
+    return True
 
 
 def _disturbance(
@@ -136,7 +153,7 @@ def _row(
     error = spread.t * spread.sigma / math.sqrt(len(shown))
     is_anchor = configuration == anchor.configuration
     return RecommendationRow(
-        title=_title(row, configuration, spec.baseline),
+        title=_title(row, configuration, spec.baseline, spec.framework),
         configuration=configuration,
         tokens_per_hour=value,
         low=value * math.exp(-error),
@@ -169,14 +186,11 @@ def changes(configuration: Configuration, baseline: Configuration) -> tuple[str,
     )
 
 
-def _title(row: Row, configuration: Configuration, baseline: Configuration) -> str:
+def _title(row: Row, configuration: Configuration, baseline: Configuration, framework: str) -> str:
     if row is Row.SAME_LEARNING:
         return "Same learning as your baseline" if configuration != baseline else "Your baseline"
-    allowed = [
-        f"{name} {_text(after)}"
-        for name, (after, before) in configuration.difference(baseline).items()
-        if KNOBS[name].effect_between(before, after) is not Effect.SPEED
-    ]
+    effects = effects_of_change(configuration, baseline, framework)
+    allowed = [f"{name} {_text(configuration.get(name))}" for name in effects if effects[name] is not Effect.SPEED]
     return "If you allow " + " and ".join(allowed)
 
 
@@ -187,7 +201,7 @@ def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
     for trial in own:
         if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
             return trial.outcome.sentence()
-    return "ok"
+    return "it ran FP8 in emulation, so nothing is stated over it" if emulated(spec.baseline) else "ok"
 
 
 def _at_maximum(runs: Sequence[Trial]) -> float | None:

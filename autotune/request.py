@@ -63,6 +63,8 @@ class Request:
     seed: int = 0
     name: str | None = None
     memory_limit: int | None = None
+    ranks: int | None = None
+    """Training processes on a CPU; ``None`` is one."""
     python: str = ""
     protocol: Protocol = field(default_factory=Protocol)
     folder: str = ""

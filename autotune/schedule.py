@@ -38,6 +38,8 @@ FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
+ENDING_S = 10.0
+"""Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget
     if left is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
-        left = max(left - reserve_s(study, trials, budget), cost.first_measurement(trial.protocol))
+        left = max(left - reserve_s(study, trials, budget) - ENDING_S, cost.first_measurement(trial.protocol))
     else:
         # Half of the grace is kept for ending the process tree and writing the recommendation.
         left += GRACE_S / 2

@@ -121,6 +121,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         "tokens_per_hour": plain(trial.tokens_per_hour),
         "speed_cycles": len(trial.speed_cycles()),
         "feasible": trial.feasible,
+        "emulated": trial.emulated,
         "worst_case_passed": trial.worst_case_passed,
         "outcome": None if trial.outcome is None else outcome_json(trial.outcome),
         "startup_seconds": plain(trial.startup),
@@ -202,6 +203,10 @@ def cycle_json(cycle: CycleRecord) -> Document:
         "loss": plain(cycle.loss),
         "grad_norm": plain(cycle.grad_norm),
         "logp_mismatch": plain(cycle.logp_mismatch),
+        "preemptions": cycle.preemptions,
+        "cache_usage_share": plain(cycle.cache_usage),
+        "engine_bytes": cycle.engine_bytes,
+        "alloc_retries": cycle.alloc_retries,
     }
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from autotune import evidence
 from autotune.domain import Configuration, Phase, Study, Trial
+from search_spaces.batch import training_gpus
 
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
@@ -142,7 +143,7 @@ def _number(value: object) -> float | None:
 def shape_of(study: Study, configuration: Configuration) -> Shape:
     """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
     spec = study.spec
-    ranks = spec.resources.training_processes
+    ranks = training_gpus(configuration, spec.resources)
     micro = int(configuration.get("micro_batch_size", 1))
     accumulation = int(
         configuration.get("gradient_accumulation_steps", max(1, spec.workload.rows_per_update // (micro * ranks)))

@@ -43,6 +43,8 @@ OUTSIDE: tuple[str, ...] = (
 """What a verification changes: a line for each update, and nothing kept or sent."""
 
 OUTPUT = "output"
+RANKS = "ranks"
+"""What ``torchrun`` keeps of its processes."""
 
 Heard = Callable[[int, int, Step], None]
 """Told (round, update, step) for every update."""
@@ -100,7 +102,8 @@ class Rehearsal:
 
         command = self._command(number, PATIENCE * _predicted_s(self.supporting, wanted))
         ended = run_command(command, hear, self.stop, clock=self.clock)
-        shutil.rmtree(self.folder / OUTPUT, ignore_errors=True)
+        for left in (OUTPUT, RANKS):
+            shutil.rmtree(self.folder / left, ignore_errors=True)
         if ended.stop is Stop.CANCELLED:
             raise InterruptedVerification
         observed = observe(steps, shape)
@@ -127,9 +130,14 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
 
     Raises:
         MachineError: the command cannot be run here, or does not train.
-        UsageError: the study has nothing to compare with.
+        UsageError: the study has nothing to compare with, or the configuration needs a rollout server.
         InterruptedVerification: a stop was asked for.
     """
+    if rehearsal.exported.export.server:
+        raise UsageError(
+            "this configuration generates on a rollout server, which verify does not start; "
+            "export it, start server.sh and then run.sh"
+        )
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")

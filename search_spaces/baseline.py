@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from search_spaces.batch import batch_of, normalised
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, defaults
+from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import resting
 
 
@@ -15,13 +16,14 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
 
     - The four batch knobs are numbers; a ``steps_per_generation`` that is not set is the accumulation,
       as the frameworks have it.
-    - Each knob of ``names`` that is not set gets the framework's default. One without a default stays unset.
+    - Each knob of ``names`` that is not set gets the framework's default. One without a default stays unset
+      where it acts.
     - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
     - ``logprob_rows`` is at most the rows a rank generates.
 
     Completing twice changes nothing more.
     """
-    values = normalised(baseline, resources)
+    values, names = normalised(baseline, resources), tuple(names)
     unset = defaults(resources.framework)
     for name in names:
         if name in values or name not in KNOBS:
@@ -30,7 +32,15 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
         default = unset.get(name, values.get(setting.follows) if setting else None)
         if default is not None:
             values[name] = default
+    case = Case(values, resources)
+    values.update({n: rest for n in names if n not in values and (rest := _resting(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
+
+
+def _resting(name: str, case: Case) -> KnobValue | None:
+    """Where a knob without a default rests, if it cannot act."""
+    knob = KNOBS.get(name)
+    return None if knob is None or not knob.needs or case.acts(name) else knob.rest
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:

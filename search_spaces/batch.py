@@ -44,12 +44,12 @@ class Batch:
 
 
 def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
-    """Processes that train: every GPU held less those of a rollout server; 1 on a CPU. Never below 1."""
+    """Processes that train: every GPU held less those of a rollout server; a CPU's ranks. Never below 1."""
     unset = defaults(resources.framework)
     processes = resources.training_processes
     engine = values.get("rollout_engine", unset.get("rollout_engine"))
     mode = values.get("rollout_mode", unset.get("rollout_mode"))
-    if engine == "vllm" and mode == "server":
+    if engine == "vllm" and mode == "server" and resources.gpus:
         processes -= _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
     return max(1, processes)
 

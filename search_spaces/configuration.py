@@ -94,11 +94,21 @@ class Resources:
     """Package -> version in the training interpreter; empty means not known, so nothing is ruled out."""
     allow_learning: bool = True
     """Learning knobs may leave the baseline's values where the space frees them."""
+    cpu_ranks: int = 1
+    """Processes that train on a CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
+    per_micro_batch: str = ""
+    """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
 
     @property
     def training_processes(self) -> int:
-        """Ranks that train when every GPU trains; 1 on a CPU."""
-        return max(1, self.gpus * self.nodes)
+        """Ranks that train when every GPU trains; ``cpu_ranks`` on a CPU."""
+        return max(1, self.gpus * self.nodes if self.gpus else self.cpu_ranks)
 
     def as_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))  # type: ignore[no-any-return]
+        """Plain data. What says nothing is not mentioned: studies stored before it was there keep their digest."""
+        value: dict[str, Any] = json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))
+        if self.cpu_ranks == 1:
+            del value["cpu_ranks"]
+        if not self.per_micro_batch:
+            del value["per_micro_batch"]
+        return value

@@ -54,6 +54,8 @@ class Situation:
     domains: Domains
     resources: Resources
     reference: Reference
+    same_rollouts: bool
+    """An update has as many generations as the baseline's."""
 
     @classmethod
     def of(
@@ -70,7 +72,11 @@ class Situation:
         allowed = Effect.SPEED if same_learning else Effect.LEARNING if resources.allow_learning else Effect.NUMERICS
         listed = {**values, **{name: (value,) for name, value in fixed.items()}}
         domains = {name: _allowed(name, found, whole.get(name), allowed) for name, found in listed.items()}
-        return cls(whole, domains, resources, Reference.of(whole, resources))
+        micro = "micro_batch_size"
+        if resources.per_micro_batch and micro in domains:  # the baseline's is the one that stays legal
+            domains[micro] = tuple(dict.fromkeys((*domains[micro], whole[micro])))
+        same_rollouts = KNOBS["steps_per_generation"].effect.rank > allowed.rank
+        return cls(whole, domains, resources, Reference.of(whole, resources), same_rollouts)
 
     def parts(self) -> Iterator[Part]:
         """The parts, in the order of the switches' values; every combination is in exactly one."""
@@ -95,7 +101,7 @@ class Situation:
                 continue
             rests = any(resting({**context, name: value}, self.resources)[name] != value for value in found)
             free[name] = (context[name],) if rests else found
-        batches = tuple(self._batches(context, free))
+        batches = tuple(self._batches(context, free)) or (self._own_batch(),)
         context.update(batches[0])
         others = [(name, found) for name, found in free.items() if name not in BATCH_CHOICES]
         context.update({name: found[0] for name, found in others})
@@ -114,16 +120,25 @@ class Situation:
             set_here = {n: v for n, v in zip(names, chosen, strict=True) if not isinstance(v, Fraction)}
             found = self._batch(context, set_here, count)
             key = tuple(found.values())
-            if key not in seen:
+            if key not in seen and (not self.same_rollouts or self._share(found) == self._share(self.baseline)):
                 seen.add(key)
                 yield found
 
     def _steps(self, listed: tuple[KnobValue, ...] | None) -> tuple[KnobValue | Fraction, ...]:
-        batch = batch_of(self.baseline, self.resources)
-        if listed is not None and self.reference.reuse == 1:
+        if listed is not None and self.reference.reuse == 1 and not self.same_rollouts:
             return listed
         # Rows per rollout stay as in the baseline; so does reuse, which is a matter of learning.
-        return (Fraction(batch.steps, batch.accumulation),)
+        return (self._share(self.baseline),)
+
+    def _share(self, values: Values) -> Fraction:
+        """Of an update's rows, those of one generation; more than 1 where it serves several updates."""
+        batch = batch_of(values, self.resources)
+        return Fraction(batch.steps, batch.accumulation)
+
+    def _own_batch(self) -> dict[str, KnobValue]:
+        """The baseline's, where none that is listed has as many generations."""
+        names = {*BATCH_CHOICES, "gradient_accumulation_steps"}
+        return {name: value for name, value in self.baseline.items() if name in names}
 
     def _batch(
         self, context: Values, chosen: dict[str, KnobValue], steps: KnobValue | Fraction

@@ -6,7 +6,6 @@ combinations of a part are the product of those of its tied groups, which are sm
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -53,19 +52,31 @@ def legal_parts(situation: Situation, seed: int) -> tuple[Legal, ...]:
 
 
 def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, ...]:
-    """All legal combinations in order or, of more than ``limit``, that many drawn by ``seed``, in order."""
-    total = sum(legal.count for legal in parts)
-    indices: Iterator[int] | list[int] = iter(range(total)) if total <= limit else _draw(total, limit, seed)
-    starts = list(itertools.accumulate((legal.count for legal in parts), initial=0))
-    found, place = [], 0
-    for index in indices:
-        while index >= starts[place + 1]:
-            place += 1
-        found.append(parts[place].at(index - starts[place]))
+    """All legal combinations in order or, of more than ``limit``, that many drawn by ``seed``, in order.
+
+    Half of what is drawn is shared evenly over the parts: a rollout engine with many knobs of its own would else
+    crowd out one that has few.
+    """
+    counts = [legal.count for legal in parts]
+    shares = counts if sum(counts) <= limit else _shares(counts, limit)
+    found: list[Configuration] = []
+    for place, (legal, share) in enumerate(zip(parts, shares, strict=True)):
+        indices = range(share) if share == legal.count else _draw(legal.count, share, f"{seed}/{place}")
+        found.extend(legal.at(index) for index in indices)
     return tuple(found)
 
 
-def _draw(total: int, count: int, seed: int) -> list[int]:
+def _shares(counts: Sequence[int], limit: int) -> list[int]:
+    """How many of each part; together ``limit``, none more than there are."""
+    shares = [min(count, limit // (2 * len(counts))) for count in counts]
+    left, rest = sum(counts) - sum(shares), limit - sum(shares)
+    shares = [share + (count - share) * rest // left for share, count in zip(shares, counts, strict=True)]
+    for place, count in enumerate(counts):  # what rounding left over
+        shares[place] += min(count - shares[place], limit - sum(shares))
+    return shares
+
+
+def _draw(total: int, count: int, seed: int | str) -> list[int]:
     """``count`` different numbers below ``total``, ascending; the same for the same arguments."""
     chance = random.Random(seed)  # noqa: S311 (repeatable on purpose)
     if total < 2**62:

@@ -1,22 +1,51 @@
-"""Which knobs of a configuration a framework has no setting for."""
+"""Which knobs of a configuration act, and for which a framework has no setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Reach
+from search_spaces.knobs import KNOBS, Reach, Setting, defaults
+from search_spaces.knobs.build import ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18
+
+_COLOCATED_ENGINE = tuple(place.partition("%")[0] for place in (ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18))
+
+
+def acting(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
+    """The knobs that act: everything they need is set, or is the framework's default."""
+    unset = defaults(framework)
+
+    def holds(name: str) -> bool:
+        needs = KNOBS[name].needs if name in KNOBS else {}
+        return all(configuration.get(other, unset.get(other)) in wanted for other, wanted in needs.items())
+
+    return {name: value for name, value in configuration.items() if holds(name)}
+
+
+def emulated(configuration: Mapping[str, KnobValue]) -> bool:
+    """Whether its FP8 products are computed in higher precision: the times are not those of hardware that has FP8."""
+    return configuration.get("precision") == "fp8" and configuration.get("fp8_emulate") is True
+
+
+def in_fp8(configuration: Mapping[str, KnobValue], framework: str) -> tuple[str, ...]:
+    """Acting knobs that have something computed or kept in FP8, by name."""
+    acts = acting(configuration, framework)
+    named = ("kv_cache_dtype", "precision", "rollout_quantization")
+    return tuple(name for name in named if str(acts.get(name, "")).startswith("fp8"))
 
 
 def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[str, KnobValue]:
-    """Seam knobs with another value than the framework has on its own, by name.
+    """Acting seam knobs with another value than the framework has on its own, by name.
 
     Empty: the framework's own settings alone reproduce the configuration.
     """
     found = {}
-    for name, value in sorted(configuration.items()):
+    server = acting(configuration, framework).get("rollout_mode") == "server"
+    for name, value in sorted(acting(configuration, framework).items()):
         setting = KNOBS[name].frameworks.get(framework) if name in KNOBS else None
-        if setting is None or setting.reach is not Reach.SEAM:
+        if setting is None or (setting.reach is not Reach.SEAM and value not in setting.by_seam):
+            continue
+        if server and _of_the_engine(setting):
             continue
         own = setting.default if setting.default is not None else configuration.get(setting.follows)
         if value != own:
@@ -24,6 +53,21 @@ def seam_values(configuration: Mapping[str, KnobValue], framework: str) -> dict[
     return found
 
 
-def is_native(configuration: Mapping[str, KnobValue], framework: str) -> bool:
-    """Whether the framework's own settings alone reproduce ``configuration``."""
-    return not seam_values(configuration, framework)
+def _of_the_engine(setting: Setting) -> bool:
+    """An argument of the engine, which a rollout server takes on its own command line."""
+    return setting.key.startswith(_COLOCATED_ENGINE)
+
+
+def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) -> bool:
+    """Whether the framework cannot do this on ``device`` by itself, whatever the knobs are.
+
+    On a CPU TRL's weights do not reach a colocated vLLM, and accelerate refuses DeepSpeed.
+    """
+    acts = acting(configuration, framework)
+    sharded = bool(acts.get("zero_stage"))
+    return device == "cpu" and framework == "trl" and (acts.get("rollout_engine") == "vllm" or sharded)
+
+
+def is_native(configuration: Mapping[str, KnobValue], framework: str, device: str = "cuda") -> bool:
+    """Whether the framework's own settings alone reproduce ``configuration`` on ``device``."""
+    return not (seam_values(configuration, framework) or helped(configuration, framework, device))

@@ -17,6 +17,8 @@ Path = tuple[str, ...]
 
 _LOADER = yaml.SafeLoader  # the one whose marks count characters
 DEPTH = 2
+MAPPING = yaml.MappingNode
+"""What ``Document.values`` holds for a mapping."""
 
 
 class YamlEditError(ValueError):

@@ -41,7 +41,6 @@ def configuration(**knobs: KnobValue) -> domain.Configuration:
             "micro_batch_size": 2,
             "gradient_accumulation_steps": 4,
             "num_generations": 4,
-            "steps_per_generation": 4,
             "gradient_checkpointing": True,
             "precision": "fp32",
             "attn_implementation": "sdpa",

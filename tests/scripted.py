@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.ports import Assignment
+from autotune.running.job import Graces
 from autotune.running.liveness import HangLimits
 from autotune.running.local import LocalRunner
-from autotune.running.supervisor import Graces
 from tests import factories
 from tests.contracts.runner_suite import RealClock
 from tests.scripted_framework import ScriptedFramework

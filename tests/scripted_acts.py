@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import math
 import os
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
 from tests.scripted_model import MIB
-from trainer.child.contract import Result, decode, dumps, write_atomic
+from trainer.child.contract import FailureReason, Result, decode, dumps, write_atomic
 
 if TYPE_CHECKING:
     from tests.scripted_child import ScriptedTrial
@@ -131,6 +134,24 @@ def act_allocate(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
     for _ in range(int(act["bytes"]) // step):
         trial.kept.append(bytearray(os.urandom(4096) * (step // 4096)))
         time.sleep(float(act.get("pause", 0.0)))
+
+
+def act_ask(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
+    """The rollout server at ``path``: fails as a client does if it does not answer."""
+    url = f"{trial.spec.settings['server']}{act.get('path', '/health')}"
+    data = json.dumps(act["body"]).encode() if "body" in act else None
+    try:
+        with urllib.request.urlopen(url, data, timeout=5) as answer:  # noqa: S310 - the loopback's
+            answer.read()
+    except (OSError, HTTPException) as error:
+        time.sleep(float(act.get("slow", 0.0)))
+        raise Ended(Result(False, FailureReason.CRASH, message=f"{type(error).__name__}: {error}")) from error
+
+
+def act_environment(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
+    """Ends the trial unless the variable ``name`` is ``value``."""
+    if os.environ.get(act["name"]) != act["value"]:
+        raise Ended(Result(False, FailureReason.CRASH, message=f"{act['name']} is {os.environ.get(act['name'])}"))
 
 
 def act_write(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 from autotune.domain import FailureReason, Outcome, Pool
-from autotune.ports import Assignment, Diagnosis
+from autotune.ports import Assignment, Companion, Diagnosis, Place
 from trainer.child.contract import TrialSpec
 
+SERVER = Path(__file__).with_name("scripted_server.py").resolve()
 KNOWN = {
     "CUDA out of memory": (FailureReason.OOM, Pool.DEVICE),
     "Cannot allocate memory": (FailureReason.OOM, Pool.HOST),
@@ -38,6 +44,22 @@ class ScriptedFramework:
             seed=study.spec.seed,
             memory_limit=study.spec.memory_limit,
             passthrough=workload.passthrough,
+        )
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        """``tests/scripted_server.py``, if the script has a ``server``; the trial is told where in its settings."""
+        script = spec.passthrough.get("script", {}).get("server")
+        if script is None:
+            return None
+        name, url = f"scripted-{assignment.trial.number}", f"http://127.0.0.1:{place.port}"
+        return Companion(
+            argv=(script.get("python", sys.executable), str(SERVER), str(place.port), name, json.dumps(script)),
+            spec=replace(spec, settings={**spec.settings, "server": url}),
+            health=f"{url}/v1/models",
+            answer=f'"{name}"',
+            ready_s=float(script.get("ready_s", 20.0)),
+            environment={"SCRIPTED": "server"},
+            trial_environment={"SCRIPTED": "trial"},
         )
 
     def diagnose(self, text: str) -> Diagnosis | None:

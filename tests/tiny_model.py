@@ -1,6 +1,6 @@
 """Builds a tiny random model, its tokenizer and prompts: run by the training interpreter.
 
-``python tests/tiny_model.py FOLDER`` leaves ``FOLDER/model`` and ``FOLDER/prompts.jsonl``.
+``python tests/tiny_model.py FOLDER [HIDDEN LAYERS]`` leaves ``FOLDER/model`` and ``FOLDER/prompts.jsonl``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 SPECIAL = ["<pad>", "<eos>", "<unk>"]
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, hidden: int = 256, layers: int = 2) -> None:
     import torch  # noqa: PLC0415
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: PLC0415
@@ -27,9 +27,9 @@ def build(folder: Path) -> None:
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=len(vocabulary),
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=2,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=4096,
@@ -50,4 +50,4 @@ def build(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]))
+    build(Path(sys.argv[1]), *map(int, sys.argv[2:]))

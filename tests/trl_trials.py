@@ -46,10 +46,10 @@ def training_python() -> str:
     return python
 
 
-def build_tiny(folder: Path) -> Path:
-    """A tiny random model and prompts in ``folder``."""
+def build_tiny(folder: Path, *size: int) -> Path:
+    """A tiny random model and prompts in ``folder``; ``size`` is another hidden size and number of layers."""
     run = subprocess.run(
-        [training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder)],
+        [training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
         capture_output=True,
         text=True,
         check=False,

@@ -142,7 +142,8 @@ def _install_solver(python: Path) -> None:
 
 
 def _check_imports(python: Path) -> None:
-    code = "import torch, transformers, trl, peft, datasets, reasoning_gym; print(torch.__version__, trl.__version__)"
+    names = "torch, transformers, trl, peft, datasets, reasoning_gym, deepspeed, vllm"
+    code = f"import {names}; print(torch.__version__, trl.__version__)"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     run([str(python), "-c", code], "the training stack was installed but cannot be imported", environment)
 

@@ -50,7 +50,11 @@ LOCKS = (
     Lock(
         "requirements/train-cpu.txt",
         ("requirements/train-cpu.in",),
-        ("--excludes", "requirements/train-cpu.exclude", *LINUX, *wheels_only(*BUILT_HERE)),
+        (
+            *("--excludes", "requirements/train-cpu.exclude", "--override", "requirements/train-cpu.override"),
+            *LINUX,
+            *wheels_only(*BUILT_HERE, "deepspeed"),
+        ),
         "The training stack without a GPU. No hashes: torch's wheel differs from machine to machine.",
     ),
     Lock(

@@ -76,5 +76,6 @@ def machine_words(found: Snapshot) -> str:
     resources = found.study.spec.resources
     gpus = resources.gpus * resources.nodes
     if not gpus:
-        return f"CPU, {resources.cpu_cores} cores"
+        ranks = f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
+        return f"CPU, {resources.cpu_cores} cores{ranks}"
     return f"{gpus} GPU{'s' if gpus > 1 else ''}, {clean(resources.device)}"

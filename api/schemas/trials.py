@@ -44,6 +44,7 @@ class Trial(Shape):
     tokens_per_hour: Rate | None
     speed_cycles: int = Field(description="Whole cycles the speed rests on.")
     feasible: bool = Field(description="Finished, and through the longest completions.")
+    emulated: bool = Field(description="It ran FP8 in emulation: its speed is nobody's, and it is never recommended.")
     worst_case_passed: bool
     outcome: Outcome | None
     startup_seconds: dict[str, float]
@@ -114,7 +115,13 @@ class Cycle(Shape):
     reward_mean: float | None
     loss: float | None
     grad_norm: float | None
-    logp_mismatch: float | None
+    logp_mismatch: float | None = Field(
+        description="Mean of exp(|difference of log-probs|) between trainer and rollout engine."
+    )
+    preemptions: int | None = Field(description="Sequences the rollout engine had to start again.")
+    cache_usage_share: Share | None = Field(description="Highest share of the KV cache in use.")
+    engine_bytes: int | None = Field(description="Memory the rollout engine took when it was built.")
+    alloc_retries: int | None = Field(description="Retries of the CUDA allocator.")
 
 
 class TrialWithCycles(Trial):

@@ -47,6 +47,7 @@ def request_of(
     seed: int,
     name: str | None,
     memory_limit: int | None,
+    ranks: int | None,
 ) -> Request:
     """The request; relative paths begin in ``folder``.
 
@@ -69,6 +70,7 @@ def request_of(
         seed=seed,
         name=name,
         memory_limit=memory_limit,
+        ranks=ranks,
         python=str(Path(os.path.expanduser(python)).absolute()),
         folder=str(folder),
         config=None if config is None else config_text(config),

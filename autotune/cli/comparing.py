@@ -22,8 +22,7 @@ from autotune.ports import Store
 from autotune.sentences import PERMITTED_MARK
 from autotune.serialise import configuration_json, plain
 from autotune.words import clean, in_order, knob_value
-from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Effect
+from search_spaces.knobs import Effect, effects_of_change
 from trainer.child.contract import Phase, StartupPart
 
 VALUE_WIDTH = 21
@@ -85,7 +84,7 @@ def comparison_screen(comparison: Comparison) -> RenderableType:
     parts += [Text(), _figures(a, b, comparison)]
     if comparison.changes:
         parts += [Text(), _knobs(comparison)]
-        if not all(_speed_only(name, *pair) for name, pair in comparison.changes.items()):
+        if _beyond_speed(comparison):
             parts.append(Text(f"{PERMITTED_MARK} changes rounding or learning", "dim"))
     if comparison.baselines is not None:
         parts += [Text(), Text(_baselines(*comparison.baselines), overflow="fold")]
@@ -99,7 +98,7 @@ def verdict(comparison: Comparison) -> str:
     a, b, found = comparison.a, comparison.b, comparison.ratio
     names = f"{clean(b.label)} over {clean(a.label)}"
     if found is None:
-        bad = [f"{clean(s.label)}: {clean(s.outcome)}" for s in (a, b) if s.speed is None]
+        bad = [f"{clean(s.label)}: {clean(s.outcome)}" for s in (a, b) if s.speed is None or s.outcome == "emulated"]
         return f"{names}: no ratio; {'; '.join(bad)}"
     speed = f"{names}: {signed_percent(found.value)} tokens/hour"
     if not comparison.bounded:
@@ -154,15 +153,20 @@ def _figures(a: Side, b: Side, comparison: Comparison) -> Table:
 
 def _knobs(comparison: Comparison) -> Table:
     table = plain_table([("knob", "left"), ("A", "right"), ("B", "right")])
+    marked = _beyond_speed(comparison)
     for name in in_order(comparison.changes):
         here, there = comparison.changes[name]
-        mark = "" if _speed_only(name, here, there) else PERMITTED_MARK
+        mark = PERMITTED_MARK if name in marked else ""
         table.add_row(*(Text(fit(cell, 30)) for cell in (name + mark, knob_value(here), knob_value(there))))
     return table
 
 
-def _speed_only(name: str, here: KnobValue | None, there: KnobValue | None) -> bool:
-    return name in KNOBS and KNOBS[name].effect_between(here, there) is Effect.SPEED
+def _beyond_speed(comparison: Comparison) -> frozenset[str]:
+    """Knobs whose change is one of rounding or learning."""
+    a = {name: here for name, (here, _) in comparison.changes.items() if here is not None}
+    b = {name: there for name, (_, there) in comparison.changes.items() if there is not None}
+    effects = effects_of_change(b, a, "trl")  # a side that sets nothing has what the framework does
+    return frozenset(name for name, effect in effects.items() if effect is not Effect.SPEED)
 
 
 def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -> list[str]:

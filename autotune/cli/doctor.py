@@ -18,7 +18,8 @@ from autotune import hardware, load
 from autotune.cli import console
 from autotune.cli.asked import config_text
 from autotune.cli.findings import Finding, Verdict, blocking, doctor_screen, finding_json
-from autotune.cli.machine_checks import check_governor, check_load, check_machine, look_at_gpus
+from autotune.cli.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
+from autotune.cli.optional_checks import OPTIONAL_KEYS
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.cli.place_checks import check_database, check_disk, check_home
 from autotune.cli.start_options import ConfigOption, RewardOption, TaskOption
@@ -93,7 +94,8 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None) -> 
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise UsageError(f"{config}: reward_funcs: expected a list of names")
         named = rewards_configured(words, folder)
-    return named, tuple(dict.fromkeys(PACKAGES[key] for key in PACKAGES if keys.get(key)))
+    needed = {**PACKAGES, **OPTIONAL_KEYS}
+    return named, tuple(dict.fromkeys(needed[key] for key in needed if keys.get(key)))
 
 
 def _keys(config: Path) -> Mapping[str, Any]:
@@ -129,6 +131,7 @@ def _machine() -> list[Finding]:
         check_machine(hardware.usable_cores(), hardware.usable_memory(), load.available_memory()),
         *check_governor(load.governors()),
         check_load(load.look(time.sleep)),
+        *check_compiler(named=os.environ.get("CXX")),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),
             hardware.visible_gpus,

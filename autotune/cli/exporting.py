@@ -97,6 +97,7 @@ def _document(exporting: Any, made: Any, study: Study, folder: Path, files: tupl
         "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
         "shell": plain(exporting.shell_line(made.export, folder)),
         "seams": plain(made.export.seams),
+        "launcher": exporting.seam_sentence(made) or None,
         "native_only": None if made.native is None else row_json(made.native),
         "diff": plain(made.export.diff) or None,
     }
@@ -118,6 +119,8 @@ def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> N
     if seams:
         console.line(f"launcher {seams}")
         console.line(f"         {exporting.native_sentence(made.native)}")
+    if made.export.server:
+        console.line(f"first    sh {clean(folder / 'server.sh')}")
     console.line("train    " + exporting.shell_line(made.export, folder))
     console.line(f"or       sh {folder / 'run.sh'}")
 

@@ -14,7 +14,7 @@ from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
 from autotune.cli.runlog import follow, read_lines, tail
 from autotune.cli.text import clean
-from autotune.cli.trial_view import trial_screen
+from autotune.cli.trial_view import NUMERICS, trial_screen
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import NotFoundError
 from autotune.serialise import plain, trial_json
@@ -47,13 +47,16 @@ def show(
     with reading(home) as (settings, store):
         found = find_study(store, study)
         trial = find_trial(store.trials(found.id), number, found)
+        notes = store.notes(found.id, number)
     log = log_of(settings.home, found, trial)
     last = tail(log, LOG_LINES) if trial.state is TrialState.FAIL else ()
     if as_json:
         document = trial_json(trial, found.spec.baseline, cycles=True)
-        console.document({"study": found.spec.name, "trial": {**document, "log_tail": plain(last)}})
+        guards = {note.name: plain(note.data) for note in notes if note.name in NUMERICS}
+        console.document({"study": found.spec.name, "trial": {**document, "numerics": guards, "log_tail": plain(last)}})
         return
-    console.show(trial_screen(trial, found, log=last, log_path=str(log) if trial.attempt else ""))
+    where = str(log) if trial.attempt else ""
+    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes))
 
 
 def logs(
@@ -62,6 +65,7 @@ def logs(
     following: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the trial ends.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Only the last lines.")] = None,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; else the last.")] = None,
+    server: Annotated[bool, typer.Option("--server", help="The rollout server's log, if there was one.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -72,12 +76,15 @@ def logs(
       autotune logs 7
       autotune logs 7 -f
       autotune logs 7 --attempt 1 -n 50
+      autotune logs 7 --server
     """
     with reading(home) as (settings, store):
         found = find_study(store, study)
         trial = find_trial(store.trials(found.id), number, found)
         _require_attempt(trial, attempt)
         path = log_of(settings.home, found, trial, attempt)
+        if server:
+            path = _of_server(attempt_paths(settings.home, found, trial, attempt).server_log, trial)
 
         def over() -> bool:
             now = store.trial(found.id, number)
@@ -99,6 +106,12 @@ def _require_attempt(trial: Trial, attempt: int | None) -> None:
         raise NotFoundError(f"trial {trial.number} has not been started, so it has no log")
     if attempt is not None and attempt > trial.attempt:
         raise NotFoundError(f"trial {trial.number} has no attempt {attempt}; the last is {trial.attempt}")
+
+
+def _of_server(path: Path, trial: Trial) -> Path:
+    if not path.exists():
+        raise NotFoundError(f"trial {trial.number} had no rollout server, so there is no log of one")
+    return path
 
 
 def _whole(path: Path, lines: int | None, trial: Trial) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 
 from autotune import hardware
@@ -34,6 +35,20 @@ def check_machine(cores: int, memory: int | None, available: int | None = None) 
     if available < LITTLE_MEMORY * memory:
         return Finding("machine", Verdict.WARNING, f"{text}; trials may run out of it", "ps aux --sort=-rss | head")
     return Finding("machine", Verdict.OK, text)
+
+
+def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str | None = None) -> list[Finding]:
+    """A C++ compiler, which compiled models need on a CPU; nothing where there is one.
+
+    Args:
+        find: program -> path.
+        named: what ``CXX`` says, as PyTorch's inductor reads it.
+    """
+    program = named or "g++"
+    if find(program) is not None:
+        return []
+    text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false end as illegal"
+    return [Finding("compiler", Verdict.WARNING, text, "sudo apt-get install g++")]
 
 
 def check_governor(governors: Sequence[str]) -> list[Finding]:

@@ -79,6 +79,8 @@ def _model(spec: StudySpec) -> str:
         machine = f"{resources.gpus * resources.nodes} GPU" + ("s" if resources.gpus * resources.nodes > 1 else "")
     else:
         machine = f"CPU, {resources.cpu_cores} cores"
+        if resources.cpu_ranks > 1:
+            machine += f", {resources.cpu_ranks} training processes"
     limit = f", memory limit {format_size(spec.memory_limit)}" if spec.memory_limit else ""
     name = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
     return f"{fit(name, 36)} · {spec.framework} · {machine}{limit}"
@@ -151,6 +153,9 @@ def end_screen(
 
 def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
     grid.add("result", "No configuration was feasible.", "bold red")
+    ran = sum(t.emulated and t.feasible for t in trials)
+    if ran:
+        grid.add("note", f"FP8 was emulated in every trial that held ({ran}); such a trial is never recommended.")
     failed = [t for t in trials if t.state is TrialState.FAIL and t.outcome is not None]
     seen: dict[str, tuple[str, int]] = {}
     for trial in failed:

@@ -56,6 +56,7 @@ def start(
     sampler: o.SamplerOption = "tpe",
     seed: o.SeedOption = 0,
     memory_limit: o.MemoryLimitOption = None,
+    ranks: o.RanksOption = None,
     name: o.NameOption = None,
     new: o.NewOption = False,
     dry_run: o.DryRunOption = False,
@@ -102,6 +103,7 @@ def start(
         seed=seed,
         name=name,
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
+        ranks=ranks,
     )
     wiring = import_module("autotune.wiring")
     say = (lambda _: None) if quiet else console.say

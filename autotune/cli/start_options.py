@@ -87,6 +87,10 @@ MemoryLimitOption = Annotated[
     str | None,
     typer.Option("--memory-limit", help="Host memory of a trial's whole process tree: 6GiB.", metavar="SIZE"),
 ]
+RanksOption = Annotated[
+    int | None,
+    typer.Option("--ranks", help="Training processes on a CPU, which share its cores; 1 if left out.", metavar="N"),
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="Name of the study.", metavar="NAME")]
 NewOption = Annotated[bool, typer.Option("--new", help="Start beside a study of this name that differs.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]

@@ -140,5 +140,5 @@ def outcome_label(trial: Trial) -> tuple[str, str]:
     if trial.state is TrialState.FAIL:
         return word, "red"
     if trial.state is TrialState.COMPLETE:
-        return word, "" if trial.worst_case_passed else "yellow"
+        return word, "" if trial.worst_case_passed and not trial.emulated else "yellow"
     return word, "cyan" if trial.state is TrialState.RUNNING else "dim"

@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from autotune.cli.findings import Finding, Verdict
+from autotune.cli.optional_checks import check_optional
 from autotune.errors import AutotuneError
 from trainer.child.contract import Result
 
@@ -52,7 +53,11 @@ def check_training(python: str, probe: Probe, *, gpus: bool = False) -> list[Fin
     if gpus and packages["torch"].endswith("+cpu"):
         text += "; this torch was built for the CPU and cannot use the GPU"
         return [Finding("training", Verdict.PROBLEM, text, f"{pip} --force-reinstall torch")]
-    return [Finding("training", Verdict.OK, text), *check_versions(packages, tested(), pip)]
+    return [
+        Finding("training", Verdict.OK, text),
+        *check_versions(packages, tested(), pip),
+        *check_optional(packages, pip, gpus=gpus),
+    ]
 
 
 def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:

@@ -17,13 +17,18 @@ from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
 from autotune.serialise import cycle_rate
-from trainer.child.contract import StartupPart
+from trainer.child.contract import NoteRecord, StartupPart
 
 BAR_WIDTH = 20
+EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; never recommended"
+NUMERICS = ("float8", "gradient", "gradient_not_compared")
+"""Notes about the numerics."""
 GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
 
 
-def trial_screen(trial: Trial, study: Study, *, log: Sequence[str] = (), log_path: str = "") -> RenderableType:
+def trial_screen(
+    trial: Trial, study: Study, *, log: Sequence[str] = (), log_path: str = "", notes: Sequence[NoteRecord] = ()
+) -> RenderableType:
     """Everything known of a trial, at most 80 columns wide.
 
     Args:
@@ -31,10 +36,13 @@ def trial_screen(trial: Trial, study: Study, *, log: Sequence[str] = (), log_pat
         study: its specification gives the baseline.
         log: last lines of the log, shown for a trial that failed.
         log_path: where the whole log is.
+        notes: what the trial said of itself.
     """
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
     _add_figures(more, trial)
+    if words := numerics_words(notes):
+        more.add("numerics", words)
     if log_path:
         more.add("log", log_path)
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
@@ -73,6 +81,8 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
     elif outcome.ok:
         worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
         grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; maximum-length batch {worst}")
+        if trial.emulated:
+            grid.add("emulated", EMULATED, "yellow")
     else:
         grid.add("outcome", outcome.sentence(), "red")
         if outcome.suggestion:
@@ -140,22 +150,55 @@ def guard_words(cycle: CycleRecord) -> str:
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:
-    """Completion lengths and rewards, by kind of cycle."""
+    """Completion lengths and rewards, by kind of cycle; each rank's record holds those of all."""
+    own = [c for c in trial.cycles if c.rank == 0]
     for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
-        cycles = [c for c in trial.cycles if c.cycle_kind is kind]
+        cycles = [c for c in own if c.cycle_kind is kind]
         lengths = [n for c in cycles for n in c.lengths]
         if lengths:
             clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
             cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
             text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
-    natural = [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL]
+    words = engine_words(trial.cycles)
+    if words:
+        grid.add("engine", words)
+    natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
     rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
     groups = sum(c.groups for c in natural)
     if rewards:
         flat = sum(c.zero_std_groups for c in natural)
         teaching = f"; {groups - flat} of {groups} groups have differing rewards" if groups else ""
         grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at natural lengths{teaching}")
+
+
+def engine_words(cycles: Sequence[CycleRecord]) -> str:
+    """Of a rollout engine: what it holds, how full its cache was, and how well it agrees with the trainer."""
+    held = [c.engine_bytes for c in cycles if c.engine_bytes is not None]
+    usage = [c.cache_usage for c in cycles if c.cache_usage is not None]
+    mismatch = [c.logp_mismatch for c in cycles if c.logp_mismatch is not None]
+    parts = [f"took {format_size(max(held))}"] if held else []
+    if usage:
+        preemptions = sum(c.preemptions or 0 for c in cycles)
+        parts.append(f"cache {max(usage):.0%} full at most, {preemptions} preemption{'' if preemptions == 1 else 's'}")
+    if mismatch:
+        parts.append(f"log-prob mismatch {max(mismatch):.4f}")
+    return "; ".join(parts)
+
+
+def numerics_words(notes: Sequence[NoteRecord]) -> str:
+    """``14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times``."""
+    found = {note.name: note.data for note in notes if note.name in NUMERICS}
+    parts = []
+    if made := found.get("float8"):
+        parts.append(f"{made.get('layers')} layers in FP8, {made.get('left_out')} left out")
+    if seen := found.get("gradient"):
+        cosine, ratio = seen.get("cosine"), seen.get("ratio")
+        figures = f"cosine {cosine:.3f}, norm {ratio:.2f} times" if None not in (cosine, ratio) else "not finite"
+        parts.append(f"gradient of {seen.get('change')} against bf16's: {figures}")
+    if why := found.get("gradient_not_compared"):
+        parts.append(f"gradient not compared with bf16's: {why.get('why')}")
+    return "; ".join(parts)
 
 
 def peaks_table(trial: Trial) -> Table | None:

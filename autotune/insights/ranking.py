@@ -12,8 +12,9 @@ SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Feasible baseline and search trials with a speed, by number."""
-    found = (t for t in corrected(trials) if t.kind in SEARCHED_KINDS and t.feasible and t.tokens_per_hour)
+    """Feasible baseline and search trials with a speed that is not an emulation's, by number."""
+    own = (t for t in corrected(trials) if t.kind in SEARCHED_KINDS and not t.emulated)
+    found = (t for t in own if t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))
 
 

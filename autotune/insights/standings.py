@@ -48,7 +48,7 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
 def place(trial: Trial) -> tuple[int, float, int]:
     """Sort key of ``best_first``; no two trials of a study have the same."""
     speed = trial.tokens_per_hour or 0.0
-    if trial.feasible and speed:
+    if trial.feasible and speed and not trial.emulated:
         return 0, -speed, trial.number
     order = {TrialState.COMPLETE: 1, TrialState.PRUNED: 1, TrialState.RUNNING: 2, TrialState.WAITING: 3}
     group = order.get(trial.state, 4)
@@ -61,11 +61,13 @@ def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def outcome_word(trial: Trial) -> str:
-    """A word for how a trial stands: ``ok``, ``OOM``, ``running``."""
+    """A word for how a trial stands: ``ok``, ``emulated`` (and ok), ``OOM``, ``running``."""
     if trial.state is TrialState.FAIL:
         reason = trial.outcome.reason if trial.outcome is not None else None
         return reason.value if reason is not None else "FAIL"
     if trial.state is TrialState.COMPLETE:
+        if trial.emulated and trial.worst_case_passed:
+            return "emulated"
         return "ok" if trial.worst_case_passed else "no worst case"
     return trial.state.value.lower()
 

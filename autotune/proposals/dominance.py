@@ -17,12 +17,19 @@ from typing import TypeGuard
 from autotune import retries
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
 from search_spaces.knobs import Knob
+from trainer.child.contract import StartupPart
 
 GENERATION_ROWS = "generation rows"
 """Rows a rank generates at once: micro_batch_size x steps_per_generation. Neither factor says anything alone."""
 
 SLIGHT = frozenset({"optimizer"})
 """Their memory is held when the activations are gone again, so it hardly moves the peak those make."""
+
+_PHASES = frozenset(phase.value for phase in Phase)
+_WEIGHTS = frozenset({StartupPart.IMPORT.value, StartupPart.LOAD.value})
+"""Nothing has been computed yet: only what acts in any phase has been allocated."""
+_ENGINE = frozenset({StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value})
+"""The rollout engine has been built beside the weights, for as many sequences as it will be given."""
 
 UNSET = repr(None)
 """``value_text`` of a knob that is not set."""
@@ -93,7 +100,7 @@ def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Regi
     if outcome.reason is not FailureReason.OOM or not outcome.fresh:
         return None
     pools = _pools(outcome.pool, one_memory)
-    phase = outcome.phase if outcome.phase in {p.value for p in Phase} else None
+    phase = outcome.phase if outcome.phase in _PHASES | _WEIGHTS | _ENGINE else None
     bounds = _bounds(trial.configuration, knobs, pools, phase)
     if phase is not None and not any(b.sign for b in bounds):
         # The catalogue knows of no knob in this phase, so the phase cannot be what matters.
@@ -156,9 +163,12 @@ def _bounds(
     """The conditions under which another configuration needs at least as much as ``configuration``."""
     names = sorted(set(knobs) | set(configuration))
     signs = {n: s for n in names if (s := _sign(knobs.get(n), pools, phase)) is not None}
+    if phase in _ENGINE and configuration.get("max_num_seqs") is None:
+        # An engine that is not told for how many sequences is built for those of one generation.
+        signs.update({"micro_batch_size": 1, "steps_per_generation": 1})
     if "steps_per_generation" in signs and generation_rows(configuration) is not None:
         sign = signs.pop("steps_per_generation")
-        if phase == Phase.GENERATE.value:
+        if phase == Phase.GENERATE.value or phase in _ENGINE:
             signs.pop("micro_batch_size", None)
         signs[GENERATION_ROWS] = sign
     return tuple(_bound(name, sign, configuration, knobs) for name, sign in sorted(signs.items()))

@@ -28,6 +28,11 @@ HEADLINE = "headline"
 PERMITTED = "permitted"
 """The other candidates, with other numerics or learning where the space allows it; ranked apart."""
 
+COMPETENT = "competent"
+"""Source of the proposal that is made before the sampler is asked."""
+
+ENGINE, VLLM = "rollout_engine", "vllm"
+
 PERMITTED_EVERY = 3
 """One proposal in so many goes to the permitted track."""
 
@@ -51,7 +56,28 @@ def make_proposer(
         sampler=named_sampler(sampler),
         seed=seed,
         one_memory=resources.device == "cpu",
+        first=competent(headline, space.complete(baseline, resources)),
     )
+
+
+def competent(
+    candidates: Sequence[Configuration], baseline: Configuration, knobs: Mapping[str, Knob] = KNOBS
+) -> Configuration | None:
+    """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
+
+    Of several such candidates the one with the fewest engine settings of its own, then the largest cache.
+    ``None`` if there is none, or the baseline generates with vLLM itself.
+    """
+    if baseline.get(ENGINE) == VLLM:
+        return None
+    own = {name for name, knob in knobs.items() if ENGINE in knob.needs}
+    found = [c for c in candidates if c.get(ENGINE) == VLLM and set(c.difference(baseline)) <= own | {ENGINE}]
+    return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
+
+
+def _number(configuration: Configuration, name: str) -> float:
+    value = configuration.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def named_sampler(name: str) -> Sampler:
@@ -88,6 +114,7 @@ class TwoTrackProposer:
         sampler: who chooses among the candidates that are left.
         seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
+        first: a headline candidate to try before the sampler is asked, if any.
         knobs: the catalogue.
     """
 
@@ -102,6 +129,7 @@ class TwoTrackProposer:
         sampler: Sampler,
         seed: int,
         one_memory: bool,
+        first: Configuration | None = None,
         knobs: Mapping[str, Knob] = KNOBS,
     ) -> None:
         names = tuple(searched)
@@ -115,12 +143,15 @@ class TwoTrackProposer:
         self._sampler = sampler
         self._seed = seed
         self._one_memory = one_memory
+        self._first = first
         self._knobs = knobs
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         trials = self._as_candidates(history)
         taken = {t.configuration.key for t in trials if is_taken(t)}
         regions = self._regions(trials)
+        if self._first is not None and self._first.key not in taken and not self._is_covered(self._first, regions):
+            return self._first, COMPETENT
         known = evidence(trials)
         same = tuple(e for e in known if e.configuration in self._same_learning)
         for track in self._order(number):
@@ -154,6 +185,9 @@ class TwoTrackProposer:
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
         return dominance.regions(trials, self._knobs, one_memory=self._one_memory)
+
+    def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
+        return any(dominance.covers(region, configuration, self._knobs) for region in regions)
 
     def _order(self, number: int) -> tuple[Track, ...]:
         if self._permitted is None:

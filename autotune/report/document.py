@@ -72,6 +72,8 @@ def _head(material: Material) -> str:
 def _answer(material: Material) -> list[str]:
     recommendation, baseline = material.recommendation, material.study.spec.baseline
     if recommendation is None or not recommendation.rows:
+        if any(t.emulated and t.feasible for t in material.trials):
+            return ["**No configuration can be recommended:** those that held ran FP8 in emulation."]
         return ["**No configuration was feasible.** The failures below say why."]
     said = [f"**{headline(recommendation.rows[0], recommendation, baseline)}**"]
     if not material.final:

@@ -78,7 +78,8 @@ def limits(study: Study, trials: Sequence[Trial], recommendation: Recommendation
         said.append(f"{legal - tried} of the {legal} legal combinations of the space were not run.")
     if recommendation is not None and any(not row.confirmed and row.gain is not None for row in recommendation.rows):
         said.append("A confirmation of every row: those marked so rest on search trials, which flatter a winner.")
-    groups = sum(c.groups for t in trials for c in t.cycles if c.cycle_kind is CycleKind.NATURAL)
+    natural = (c for t in trials for c in t.cycles if c.cycle_kind is CycleKind.NATURAL and c.rank == 0)
+    groups = sum(c.groups for c in natural)
     if groups < MINIMUM_GROUPS:
         said.append(
             f"The share of groups whose rewards differ: {groups} groups ran at natural lengths, too few to tell."

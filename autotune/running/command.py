@@ -12,10 +12,10 @@ from pathlib import Path
 from autotune.ports import Clock, StopToken
 from autotune.running.ending import Stop
 from autotune.running.environment import child_environment
+from autotune.running.job import Graces
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, become_subreaper
-from autotune.running.supervisor import Graces
 from autotune.running.watchdog import Watchdog
 
 STEP_S = 0.05

@@ -6,15 +6,21 @@ the kernel's counters, then the framework's known strings in the log.
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.domain import FailureReason, Outcome, Pool
+from autotune.domain import FailureReason, Outcome, Phase, Pool
 from autotune.ports import Diagnosis, Framework
 from trainer.child.contract import CurrentPhase, Result
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_CYCLE_PHASES = frozenset(phase.value for phase in Phase)
+_RANK_KILLED = re.compile(
+    r"Signal 9 \(SIGKILL\)|exitcode\s*: -9\b|died with <Signals\.SIGKILL|killed by signal: Killed"
+)
+"""What torchrun, accelerate and a data loader write of a process that was killed."""
 
 
 class Stop(StrEnum):
@@ -27,6 +33,10 @@ class Stop(StrEnum):
     STRANGER = "stranger"
     LINGERED = "lingered"
     NOT_STARTED = "not started"
+    SERVER = "server"
+    """The rollout server beside the trial had ended."""
+    NOT_READY = "not ready"
+    """The rollout server did not come up in time."""
 
 
 REASONS = {
@@ -36,7 +46,12 @@ REASONS = {
     Stop.CANCELLED: FailureReason.CANCELLED,
     Stop.STRANGER: FailureReason.INFRA,
     Stop.NOT_STARTED: FailureReason.INFRA,
+    Stop.SERVER: FailureReason.CRASH,
+    Stop.NOT_READY: FailureReason.TIMEOUT,
 }
+OF_SERVER = (Stop.SERVER, Stop.NOT_READY)
+READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
+PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,15 +77,33 @@ class Ending:
     bad_lines: int = 0
     quarantined: tuple[int, ...] = ()
     log_tail: str = ""
+    server_log: str = ""
+    """End of the rollout server's log, where there was one."""
+    server_exit: int | None = None
+    """Its exit code, if it had ended before it was made to."""
+    served: bool = False
+    """It was ready at some time."""
+
+    @property
+    def log_is_servers(self) -> bool:
+        """What went wrong stands in the rollout server's log."""
+        return self.stop in OF_SERVER or (bool(self.server_log) and not self.served)
+
+    @property
+    def port_taken(self) -> bool:
+        """The rollout server was not started because somebody else had its port by then."""
+        return self.stop is Stop.SERVER and not self.served and PORT_TAKEN.search(self.server_log) is not None
 
 
 def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
     """The outcome, with one suggestion where there is one."""
-    if ending.result is not None:
+    if ending.stop in OF_SERVER:
+        outcome = _by_server(ending, framework)
+    elif ending.result is not None and not _drowned(ending.stop, ending.result):
         outcome = _reported(ending, ending.result, framework)
     elif ending.stop is not None and ending.stop in REASONS:
         pool = Pool.HOST if ending.stop is Stop.MEMORY else None
-        outcome = Outcome(REASONS[ending.stop], _phase(ending), pool, ending.why)
+        outcome = _wedged(ending, framework, Outcome(REASONS[ending.stop], _phase(ending), pool, ending.why))
     else:
         outcome = _by_exit(ending, framework)
     outcome = replace(outcome, log_path=log_path)
@@ -79,24 +112,91 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
     return outcome
 
 
+def _by_server(ending: Ending, framework: Framework) -> Outcome:
+    """The rollout server ended or did not come up: by the kernel's counter, by its log, or by that alone."""
+    if ending.result is not None and ending.result.reason is not FailureReason.CRASH:
+        return _reported(ending, ending.result, framework)
+    reason = REASONS[ending.stop] if ending.stop is not None else FailureReason.CRASH
+    plain = Outcome(reason, _phase(ending), None, ending.why, READ_ITS_LOG)
+    if ending.server_exit in KILLED and ending.oom_kills > 0:
+        return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST, suggestion="")
+    found = framework.diagnose(ending.server_log)
+    if found is None or found.reason is FailureReason.CRASH or _killed(found):
+        return plain
+    return replace(_diagnosed(found, plain), message=f"{ending.why}: {found.message}")
+
+
+def _drowned(stop: Stop | None, result: Result) -> bool:
+    """The report only tells of the ranks that were killed for the memory limit before it."""
+    return stop is Stop.MEMORY and result.reason in (FailureReason.CRASH, FailureReason.CANCELLED)
+
+
 def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
     if result.ok:
         return Outcome(message=ending.why if ending.stop is Stop.LINGERED else "")
     phase = result.phase.value if result.phase else _phase(ending)
     outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, result.message)
+    own = framework.diagnose(f"{result.detail}\n{result.message}")
+    if outcome.reason is FailureReason.CANCELLED and ending.stop is None:
+        # Nobody here asked for that: a launcher ends all ranks when one of them has failed.
+        return _by_log(ending, framework, outcome, own)
     if outcome.reason is not FailureReason.CRASH:
-        return outcome
-    # the child saw an exception it does not know; the framework's strings may know it
-    diagnosis = framework.diagnose(f"{ending.log_tail}\n{result.detail}\n{result.message}")
-    return _diagnosed(diagnosis, outcome) if diagnosis else outcome
+        return _advised(outcome, own)
+    if own is not None and own.reason is not FailureReason.CRASH and not _killed(own):
+        return _diagnosed(own, outcome)
+    # An exception the child does not know, or one that only tells of another process: its words may be in the log.
+    return _by_log(ending, framework, outcome, own)
 
 
 def _by_exit(ending: Ending, framework: Framework) -> Outcome:
     plain = Outcome(FailureReason.CRASH, _phase(ending), None, exit_sentence(ending))
     if ending.exit_code in KILLED and ending.oom_kills > 0:
         return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST)
-    diagnosis = framework.diagnose(ending.log_tail)
-    return _diagnosed(diagnosis, plain) if diagnosis else plain
+    return _by_log(ending, framework, plain, None)
+
+
+def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis | None) -> Outcome:
+    """``plain`` as far as the log does not know better; ``own`` is what the child's exception says."""
+    logged = framework.diagnose(ending.log_tail)
+    found = own if logged is None or (own is not None and logged.reason is FailureReason.CRASH) else logged
+    if _RANK_KILLED.search(ending.log_tail) and ending.oom_kills > 0:
+        said = logged.message if logged is not None and _killed(logged) else ""
+        sentence = "a rank was killed by the kernel's out-of-memory killer"
+        return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST, message=f"{sentence}: {said}".rstrip(": "))
+    if found is None or found.reason is FailureReason.CRASH:
+        # What the child met may be what its rollout server had met before.
+        served = framework.diagnose(ending.server_log)
+        found = served if served is not None and served.reason is not FailureReason.CRASH else found
+    if found is None:
+        return plain
+    if _killed(found):
+        sentence = "a rank was killed from outside by SIGKILL, and not by the kernel's out-of-memory killer"
+        return replace(plain, reason=FailureReason.CRASH, pool=None, message=f"{sentence}: {found.message}")
+    return _diagnosed(found, plain)
+
+
+def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:
+    """With what the log says where one rank ran out of memory and the others waited for it."""
+    if ending.stop not in (Stop.HANG, Stop.DEADLINE):
+        return outcome
+    found = framework.diagnose(ending.log_tail)
+    if found is None or found.reason is not FailureReason.OOM or _killed(found):
+        return outcome
+    cause = Outcome(FailureReason.OOM, found.phase or outcome.phase, found.pool)
+    message = f"{outcome.message}; the log says: {found.message}"
+    return replace(outcome, message=message, suggestion=found.suggestion or framework.suggest(cause))
+
+
+def _killed(diagnosis: Diagnosis) -> bool:
+    """It tells of a SIGKILL. That this was for want of memory, only the kernel's counter can tell."""
+    return _RANK_KILLED.search(diagnosis.message) is not None
+
+
+def _advised(outcome: Outcome, own: Diagnosis | None) -> Outcome:
+    """With the suggestion its words have of their own, and the part of the start-up they tell of."""
+    if own is None or (own.reason, own.pool) != (outcome.reason, outcome.pool):
+        return outcome
+    return replace(outcome, phase=_place(own, outcome), suggestion=own.suggestion)
 
 
 def _diagnosed(diagnosis: Diagnosis, plain: Outcome) -> Outcome:
@@ -104,10 +204,17 @@ def _diagnosed(diagnosis: Diagnosis, plain: Outcome) -> Outcome:
         plain,
         reason=diagnosis.reason,
         pool=diagnosis.pool,
-        phase=diagnosis.phase or plain.phase,
+        phase=_place(diagnosis, plain),
         message=diagnosis.message or plain.message,
         suggestion=diagnosis.suggestion,
     )
+
+
+def _place(diagnosis: Diagnosis, outcome: Outcome) -> str | None:
+    """Within a cycle where it was is known better than from any text."""
+    if outcome.phase in _CYCLE_PHASES:
+        return outcome.phase
+    return diagnosis.phase or outcome.phase
 
 
 def exit_sentence(ending: Ending) -> str:
@@ -121,9 +228,12 @@ def exit_sentence(ending: Ending) -> str:
         if ending.oom_kills > 0:
             return "killed by the kernel's out-of-memory killer"
         return f"killed from outside by SIGKILL, and not by the kernel's out-of-memory killer; {report}"
-    if code < 0:
-        return f"ended by {_signal_name(-code)}; {report}"
-    return f"ended with exit code {code}; {report}"
+    return f"{ended_by(code)}; {report}"
+
+
+def ended_by(code: int) -> str:
+    """How a process with this exit code ended."""
+    return f"ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
 def _signal_name(number: int) -> str:

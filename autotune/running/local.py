@@ -9,19 +9,34 @@ from pathlib import Path
 
 from autotune import hardware
 from autotune.domain import Study
-from autotune.ports import Assignment, Clock, Framework, RunReport, StopToken, Watcher
-from autotune.running import proc
+from autotune.errors import MachineError
+from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
+from autotune.running import launch, proc
+from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
+from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
 from autotune.running.process_tree import ProcessTree, Send
-from autotune.running.supervisor import Graces, Job, Supervisor
+from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from trainer.child import contract
-from trainer.child.contract import ContractError, NoteRecord, Record, Result, RunPaths, dumps, read_result, write_atomic
+from trainer.child.contract import (
+    ContractError,
+    NoteRecord,
+    Record,
+    Result,
+    RunPaths,
+    TrialSpec,
+    dumps,
+    read_result,
+    write_atomic,
+)
 
 CHILD_START = Path(contract.__file__).parent.parent / "start.py"
 TOOL = "tool"
+PORT_TRIES = 3
+"""A port that was free may be taken before the rollout server has it."""
 
 
 def home_tag(home: Path) -> str:
@@ -64,33 +79,62 @@ class LocalRunner:
         if paths.root.exists() and any(paths.root.iterdir()):
             raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
         began = self.clock.monotonic()
-        try:
-            write_atomic(paths.config, dumps(self.framework.render(assignment)))
-        except OSError as error:
-            why = f"{paths.config} could not be written: {error}"
-            ending = Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, why)
-        else:
-            ending = self._supervise(assignment, paths, watcher, stop)
+        ending = self._attempt(assignment, self.framework.render(assignment), paths, watcher, stop)
+        log = paths.server_log if ending.log_is_servers else paths.log
         return RunReport(
-            outcome=outcome_of(ending, self.framework, str(paths.log)),
+            outcome=outcome_of(ending, self.framework, str(log)),
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
             quarantined=ending.quarantined,
         )
 
-    def _supervise(self, assignment: Assignment, paths: RunPaths, watcher: Watcher, stop: StopToken) -> Ending:
-        trial, guard = assignment.trial, self._guard(assignment.study)
-        limit = assignment.study.spec.memory_limit if self.memory_limit is None else self.memory_limit
-        job = Job(
-            argv=(self.python, str(self.start), "trial", "--directory", str(paths.root)),
+    def _attempt(
+        self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, watcher: Watcher, stop: StopToken
+    ) -> Ending:
+        """With other ports again where somebody took the rollout server's in between."""
+        began = self.clock.monotonic()
+        for _ in range(PORT_TRIES):
+            spent = self.clock.monotonic() - began
+            try:
+                companion = self._companion(assignment, spec)
+            except (ValueError, OSError) as error:
+                return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
+            except MachineError as error:
+                return Ending(None, spent, Stop.NOT_STARTED, str(error))
+            spec = spec if companion is None else companion.spec
+            try:
+                write_atomic(paths.config, dumps(spec))
+            except OSError as error:
+                return Ending(None, spent, Stop.NOT_STARTED, f"{paths.config} could not be written: {error}")
+            ending = self._supervise(self._job(assignment, spec, paths, spent, companion), watcher, stop)
+            if not ending.port_taken:
+                break
+        return ending
+
+    def _companion(self, assignment: Assignment, spec: TrialSpec) -> Companion | None:
+        held = assignment.study.spec.resources.gpus
+        gpus = tuple(gpu.uuid for gpu in hardware.visible_gpus()[:held]) if held else ()
+        return self.framework.companion(assignment, spec, Place(self.python, gpus, *free_ports(2)))
+
+    def _job(
+        self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, spent: float, companion: Companion | None
+    ) -> Job:
+        trial, study = assignment.trial, assignment.study
+        return Job(
+            argv=launch.command(self.python, self.start, paths, spec),
+            environment=launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
             paths=paths,
-            tag=f"{study_tag(self.home, assignment.study.id)}{trial.number}:{trial.attempt}",
-            deadline_s=assignment.deadline_s,
-            memory_limit=limit,
-            guard=guard,
+            tag=f"{study_tag(self.home, study.id)}{trial.number}:{trial.attempt}",
+            deadline_s=max(0.0, assignment.deadline_s - spent),
+            memory_limit=study.spec.memory_limit if self.memory_limit is None else self.memory_limit,
+            guard=self._guard(study),
+            companion=companion,
         )
+
+    def _supervise(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send).run(job, watcher, stop)
+        guard = job.guard
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))
         return ending

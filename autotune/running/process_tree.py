@@ -18,6 +18,7 @@ from subprocess import Popen
 from autotune.ports import Clock
 from autotune.running import proc
 from autotune.running.proc import Stat
+from autotune.running.shared_memory import Segments
 
 Send = Callable[[Stat, signal.Signals], None]
 
@@ -48,21 +49,29 @@ class ProcessTree:
         """Arguments:
 
         carries: whether a tag is one of this tree's.
-        root: the child this process started; ``None`` for a tree an earlier tuner left.
+        root: the child this process started; ``None`` for a tree an earlier tuner left, or if it comes later.
         send: delivers a signal.
         """
         self._carries = carries
-        self._root = root
+        self._roots: dict[int, Popen[bytes]] = {}
         self._send = send
+        self._segments = Segments()
         self._lock = threading.Lock()
         self._members: dict[int, Stat] = {}
         self._strangers: set[int] = set()
         self._refreshes = 0
         self._oldest = 0
         self._spared = _own_line()
-        if root is not None and (stat := proc.read_stat(root.pid)) is not None:
-            self._members[root.pid] = stat
-            self._oldest = stat.started
+        if root is not None:
+            self.add(root)
+
+    def add(self, root: Popen[bytes]) -> None:
+        """One more child this process started."""
+        with self._lock:
+            self._roots[root.pid] = root
+            if (stat := proc.read_stat(root.pid)) is not None:
+                self._members[root.pid] = stat
+                self._oldest = min(self._oldest or stat.started, stat.started)
 
     def refresh(self, full: bool = False) -> tuple[Stat, ...]:
         """The members alive now. ``full`` looks at every process again."""
@@ -92,8 +101,7 @@ class ProcessTree:
         """Add those of ``pids`` that are ours, to closure: a member may be listed after its child."""
         waiting = [stat for pid in pids if (stat := proc.read_stat(pid)) is not None]
         sessions = {s for s in {m.session for m in self._members.values()} if self._owns(s)}
-        if self._root is not None and self._owns(self._root.pid):
-            sessions.add(self._root.pid)
+        sessions |= {pid for pid in self._roots if self._owns(pid)}
         grew = True
         while grew:
             grew = False
@@ -134,9 +142,9 @@ class ProcessTree:
         return tag is not None and self._carries(tag)
 
     def _reap(self, stat: Stat) -> None:
-        """Take an adopted orphan's exit status; the root's is ``Popen``'s to take."""
-        if self._root is not None and stat.pid == self._root.pid:
-            self._root.poll()
+        """Take an adopted orphan's exit status; a root's is ``Popen``'s to take."""
+        if stat.pid in self._roots:
+            self._roots[stat.pid].poll()
         elif stat.parent == os.getpid():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(stat.pid, os.WNOHANG)
@@ -144,12 +152,16 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> tuple[Stat, ...]:
         """Signal every member found by a full look; returns them."""
         members = self.refresh(full=True)
+        with self._lock:
+            self._segments.note(members)
         for member in members:
             self._send(member, number)
         return members
 
     def kill(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
         """End every member: SIGTERM and up to ``grace_s`` to go, then SIGKILL for up to ``patience_s``.
+
+        What they leave in shared memory goes with them.
 
         Returns:
             The processes that are still there (in an uninterruptible kernel call, as a rule).
@@ -161,6 +173,8 @@ class ProcessTree:
             if clock.monotonic() >= end:
                 return tuple(sorted(m.pid for m in members))
             clock.sleep(STEP_S)
+        with self._lock:
+            self._segments.remove()
         return ()
 
     def wait(self, clock: Clock, seconds: float) -> bool:

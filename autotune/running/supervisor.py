@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from dataclasses import dataclass, field, replace
 
+from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
+from autotune.running.companion import Server
 from autotune.running.ending import Ending, Stop
-from autotune.running.environment import child_environment
-from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
+from autotune.running.spawn import spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
-from trainer.child.contract import ContractError, Result, RunPaths, read_result
+from trainer.child.contract import ContractError, Result, read_result
 
 STEP_S = 0.05
 TICK_S = 0.5
 GUARD_S = 5.0
-
-
-@dataclass(frozen=True)
-class Graces:
-    """How long each end may take; seconds."""
-
-    terminate_s: float = 5.0
-    """Between SIGTERM and SIGKILL."""
-    orphans_s: float = 1.0
-    """The same for what a child that has exited left behind."""
-    kill_s: float = 10.0
-    """After SIGKILL, before a process counts as unkillable."""
-    linger_s: float = 5.0
-    """Between the child's report and its exit."""
-    stack_s: float = 1.0
-    """For a hung child to write its stack to the log."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One child to run."""
-
-    argv: tuple[str, ...]
-    paths: RunPaths
-    tag: str
-    deadline_s: float
-    memory_limit: int | None = None
-    guard: Guard = field(default_factory=NoGuard)
 
 
 @dataclass(frozen=True)
@@ -90,14 +63,27 @@ class _Attempt:
         self._began = self._clock.monotonic()
         self._oom_kills = proc.oom_kills()
         job.paths.scratch.mkdir(parents=True, exist_ok=True)
-        log = CappedLog(job.paths.log)
-        self._child, output = _spawn(job, log)
-        self._pump = LogPump(output, log)
-        self._tree = ProcessTree(lambda tag: tag == job.tag, self._child, settings.send)
+        job.paths.log.touch()
+        self._tree = ProcessTree(lambda tag: tag == job.tag, send=settings.send)
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pump: LogPump | None = None
+        self._server: Server | None = None
+        if job.companion is None:
+            self._start()
+        else:
+            self._server = Server(job.companion, job.paths, job.tag, self._clock)
+            self._tree.add(self._server.child)
         self._watchdog = Watchdog(self._tree, TreeMemory(), job.memory_limit, job.paths.phase)
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
+
+    def _start(self) -> None:
+        """The trial's own process. Raises ``OSError`` if it cannot be started."""
+        job = self._job
+        environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
+        self._child, self._pump = spawn(job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
+        self._tree.add(self._child)
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""
@@ -107,39 +93,73 @@ class _Attempt:
             self._metrics.close()
 
     def _run(self, watcher: Watcher, stop: StopToken) -> Ending:
-        self._pump.start()
         self._watchdog.start()
         why: tuple[Stop, str] | None = None
         result: Result | None = None
         quarantined: tuple[int, ...] = ()
+        server_exit: int | None = None
+        server_log = ""
         try:
             why = self._watch(watcher, stop)
             result, _ = self._report()
             if why is not None and why[0] is Stop.HANG:
                 self._ask_for_stacks()
+            server_exit = self._server.child.poll() if self._server is not None else None
         finally:
             quarantined = self._tree.kill(self._clock, self._grace(why), self._graces.kill_s)
             self._watchdog.finish()
-            self._pump.finish()
-        return self._ending(watcher, why, result, quarantined)
+            if self._pump is not None:
+                self._pump.finish()
+            if self._server is not None:
+                server_log = self._server.finish()
+        ending = self._ending(watcher, why, result, quarantined)
+        return replace(ending, server_log=server_log, server_exit=server_exit, served=self._served)
+
+    @property
+    def _served(self) -> bool:
+        return self._server is not None and self._server.greeted
 
     def _grace(self, why: tuple[Stop, str] | None) -> float:
         """Seconds between SIGTERM and SIGKILL."""
         if why is not None and why[0] is Stop.MEMORY:
             return 0.0
-        if self._child.poll() is not None:  # nobody is left who has anything to put in order
+        if self._ended and self._server is None:  # nobody is left who has anything to put in order
             return min(self._graces.orphans_s, self._graces.terminate_s)
         return self._graces.terminate_s
+
+    @property
+    def _ended(self) -> bool:
+        return self._child is not None and self._child.poll() is not None
 
     def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
         """Until the child has ended (``None``) or must be ended (why)."""
         while True:
             self._pass_on(watcher)
-            if self._child.poll() is not None:
-                return self._over_limit()
+            if self._ended:
+                return self._over_limit() or self._felled()
             if (why := self._must_stop(stop)) is not None:
                 return why
+            if (why := self._follow()) is not None:
+                return why
             self._clock.sleep(STEP_S)
+
+    def _follow(self) -> tuple[Stop, str] | None:
+        """Start the child once its server is ready."""
+        if self._server is None:
+            return None
+        try:
+            if self._server.greet():
+                self._start()
+        except OSError as error:
+            return Stop.NOT_STARTED, f"the training process could not be started: {error}"
+        return None
+
+    def _felled(self) -> tuple[Stop, str] | None:
+        """The child failed for a reason it does not know, and its server is gone: that is why."""
+        result, _ = self._report()
+        if self._server is None or (result is not None and result.reason is not FailureReason.CRASH):
+            return None
+        return self._server.trouble()
 
     def _pass_on(self, watcher: Watcher) -> None:
         if (phase := self._phase.poll()) is not None:
@@ -160,6 +180,8 @@ class _Attempt:
             return Stop.CANCELLED, "stopped by the user"
         if self._job.paths.result.exists():
             return self._lingering(now)
+        if self._server is not None and (trouble := self._server.trouble()) is not None:
+            return trouble
         if now - self._began >= self._job.deadline_s:
             return Stop.DEADLINE, f"not finished after {self._job.deadline_s:.0f} s"
         pulse = self._pulse()
@@ -222,7 +244,7 @@ class _Attempt:
         if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped
             result = late
         ending = Ending(
-            exit_code=self._child.poll(),
+            exit_code=self._child.poll() if self._child is not None else None,
             seconds=self._clock.monotonic() - self._began,
             stop=stop,
             why=sentence,
@@ -242,25 +264,3 @@ class _Attempt:
         if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:
             return ending
         return replace(ending, stop=Stop.STRANGER, why=held, result=None)
-
-
-def _spawn(job: Job, log: CappedLog) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the child in a session of its own; returns it and the end of its output to read from."""
-    output, input_ = os.pipe()
-    try:
-        child = subprocess.Popen(
-            job.argv,
-            cwd=job.paths.scratch,
-            env=child_environment(os.environ, job.tag),
-            stdin=subprocess.DEVNULL,
-            stdout=input_,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError:
-        os.close(output)
-        log.close()
-        raise
-    finally:
-        os.close(input_)
-    return child, output

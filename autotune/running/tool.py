@@ -9,8 +9,9 @@ from typing import Any
 from autotune.domain import FailureReason
 from autotune.ports import Clock
 from autotune.running.ending import REASONS, Ending, exit_sentence
+from autotune.running.job import Graces, Job
 from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
-from autotune.running.supervisor import Graces, Job, Supervisor
+from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
 
 DETAIL_LINES = 20

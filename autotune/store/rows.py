@@ -55,6 +55,10 @@ class CycleRest:
     loss: float | None
     grad_norm: float | None
     logp_mismatch: float | None
+    preemptions: int | None = None
+    cache_usage: float | None = None
+    engine_bytes: int | None = None
+    alloc_retries: int | None = None
 
 
 @dataclass(frozen=True)

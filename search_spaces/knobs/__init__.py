@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from types import MappingProxyType
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.knobs.batch import KNOBS as BATCH
 from search_spaces.knobs.engine import KNOBS as ENGINE
 from search_spaces.knobs.kernels import KNOBS as KERNELS
@@ -27,6 +29,7 @@ __all__ = [
     "Setting",
     "defaults",
     "effect_of_change",
+    "effects_of_change",
 ]
 
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
@@ -51,16 +54,34 @@ _DEFAULTS: dict[str, Mapping[str, KnobValue]] = {}
 
 
 def effect_of_change(here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str) -> Effect:
-    """The strongest effect among the knobs that differ; a knob that is not set has the framework's default.
+    """The strongest effect among the knobs that differ (``effects_of_change``)."""
+    return max([Effect.SPEED, *effects_of_change(here, there, framework).values()], key=lambda e: e.rank)
 
+
+def effects_of_change(
+    here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str
+) -> dict[str, Effect]:
+    """Knob -> what it changes, for those that differ; a knob that is not set has the framework's default.
+
+    ``steps_per_generation`` is compared as a share of the accumulation, because that is what it does to an update.
     A knob outside the catalogue counts as LEARNING: nothing is known of it.
     """
     unset = defaults(framework)
-    worst = Effect.SPEED
+    found = {}
     for name in sorted(set(here) | set(there)):
         before, after = there.get(name, unset.get(name)), here.get(name, unset.get(name))
-        if before == after:
-            continue
-        knob = KNOBS.get(name)
-        worst = max(worst, knob.effect_between(before, after) if knob else Effect.LEARNING, key=lambda e: e.rank)
-    return worst
+        if name == "steps_per_generation":
+            if _share(here, unset) != _share(there, unset):
+                found[name] = KNOBS[name].effect
+        elif before != after:
+            found[name] = KNOBS[name].effect_between(before, after) if name in KNOBS else Effect.LEARNING
+    return found
+
+
+def _share(values: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> Fraction:
+    """Of an update's rows, those of one generation."""
+    steps, whole = values.get("steps_per_generation"), values.get("gradient_accumulation_steps")
+    whole = unset.get("gradient_accumulation_steps", 1) if whole is None else whole
+    if steps is None or steps == ACCUMULATION:
+        return Fraction(1)
+    return Fraction(int(steps), max(1, int(whole)))

@@ -47,7 +47,7 @@ KNOBS = (
         unit="completions per prompt",
         effect=Effect.LEARNING,
         phases=FORWARD,
-        memory=cache(0),
+        memory=cache(0, GENERATE),
         minimum=1,
         maximum=4096,
         frameworks=same(native("num_generations", 8), verl=native("actor_rollout_ref.rollout.n", 1)),
@@ -57,7 +57,9 @@ KNOBS = (
         name="steps_per_generation",
         kind=Kind.INT,
         unit="micro-batches",
-        effect=Effect.SPEED,
+        # An update of several generations is another average: TRL's default loss weighs each generation alike, however
+        # many tokens it has (docs/decisions/0013-parity.md).
+        effect=Effect.LEARNING,
         phases=GENERATE,
         memory=(*training(1, GENERATE), *cache(1, GENERATE)),
         minimum=1,

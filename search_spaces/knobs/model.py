@@ -55,6 +55,8 @@ class Setting:
     """Value when nothing is set; ``None`` if it depends on other settings."""
     follows: str = ""
     """Knob whose value this one takes when it is not set."""
+    by_seam: tuple[KnobValue, ...] = ()
+    """Values a native setting cannot take, which a seam sets."""
 
 
 @dataclass(frozen=True)

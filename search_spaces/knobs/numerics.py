@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from search_spaces.knobs.build import ANY, FORWARD, SYNC, UPDATE, device, host, native, same, seam, training
 from search_spaces.knobs.model import Effect, Kind, Knob
 
@@ -20,8 +22,8 @@ KNOBS = (
         order=("bf16", "fp16", "fp32"),
         others=("fp8",),
         frameworks={
-            "trl": native("bf16/fp16", "bf16"),
-            "open_r1": native("bf16/fp16", "fp32"),
+            "trl": replace(native("bf16/fp16", "bf16"), by_seam=("fp8",)),
+            "open_r1": replace(native("bf16/fp16", "fp32"), by_seam=("fp8",)),
             "ms_swift": native("bf16/fp16", "bf16"),
             "verl": native("actor_rollout_ref.actor.fsdp_config.mixed_precision", "bf16"),
         },

@@ -79,4 +79,14 @@ def prompts_per_update(case: Case) -> str | None:
     )
 
 
-RULES = (group_size, whole_groups, fresh_completions, rows_per_update, prompts_per_update)
+@rule(("micro_batch_size",), ("micro_batch_size",))
+def micro_batch_average(case: Case) -> str | None:
+    """Where the objective averages over each micro-batch, its size stays the baseline's."""
+    term, own = case.resources.per_micro_batch, case.reference.micro
+    if not term or own is None or case.batch.micro == own:
+        return None
+    other = case.batch.micro
+    return f"{term} is averaged over each micro-batch, so micro_batch_size {other} learns differently from {own}"
+
+
+RULES = (group_size, whole_groups, fresh_completions, rows_per_update, prompts_per_update, micro_batch_average)

@@ -40,6 +40,7 @@ class Reference:
     group: int | None = None
     reuse: Fraction = Fraction(1)
     """Updates one generation serves in the baseline; 1 unless it is off-policy."""
+    micro: int | None = None
 
     @classmethod
     def of(cls, baseline: Mapping[str, KnobValue] | None, resources: Resources) -> Reference:
@@ -47,7 +48,7 @@ class Reference:
             return cls(resources.rows_per_update, resources.num_generations)
         batch = batch_of(baseline, resources)
         reuse = max(Fraction(1), Fraction(batch.steps, max(1, batch.accumulation)))
-        return cls(resources.rows_per_update or batch.rows, batch.group, reuse)
+        return cls(resources.rows_per_update or batch.rows, batch.group, reuse, batch.micro)
 
 
 @dataclass(frozen=True)

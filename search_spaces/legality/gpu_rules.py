@@ -97,6 +97,35 @@ def deepspeed_installed(case: Case) -> str | None:
     return f"zero_stage {stage} needs the package deepspeed in the training environment"
 
 
+@rule(("zero_stage", "offload_optimizer", "offload_parameters"), ("offload_optimizer", "offload_parameters"))
+def offload_place(case: Case) -> str | None:
+    """What is offloaded goes somewhere else: from a GPU to the host, or to a disk somebody named."""
+    wanted = [(n, case.get(n)) for n in ("offload_optimizer", "offload_parameters") if case.acts(n)]
+    for name, place in wanted:
+        if place == "nvme":
+            return f"{name} nvme needs a folder on an NVMe disk, which no knob names; use {name} cpu"
+        if place == "cpu" and not case.on_gpu:
+            return f"{name} cpu moves nothing on a CPU run: everything is in the host's memory already"
+    return None
+
+
+@rule(("zero_stage", "zero_allgather_bucket"), ("zero_allgather_bucket",))
+def even_bucket(case: Case) -> str | None:
+    """ZeRO 1 and 2 begin every rank's share at an even element."""
+    size, stage = case.number("zero_allgather_bucket"), case.number("zero_stage") or 0
+    if stage not in (1, 2) or size is None or size % 2 == 0:
+        return None
+    return f"zero_allgather_bucket {size} is odd, and DeepSpeed needs an even number of elements"
+
+
+@rule(("fsdp",), ("fsdp",))
+def fsdp_device(case: Case) -> str | None:
+    """FSDP2 shards over GPUs."""
+    if case.get("fsdp") != "fsdp2" or case.on_gpu or case.framework == "verl":
+        return None
+    return "fsdp fsdp2 needs a GPU, and this is a CPU run"
+
+
 @rule(("zero_stage", "offload_optimizer", "optimizer"), ("offload_optimizer", "optimizer"))
 def offloaded_optimizer(case: Case) -> str | None:
     """Optimizer state on the host is updated by DeepSpeed's own Adam."""
@@ -137,6 +166,9 @@ RULES = (
     tensor_parallel_node,
     zero_or_fsdp,
     deepspeed_installed,
+    offload_place,
+    even_bucket,
+    fsdp_device,
     offloaded_optimizer,
     gathered_for_vllm,
     sequence_parallel,

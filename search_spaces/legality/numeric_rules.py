@@ -11,6 +11,15 @@ _BITSANDBYTES = frozenset(
     }
 )
 _TORCHAO = frozenset({"adamw_torch_8bit", "adamw_torch_4bit"})
+_PACKAGES = {
+    **dict.fromkeys(_BITSANDBYTES, "bitsandbytes"),
+    **dict.fromkeys(_TORCHAO, "torchao"),
+    "galore_adamw": "galore_torch",
+    "apollo_adamw": "apollo_torch",
+    "schedule_free_adamw": "schedulefree",
+}
+"""Optimizer -> package of its kernels; what a probe does not look for is left to the trial."""
+_GPU_OPTIMIZERS = _BITSANDBYTES | _TORCHAO
 
 
 @rule(("precision", "fp8_emulate"), ("precision", "fp8_emulate"))
@@ -31,6 +40,17 @@ def precision_hardware(case: Case) -> str | None:
         return None
     have = f"this GPU has {_capability(case)}" if case.on_gpu else "this is a CPU run"
     return f"precision fp8 needs compute capability 8.9 or later, or fp8_emulate, and {have}"
+
+
+@rule(("precision", "zero_stage", "fsdp"), ("precision", "zero_stage", "fsdp"))
+def whole_fp8_weights(case: Case) -> str | None:
+    """FP8 layers hold whole weights until the backward pass."""
+    if case.get("precision") != "fp8":
+        return None
+    sharded = "zero_stage 3" if case.number("zero_stage") == 3 else "fsdp fsdp2" if case.get("fsdp") == "fsdp2" else ""
+    if not sharded:
+        return None
+    return f"precision fp8 keeps each weight whole until its backward pass, which {sharded} shares out over ranks"
 
 
 @rule(("precision", "master_weights"), ("precision", "master_weights"))
@@ -78,12 +98,12 @@ def attention_kernel(case: Case) -> str | None:
 def optimizer_kernel(case: Case) -> str | None:
     """The optimizer's kernels run here and are installed."""
     name = str(case.get("optimizer") or "")
-    package = "bitsandbytes" if name in _BITSANDBYTES else "torchao" if name in _TORCHAO else ""
-    if not package:
-        return None
-    if not case.on_gpu:
+    if name == "muon" and case.framework in ("trl", "open_r1"):
+        return f"optimizer {name} is none that {case.framework} has"
+    if name in _GPU_OPTIMIZERS and not case.on_gpu:
         return f"optimizer {name} needs a GPU, and this is a CPU run"
-    if case.lacks(package):
+    package = _PACKAGES.get(name, "")
+    if package and case.lacks(package):
         return f"optimizer {name} needs the package {package} in the training environment"
     return None
 
@@ -101,9 +121,11 @@ def tf32_hardware(case: Case) -> str | None:
 def gpu_kernels(case: Case) -> str | None:
     """Liger and hub kernels, and copies beside the computation, need a GPU."""
     wanted = [n for n in ("hub_kernels", "fused_loss", "activation_offload") if case.get(n) is True]
-    if not wanted or case.on_gpu:
-        return None
-    return f"{wanted[0]} needs a GPU, and this is a CPU run"
+    if wanted and not case.on_gpu:
+        return f"{wanted[0]} needs a GPU, and this is a CPU run"
+    if "hub_kernels" in wanted and case.framework == "trl" and case.lacks("kernels"):
+        return "hub_kernels needs the package kernels in the training environment"
+    return None
 
 
 @rule(("remove_padding", "hub_kernels", "attn_implementation"), ("remove_padding", "attn_implementation"))
@@ -124,6 +146,7 @@ def _capability(case: Case) -> str:
 
 RULES = (
     precision_hardware,
+    whole_fp8_weights,
     master_weights,
     attention_kernel,
     optimizer_kernel,

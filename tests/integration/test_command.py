@@ -13,7 +13,7 @@ from autotune.clock import SystemClock
 from autotune.running import proc
 from autotune.running.command import Command, Ended, Line, run_command
 from autotune.running.ending import Stop
-from autotune.running.supervisor import Graces
+from autotune.running.job import Graces
 from tests.fakes import FakeStop
 
 GRACES = Graces(terminate_s=0.5, orphans_s=0.2)

@@ -89,13 +89,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-def make(tiny: Path, root: Path, configuration: Configuration, own: str, passthrough: dict[str, Any]) -> Case:
+def make(
+    tiny: Path,
+    root: Path,
+    configuration: Configuration,
+    own: str,
+    passthrough: dict[str, Any],
+    reward_text: str = REWARD,
+    ranks: int = 1,
+) -> Case:
     """A study's configuration, exported, and the same as a trial."""
     user = root / "user"
     (user / "data").mkdir(parents=True)
     (user / "model").symlink_to(tiny / "model")
     (user / "data" / "train.jsonl").write_text((tiny / "prompts.jsonl").read_text())
-    (user / "mine.py").write_text(REWARD)
+    (user / "mine.py").write_text(reward_text)
     (user / "trainer.py").write_text("BONUS = 0.5\n")
     reward = (
         RewardSpec("import", "mine.score", path=str(user))
@@ -111,6 +119,7 @@ def make(tiny: Path, root: Path, configuration: Configuration, own: str, passthr
     spec = f.study_spec(
         workload=workload,
         baseline=configuration,
+        resources=f.resources(cpu_ranks=ranks),
         python=training_python(),
         memory_limit=None,
         user_config=own,
@@ -124,7 +133,7 @@ def make(tiny: Path, root: Path, configuration: Configuration, own: str, passthr
     trial = trl.render(
         trial="1/0", configuration=configuration, model=workload.model, prompts=workload.prompts,
         rewards=workload.rewards, rows_per_update=8, max_prompt_length=48, max_completion_length=16,
-        protocol=f.protocol(), passthrough=passthrough, seed=spec.seed,
+        protocol=f.protocol(), passthrough=passthrough, seed=spec.seed, world_size=ranks,
     )  # fmt: skip
     return Case(folder, user, write_spec(root / "trial", trial).root, exported)
 
@@ -185,6 +194,69 @@ def resolved(case: Case, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]
     assert run.returncode == 0, run.stderr[-3000:]
     found = json.loads(run.stdout)
     return found["trial"], found["script"]
+
+
+WITNESS = """\
+import json, os, sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def trainer():
+    frame = sys._getframe()
+    while not hasattr(frame.f_locals.get("self"), "_calculate_rewards"):
+        frame = frame.f_back
+    return frame.f_locals["self"]
+
+
+def score(prompts, completions, **columns):
+    it = trainer()
+    told = {"rows": len(completions), "processes": it.accelerator.num_processes}
+    if it.use_vllm:
+        engine = it.vllm_generation.llm.llm_engine.vllm_config
+        told["sequences"] = engine.scheduler_config.max_num_seqs
+        told["cache"] = engine.cache_config.kv_cache_memory_bytes
+        told["longest"] = engine.model_config.max_model_len
+        told["synced"] = it.vllm_generation.sync_weights.__name__
+    if it.is_deepspeed_enabled:
+        told["stage"] = it.model_wrapped.zero_optimization_stage()
+    with open(os.path.join(HERE, "calls.jsonl"), "a") as stream:
+        stream.write(json.dumps(told) + "\\n")
+    return [float(len(c) % 3) for c in completions]
+"""
+"""A reward that also says what it is computed beside."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_an_exported_engine_is_the_one_that_was_measured(tiny: Path, tmp_path: Path) -> None:
+    """The printed command trains with vLLM on a CPU, with what only the launcher can tell the engine."""
+    engine = {"rollout_engine": "vllm", "kv_cache_memory_bytes": 48 << 20, "max_num_seqs": 4, "enforce_eager": True}
+    knobs = Configuration({**KNOBS, **engine, "precision": "fp32", "rollout_dtype": "fp32"})
+    case = make(tiny, tmp_path / "case", knobs, "", {"learning_rate": 1e-3}, WITNESS)
+    assert set(case.exported.export.seams) == {
+        "kv_cache_memory_bytes",
+        "max_num_seqs",
+        "enforce_eager",
+        "rollout_dtype",
+    }
+    calls = train(case, tmp_path)
+    assert [call["rows"] for call in calls] == [4] * 4
+    for call in calls:
+        assert (call["sequences"], call["cache"], call["longest"]) == (4, 48 << 20, 64)
+        assert call["synced"] == "sync_by_reload"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_an_exported_run_of_two_sharding_processes_trains(tiny: Path, tmp_path: Path) -> None:
+    """The printed command starts both, with DeepSpeed's stage in each."""
+    knobs = Configuration({**KNOBS, "gradient_accumulation_steps": 2, "zero_stage": 2})
+    case = make(tiny, tmp_path / "case", knobs, "", {}, WITNESS, ranks=2)
+    assert case.exported.export.parts
+    calls = train(case, tmp_path)
+    assert [(call["processes"], call["stage"]) for call in calls] == [(2, 2)] * 4  # 2 updates, a generation each
+    assert not (case.folder / "accelerate.yaml").exists()
 
 
 @pytest.mark.parametrize("name", ["written", "edited"])

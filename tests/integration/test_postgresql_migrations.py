@@ -49,7 +49,7 @@ def test_every_value_reads_back_equal(old: str, version: str) -> None:
     for _ in range(2):
         store = open_store(old, talk=said.append)
         assert_contains(everything(store), told_today(version))
-        assert store.study("first").spec == make.study_spec()
+        assert store.study("first").spec == make.study_spec(baseline=make.configuration(steps_per_generation=4))
         store.close()
     [sentence] = said
     for part in ("PostgreSQL database tuning_", version, schema.HEAD, "no copy", "pg_dump"):

@@ -13,7 +13,8 @@ import pytest
 from tests.trl_fields import RECORDED
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 from trainer.frameworks.trl.import_config import fields_of, import_config, located, read_keys
-from trainer.frameworks.trl.keys import to_keys
+from trainer.frameworks.trl.keys import to_keys, unsupported
+from trainer.frameworks.trl.render import settings
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"
@@ -40,7 +41,7 @@ max_grad_norm: "1"
 lr_scheduler_type: cosine_with_min_lr
 lr_scheduler_kwargs: '{"min_lr_rate": "0.1"}'
 gradient_checkpointing: off
-gradient_checkpointing_kwargs: {use_reentrant: false}
+gradient_checkpointing_kwargs: {determinism_check: none}
 bf16: "yes"
 use_cpu: true
 beta: 0.04
@@ -135,6 +136,99 @@ def test_a_config_means_here_what_it_means_to_trl(tmp_path: Path) -> None:
     assert found.knobs["steps_per_generation"] == 2
     assert len(keys) > 30
     assert run(MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
+
+
+OPEN_R1_LIKE = """\
+# vLLM beside the trainer and ZeRO-3 over eight processes
+model_name_or_path: ./model
+model_revision: main
+dtype: bfloat16
+attn_implementation: sdpa
+dataset_name: ./prompts
+bf16: true
+use_vllm: true
+vllm_mode: colocate
+vllm_gpu_memory_utilization: 0.4
+vllm_tensor_parallel_size: 1
+vllm_max_model_length: 2048
+vllm_enable_sleep_mode: false
+vllm_importance_sampling_correction: true
+vllm_importance_sampling_clip_max: 2.0
+vllm_server_timeout: 600
+do_eval: false
+gradient_accumulation_steps: 4
+gradient_checkpointing: true
+gradient_checkpointing_kwargs:
+  use_reentrant: false
+learning_rate: 1.0e-06
+log_completions: true
+lr_scheduler_type: cosine_with_min_lr
+lr_scheduler_kwargs:
+  min_lr_rate: 0.1
+max_completion_length: 512
+max_steps: -1
+num_generations: 4
+optim: adamw_8bit
+per_device_train_batch_size: 4
+reward_weights: [1.0, 1.0]
+save_strategy: "no"
+seed: 42
+temperature: 0.7
+torch_compile: true
+torch_compile_mode: reduce-overhead
+use_cpu: true
+warmup_steps: 0.1
+output_dir: out
+env: {NCCL_DEBUG: WARN}
+deepspeed: zero3.json
+"""
+ZERO_3 = {
+    "bf16": {"enabled": "auto"},
+    "zero_optimization": {
+        "stage": 3,
+        "offload_optimizer": {"device": "none"},
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 1000000000,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": 50000000.0,
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_gather_16bit_weights_on_model_save": True,
+    },
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "steps_per_print": 2000,
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "wall_clock_breakdown": False,
+}
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    if not isinstance(value, dict):
+        return {path: value}
+    return {place: leaf for key, item in value.items() for place, leaf in leaves(item, (*path, key)).items()}
+
+
+def test_vllm_and_zero_3_mean_here_what_they_mean_to_trl(tmp_path: Path) -> None:
+    """As above for the keys a run on several GPUs has; of DeepSpeed's file every value is what it was."""
+    (tmp_path / "zero3.json").write_text(json.dumps(ZERO_3))
+    files = {"deepspeed": (tmp_path / "zero3.json").read_text()}
+    text = OPEN_R1_LIKE.replace("zero3.json", str(tmp_path / "zero3.json"))
+    found = import_config(text, "grpo.yaml", fields_of(RECORDED["fields"]), 8, files)
+    assert found.knobs["zero_stage"] == 3
+    assert found.knobs["rollout_engine"] == "vllm"
+    assert found.passthrough["vllm_importance_sampling_clip_max"] == 2.0
+    assert unsupported(found.knobs) == []
+    rendered = settings(found.knobs, 4 * 4 * 8, 8, device="cuda", longest=600, passthrough=found.passthrough)
+    ours, theirs = leaves(rendered[0]["deepspeed"]), leaves(ZERO_3)
+    assert {path: ours.get(path) for path in theirs} == theirs
+    keys = {**found.passthrough, **to_keys(found.knobs), "model_name_or_path": found.model}
+    keys.update(deepspeed=str(tmp_path / "zero3.json"), max_completion_length=found.max_completion_length)
+    (tmp_path / "keys.json").write_text(json.dumps(keys))
+    (tmp_path / "grpo.yaml").write_text(text)
+    assert run(MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
+    assert describe(tmp_path / "run", read_keys(text, "grpo.yaml", files)).ok
 
 
 def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(tmp_path: Path) -> None:

@@ -39,13 +39,13 @@ def _play(trials: list[Trial], seconds: dict[Configuration, float], limit: int =
 
 def test_leader_and_baseline_alternate_and_the_order_turns() -> None:
     ran = _play(_searched(), {BASELINE: 10.0, FASTER: 5.0})
-    assert ran == [(0, BASELINE), (0, FASTER), (1, FASTER), (1, BASELINE)]
+    assert ran == [(0, BASELINE), (0, FASTER), (1, FASTER), (1, BASELINE), (2, BASELINE), (2, FASTER)]
 
 
 def test_both_rows_share_the_baseline_of_a_round() -> None:
     trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
     ran = _play(trials, {BASELINE: 10.0, FASTER: 5.0, FOUR_TO_TWO: 3.0})
-    assert len(ran) == 6
+    assert len(ran) == 9
     assert {c for pair, c in ran if pair == 0} == {BASELINE, FASTER, FOUR_TO_TWO}
 
 
@@ -74,7 +74,7 @@ def test_a_leader_that_fails_gives_its_place_to_the_next() -> None:
 def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
     ran = _play(trials, {FASTER: 10.0})
-    assert ran == [(0, FASTER), (1, FASTER)]
+    assert ran == [(0, FASTER), (1, FASTER), (2, FASTER)]
 
 
 def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
@@ -83,19 +83,20 @@ def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
     assert confirm.reserve_s(SPEC, trials, 600.0) == 0.0
 
 
-def test_the_reserve_holds_two_rounds_or_one_where_two_would_take_over_half_the_budget() -> None:
+def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
     trials = _searched()
-    two, one = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, trials, 1.0)
-    assert two == 2 * one > 0
-    assert confirm.reserve_s(SPEC, trials, 2 * two) == two
-    assert confirm.reserve_s(SPEC, trials, 2 * two - 1) == one
+    three, one = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, trials, 1.0)
+    assert three == 3 * one > 0
+    assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE + 1) == three
+    assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE - 1) == 2 * one
+    assert confirm.reserve_s(SPEC, trials, 2 * one / confirm.RESERVED_SHARE - 1) == one
 
 
 def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:
     trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
     both, first = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, _searched(), 1e9)
     assert both > first
-    assert confirm.reserve_s(SPEC, trials, 2 * both - 1) == first
+    assert confirm.reserve_s(SPEC, trials, both / confirm.RESERVED_SHARE - 1) == first
 
 
 def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:

@@ -29,6 +29,30 @@ def test_a_seam_knob_at_the_frameworks_own_value_needs_no_launcher() -> None:
     assert seam_values(Configuration({"micro_batch_size": 4}), "trl") == {}
 
 
+def test_what_rests_needs_no_launcher_and_what_a_key_cannot_say_does() -> None:
+    """Most configurations of a space with vLLM in it hold engine knobs that rest."""
+    resting = f.configuration(kv_cache_memory_bytes=1 << 30, enforce_eager=True, fp8_emulate=True)
+    assert is_native(resting, "trl")
+    awake = resting.with_(rollout_engine="vllm")
+    assert seam_values(awake, "trl") == {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30}
+    server = awake.with_(rollout_mode="server", rollout_gpus=1)
+    assert seam_values(server, "trl") == {}  # they are options of its command line
+    assert seam_values(f.configuration(precision="fp8"), "trl") == {"precision": "fp8"}
+    assert is_native(f.configuration(precision="bf16"), "trl")
+
+
+def test_on_a_cpu_vllm_and_deepspeed_are_never_trls_own() -> None:
+    """There TRL's own weight sync fails and accelerate refuses DeepSpeed, so a native best with them could not run."""
+    for helped in (f.configuration(rollout_engine="vllm"), f.configuration(zero_stage=2)):
+        assert is_native(helped, "trl", "cuda")
+        assert not is_native(helped, "trl", "cpu")
+    assert is_native(f.configuration(zero_stage=0), "trl", "cpu")
+    trials = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, f.configuration(rollout_engine="vllm"), 4.0)]
+    best = native_best(SPEC, trials)
+    assert best is not None
+    assert best.configuration == BASELINE
+
+
 def test_the_fastest_native_one_beats_the_baseline_but_never_a_seam_or_other_learning() -> None:
     trials = [run(0, BASELINE, 10.0, TrialKind.BASELINE), run(1, SEAM, 4.0), run(2, NATIVE, 8.0), run(3, LEARNING, 5.0)]
     best = native_best(SPEC, trials)

@@ -38,15 +38,18 @@ class CyclePlan:
             return CycleKind.RECORDED
         return CycleKind.MAXIMUM if maximum < p.maximum else None
 
-    def judge(self, kind: CycleKind, drift: Optional[float], outside_cpu: Optional[float]) -> Tuple[bool, bool]:
-        """(accepted, noisy) of a finished cycle, counted.
+    def judge(
+        self, kind: CycleKind, drift: Optional[float], outside_cpu: Optional[float], compiled: bool = False
+    ) -> Tuple[bool, bool]:
+        """(accepted, noisy) of a finished cycle, counted. ``compiled``: a compiler took part of it, which it does once.
 
         Only cycles whose time is reported are worth repeating: a disturbed natural cycle still has true
         lengths and rewards, so it is kept, marked; the warm-up is not timed at all.
         """
         p = self.protocol
         disturbed = kind is not CycleKind.WARMUP and (
-            (drift is not None and drift > p.drift_limit)
+            compiled
+            or (drift is not None and drift > p.drift_limit)
             or (outside_cpu is not None and outside_cpu > p.outside_cpu_limit)
         )
         if disturbed and kind is not CycleKind.NATURAL and self.repeats < p.max_repeats:

@@ -159,8 +159,8 @@ def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
     parser = script_parser()
     parser.error = _refuse
     given = {**keys, "output_dir": str(scratch)}
-    if not torch.cuda.is_available():
-        given["use_cpu"] = True
+    if not torch.cuda.is_available() or given.get("deepspeed"):
+        given["use_cpu"] = True  # with DeepSpeed on a GPU it would ask for the other processes of a launch
     try:
         parser.set_defaults_with_config(**given)
         _, _, model, _ = parser.parse_args_into_dataclasses(args=[], look_for_args_file=False)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import errno
+import re
 import traceback
 from typing import Any, List, Mapping, Optional
 
-from .contract import ContractError, FailureReason, Phase, Pool, Result
+from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Reading, Result, read_signs
 
 DETAIL_LINES = 40
-HOST_TEXTS = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Cannot allocate memory",
-    "std::bad_alloc",
-    "Unable to allocate",
-    "could not create a primitive",  # oneDNN, when its scratch memory is refused
-)
-DEVICE_TEXTS = ("CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "HIP out of memory")
-CACHE_TEXTS = ("No available memory for the cache blocks", "KV cache is needed, which is larger than the available")
-NAN_TEXTS = ("probability tensor contains either `inf`, `nan`",)  # sampling from a policy that has diverged
-REWARD_TEXTS = ("The reward function '",)
+_PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
+"""vLLM's settings are checked by pydantic, which puts the sentence in the middle of its own."""
 
 
 class IllegalSettingError(ValueError):
@@ -39,8 +30,27 @@ class NotFiniteError(Exception):
         self.phase = phase
 
 
+class ThrashError(Exception):
+    """The device's allocator had to free its cache and try again in two timed cycles on end."""
+
+    def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class QualityError(Exception):
+    """A guard of the numerics was broken; its sentence holds the figure and the limit."""
+
+    def __init__(self, message: str, phase: Phase) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
 class MeterError(Exception):
     """The framework did not do what the meter told it to: the figures would not be true."""
+
+
+_OWN_WORDS = (IllegalSettingError, NotFiniteError, QualityError, RewardFailedError, ThrashError)
 
 
 def chain(error: BaseException) -> List[BaseException]:
@@ -55,22 +65,37 @@ def chain(error: BaseException) -> List[BaseException]:
 
 def memory_pool(error: BaseException) -> Optional[Pool]:
     """The pool an allocation failed in; ``None`` if this is not about memory."""
-    text = str(error)
-    if any(known in text for known in CACHE_TEXTS):
-        return Pool.ROLLOUT_CACHE
-    if type(error).__name__ == "OutOfMemoryError" or any(known in text for known in DEVICE_TEXTS):
+    if isinstance(error, ThrashError):
         return Pool.DEVICE
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return Pool.HOST
-    if isinstance(error, MemoryError) or any(known in text for known in HOST_TEXTS):
+    reading = cause(error)
+    if reading is not None and reading.sign.reason is FailureReason.OOM:
+        return reading.sign.pool
+    if type(error).__name__ == "OutOfMemoryError":
+        # Ray's watches the machine's memory; torch's is the device's.
+        return Pool.HOST if type(error).__module__.split(".")[0] == "ray" else Pool.DEVICE
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return Pool.HOST
     return None
 
 
+def cause(error: BaseException) -> Optional[Reading]:
+    """What its own words say went wrong; ``None`` if they are not known, or tell only that something else did."""
+    reading = read_signs(str(error), SIGNS)
+    return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None
+
+
 def describe(error: BaseException) -> str:
-    """First line of what it says, with its type when that says more."""
+    """The line that says what went wrong, with the error's type when that says more."""
     text = str(error).strip().splitlines()
-    return "%s: %s" % (type(error).__name__, text[0][:400]) if text else type(error).__name__
+    reading = cause(error)
+    line = reading.line if reading is not None else text[0] if text else ""
+    return "%s: %s" % (type(error).__name__, said(line)[:400]) if line else type(error).__name__
+
+
+def said(line: str) -> str:
+    """A line without what a checking library puts around it."""
+    found = _PYDANTIC.match(line.strip())
+    return found.group("said") if found else line
 
 
 def tail(error: BaseException) -> str:
@@ -88,24 +113,51 @@ def classify(error: BaseException, phase: Optional[Phase], data: Optional[Mappin
             reason, error = FailureReason.OOM, link
             break
     else:
+        error = _telling(error)
         reason = _reason(error)
-    if isinstance(error, NotFiniteError):
-        phase = error.phase
-    elif reason is FailureReason.REWARD_ERROR:
-        phase = Phase.REWARD
-    shown = (
-        str(error) if isinstance(error, (IllegalSettingError, NotFiniteError, RewardFailedError)) else describe(error)
-    )
     return Result(
-        ok=False, reason=reason, phase=phase, pool=pool, message=shown, detail=tail(error), data=dict(data or {})
+        ok=False,
+        reason=reason,
+        phase=_place(error, reason, phase),
+        pool=pool,
+        message=_message(error),
+        detail=tail(error),
+        data=dict(data or {}),
     )
 
 
 def _reason(error: BaseException) -> FailureReason:
     if isinstance(error, (IllegalSettingError, ContractError)):
         return FailureReason.ILLEGAL
-    if isinstance(error, NotFiniteError) or any(known in str(error) for known in NAN_TEXTS):
+    if isinstance(error, NotFiniteError):
         return FailureReason.NAN
-    if isinstance(error, RewardFailedError) or any(known in str(error) for known in REWARD_TEXTS):
+    if isinstance(error, QualityError):
+        return FailureReason.QUALITY
+    if isinstance(error, RewardFailedError):
         return FailureReason.REWARD_ERROR
-    return FailureReason.CRASH
+    reading = cause(error)
+    return reading.sign.reason if reading is not None else FailureReason.CRASH
+
+
+def _telling(error: BaseException) -> BaseException:
+    """The newest error of its chain that says what went wrong; our own always do."""
+    for link in chain(error):
+        if isinstance(link, (*_OWN_WORDS, ContractError)) or cause(link) is not None:
+            return link
+    return error
+
+
+def _place(error: BaseException, reason: FailureReason, phase: Optional[Phase]) -> Optional[Phase]:
+    if isinstance(error, (NotFiniteError, QualityError, ThrashError)):
+        return error.phase or phase
+    return Phase.REWARD if reason is FailureReason.REWARD_ERROR else phase
+
+
+def _message(error: BaseException) -> str:
+    if not isinstance(error, _OWN_WORDS):
+        return describe(error)
+    reading = cause(error)
+    if reading is not None:
+        return said(reading.line)
+    checked = [line for line in str(error).splitlines() if _PYDANTIC.match(line.strip())]
+    return said(checked[0]) if checked else str(error)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from .memory import descendants
 
@@ -95,6 +95,13 @@ class Verdict:
     outside_cpu: Optional[float] = None
 
 
+def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
+    """``own`` CPU seconds with the greatest drift and outside share among ``seen``; ``None`` where none has one."""
+    drifts = [verdict.drift for verdict in seen if verdict.drift is not None]
+    shares = [verdict.outside_cpu for verdict in seen if verdict.outside_cpu is not None]
+    return replace(own, drift=max(drifts, default=None), outside_cpu=max(shares, default=None))
+
+
 class Guard:
     """``before`` and ``after`` enclose a cycle, outside its clock."""
 
@@ -112,12 +119,17 @@ class Guard:
         self._own = tree_cpu()
         self._started = time.perf_counter()
 
-    def after(self) -> Verdict:
+    def after(self, of_all: Callable[[float], float] = float) -> Verdict:
+        """Arguments:
+
+        of_all: CPU seconds of all ranks of the trial, from this rank's; called once.
+        """
         seconds = time.perf_counter() - self._started
         own = tree_cpu() - self._own
         now = machine_cpu()
+        whole = of_all(own)
         outside = None
         if self._before is not None and now is not None and self._machine is not None:
-            outside = outside_share(now[0] - self._machine[0], own, now[1], seconds)
+            outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)
         drift = None if self._before is None else abs(self._kernel.seconds() / self._before - 1.0)
         return Verdict(own, drift, outside)

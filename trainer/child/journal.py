@@ -14,9 +14,13 @@ class Journal:
     on the disk before the next begins.
     """
 
-    def __init__(self, paths: RunPaths) -> None:
+    def __init__(self, paths: RunPaths, marks: bool = True) -> None:
+        """Arguments:
+
+        marks: false leaves the phase mark to another rank.
+        """
         self._fd = os.open(str(paths.metrics), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._mark = PhaseMark(paths.phase)
+        self._mark = PhaseMark(paths.phase) if marks else None
         self._torn = False
 
     def write(self, record: Record) -> None:
@@ -33,8 +37,10 @@ class Journal:
 
     def mark(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
         """Say what is going on now."""
-        self._mark.set(phase, cycle, cycle_kind)
+        if self._mark is not None:
+            self._mark.set(phase, cycle, cycle_kind)
 
     def close(self) -> None:
         os.close(self._fd)
-        self._mark.close()
+        if self._mark is not None:
+            self._mark.close()

@@ -114,15 +114,20 @@ class MemoryWatch:
 
             self._cuda = torch.cuda
         self._peaks: Dict[str, Peaks] = {}
+        self._retries: Dict[str, int] = {}
+        self._retried = 0
 
     def begin(self) -> None:
         """Forget what was; the next ``close`` speaks of what follows."""
         self._peaks = {}
         self._read()
+        self._retries = {}
 
     def close(self, phase: Phase) -> None:
         """What was used since the last call was used by ``phase``."""
+        retried = self._retried
         self._peaks[phase.value] = highest(self._peaks.get(phase.value), self._read())
+        self._retries[phase.value] = self._retries.get(phase.value, 0) + self._retried - retried
 
     def peaks(self) -> Mapping[str, Peaks]:
         """By phase, with ``cycle`` for all of it; reads the tree's PSS, so call it outside the clock."""
@@ -135,14 +140,20 @@ class MemoryWatch:
         peaks["cycle"] = whole
         return peaks
 
+    def retries(self) -> Optional[Mapping[str, int]]:
+        """Times CUDA's allocator freed its cache and tried again, by phase; ``None`` where there is none."""
+        return None if self._cuda is None else dict(self._retries)
+
     def _read(self) -> Peaks:
         host = self._host.take()
         if self._cuda is None:
             return Peaks(host=host)
         free, total = self._cuda.mem_get_info()
+        stats = self._cuda.memory_stats()
+        self._retried = int(stats.get("num_alloc_retries", 0))
         peaks = Peaks(
-            device_allocated=int(self._cuda.max_memory_allocated()),
-            device_reserved=int(self._cuda.max_memory_reserved()),
+            device_allocated=int(stats.get("allocated_bytes.all.peak", 0)),
+            device_reserved=int(stats.get("reserved_bytes.all.peak", 0)),
             device_used=int(total - free),
             host=host,
         )

@@ -119,6 +119,10 @@ class Meter:
         """Of the cycle just ended, by phase. Takes milliseconds: call it when the guard has had its say."""
         return self._memory.peaks() if self.enabled else {}
 
+    def retries(self) -> Optional[Mapping[str, int]]:
+        """Of the cycle just ended, by phase: how often CUDA's allocator had to try again; ``None`` on a CPU."""
+        return self._memory.retries() if self.enabled else None
+
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """Time inside belongs to ``phase``, less what phases opened within it take."""

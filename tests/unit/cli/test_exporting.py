@@ -84,7 +84,7 @@ def test_export_writes_the_leader_says_its_seam_and_names_the_native_best(
     folder = tmp_path / "out"
     code, out, err = autotune("export", "-o", str(folder))
     assert (code, err) == (0, "")
-    assert "launch.py sets them" in out
+    assert "launch.py sees to it" in out
     assert "logprob_rows 8" in out
     assert "--native-only" in out
     assert {p.name for p in folder.iterdir()} >= {"grpo.yaml", "accelerate.yaml", "run.sh", "README.md", "launch.py"}

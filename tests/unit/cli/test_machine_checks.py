@@ -6,6 +6,7 @@ from typing import Any
 from autotune.cli.findings import Verdict
 from autotune.cli.machine_checks import (
     busy_note,
+    check_compiler,
     check_governor,
     check_gpus,
     check_load,
@@ -41,6 +42,17 @@ def test_gpus_idle_busy_and_with_an_old_driver() -> None:
     assert old.verdict is Verdict.WARNING
     assert "580 or newer" in old.detail
     assert busy.command == old.command == "nvidia-smi"
+
+
+def test_a_missing_compiler_is_a_warning_that_names_the_knobs() -> None:
+    """Nothing else tells a user before the trial why ``torch_compile`` is refused."""
+    assert check_compiler(lambda program: f"/usr/bin/{program}") == []
+    (found,) = check_compiler(lambda _: None)
+    assert found.verdict is Verdict.WARNING
+    assert "torch_compile" in found.detail
+    assert found.command
+    (other,) = check_compiler(lambda program: "/usr/bin/g++" if program == "g++" else None, named="clang++")
+    assert "clang++" in other.detail
 
 
 def test_little_free_memory_is_a_warning() -> None:

@@ -47,7 +47,8 @@ def test_a_trial_with_any_numbers_has_no_nan_and_no_infinity(
 ) -> None:
     cycle = factories.cycle(
         seconds=seconds, phases={word: phase}, loss=loss, drift=phase, reward_mean=loss, started=started,
-        outside_cpu=seconds, clipped_share=loss, cpu_seconds=phase, grad_norm=loss, logp_mismatch=phase,
+        outside_cpu=seconds, clipped_share=loss, cpu_seconds=phase, grad_norm=loss,
+        logp_mismatch=phase, cache_usage=loss,
     )  # fmt: skip
     trial = factories.finished(
         3,
@@ -89,7 +90,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         "index", "cycle_kind", "seconds", "phases", "completion_tokens", "prompt_tokens", "rows", "updates",
         "computed_tokens", "lengths", "peaks", "cpu_seconds", "drift", "outside_cpu", "accepted", "noisy",
         "clipped_share", "groups", "zero_std_groups", "reward_mean", "loss", "grad_norm", "logp_mismatch", "rank",
-        "started", "kind",
+        "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries",
     }  # fmt: skip
     assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in serialise.py"
 

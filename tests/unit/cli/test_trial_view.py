@@ -1,6 +1,6 @@
 from typing import Any
 
-from autotune.cli.trial_view import guard_words, trial_screen
+from autotune.cli.trial_view import engine_words, guard_words, trial_screen
 from autotune.domain import CycleKind, TrialState
 from tests import factories
 from tests.unit.cli.drawing import lines, text, widest
@@ -67,3 +67,13 @@ def test_everything_wide_at_once_stays_within_the_width() -> None:
     trial = factories.finished(10**6, configuration=knobs).with_(cycles=(cycle, other), startup={"import" * 20: 1.0})
     for width in (20, 40, 80):
         assert widest(show(trial, log=["w" * 300], log_path="/p" * 90), width) <= width
+
+
+def test_the_engines_cache_and_its_agreement_with_the_trainer_are_shown() -> None:
+    cycles = [
+        factories.cycle(n, engine_bytes=GIB, cache_usage=0.2 + n / 2, preemptions=n, logp_mismatch=1.0 + n / 100)
+        for n in range(2)
+    ]
+    words = engine_words(cycles)
+    assert words == "took 1.00 GiB; cache 70% full at most, 1 preemption; log-prob mismatch 1.0100"
+    assert engine_words([factories.cycle()]) == ""

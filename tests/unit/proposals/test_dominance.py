@@ -56,7 +56,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
 
 configurations = st.fixed_dictionaries({n: st.sampled_from(v) for n, v in VALUES.items()}).map(Configuration)
 places = st.tuples(
-    st.sampled_from((*Pool, None)), st.sampled_from(("generate", "update", "logprob", "reward", "idle", "load", None))
+    st.sampled_from((*Pool, None)),
+    st.sampled_from(("generate", "update", "logprob", "reward", "idle", "load", "engine", "first_batch", None)),
 )
 
 
@@ -90,8 +91,16 @@ BASE = Configuration({name: values[0] for name, values in VALUES.items()}).with_
         ("generate", Pool.DEVICE, {"steps_per_generation": 4, "micro_batch_size": 1}, True),
         ("generate", Pool.DEVICE, {"steps_per_generation": 1, "micro_batch_size": 4}, True),
         (None, Pool.DEVICE, {"steps_per_generation": 4, "micro_batch_size": 1}, False),
-        ("load", Pool.DEVICE, {"checkpointing": True}, False),
+        ("load", Pool.DEVICE, {"checkpointing": True, "micro_batch_size": 1}, True),
         ("load", Pool.DEVICE, {"micro_batch_size": 4}, True),
+        ("load", Pool.DEVICE, {"micro_batch_size": 4, "share": 0.3}, False),
+        ("engine", Pool.DEVICE, {"checkpointing": True}, True),
+        ("engine", Pool.DEVICE, {"share": 0.3}, False),
+        ("engine", Pool.DEVICE, {"steps_per_generation": 1}, False),
+        ("capture", Pool.DEVICE, {"steps_per_generation": 4, "micro_batch_size": 1}, True),
+        ("engine", Pool.ROLLOUT_CACHE, {"share": 0.3}, True),
+        ("engine", Pool.ROLLOUT_CACHE, {"share": 0.9}, False),
+        ("first_batch", Pool.DEVICE, {"checkpointing": True}, False),
         ("generate", Pool.ROLLOUT_CACHE, {"share": 0.3}, True),
         ("generate", Pool.ROLLOUT_CACHE, {"share": 0.9}, False),
         ("generate", Pool.ROLLOUT_CACHE, {"share": 0.3, "precision": "bf16", "zero_stage": 3}, True),

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
-from autotune.proposals.proposer import TwoTrackProposer, draw, named_sampler
+from autotune.proposals.proposer import TwoTrackProposer, competent, draw, named_sampler
 from autotune.proposals.samplers import SAMPLERS
+from tests import factories as make
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 
 
@@ -150,3 +152,40 @@ def test_hash_randomisation_changes_nothing(tmp_path: Path) -> None:
     }
     assert len(outputs) == 1
     assert "micro_batch_size" in outputs.pop()
+
+
+BASELINE = Configuration({"rollout_engine": "transformers", "micro_batch_size": 8, "kv_cache_memory_bytes": 1 << 30})
+
+
+def _generating(engine: str, cache: int, micro: int = 8) -> Configuration:
+    return BASELINE.with_(rollout_engine=engine, kv_cache_memory_bytes=cache, micro_batch_size=micro)
+
+
+def test_the_first_proposal_is_what_someone_who_knows_the_framework_would_set() -> None:
+    known = _generating("vllm", 1 << 28)
+    others = [
+        _generating("vllm", 1 << 26),
+        _generating("vllm", 1 << 28, micro=4),
+        _generating("transformers", 1 << 30, 4),
+    ]
+    assert competent([*others, known], BASELINE) == known
+    assert competent([c for c in others if c["micro_batch_size"] == 4], BASELINE) is None
+    assert competent([known], _generating("vllm", 1 << 26)) is None
+
+
+def test_it_is_proposed_once_and_not_where_an_oom_rules_it_out() -> None:
+    candidates = [BASELINE, _generating("vllm", 1 << 26), _generating("vllm", 1 << 28), _generating("vllm", 1 << 28, 4)]
+    proposer = TwoTrackProposer(
+        headline=candidates, permitted=candidates, searched=tuple(BASELINE),
+        baseline=BASELINE, complete_baseline=BASELINE, sampler=named_sampler("tpe"), seed=0, one_memory=True,
+        first=candidates[2],
+    )  # fmt: skip
+    first = make.finished(0, configuration=BASELINE)
+    assert proposer.propose([first], 1) == (candidates[2], "competent")
+    again = proposer.propose([first, make.finished(1, configuration=candidates[2])], 2)
+    assert again is not None
+    assert again[1] != "competent"
+    assert again[0] != candidates[2]
+    spoiled = make.failed(1, configuration=_generating("vllm", 1 << 26))
+    later = proposer.propose([first, spoiled], 2)
+    assert later is None or later[0] != candidates[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -65,8 +66,40 @@ def test_without_a_target_the_baselines_own_rows_are_kept() -> None:
 
 
 def test_the_word_and_the_number_are_one_candidate() -> None:
-    found = space_of(steps_per_generation=["accumulation", 1, 2]).candidates(BASELINE, RESOURCES, same_learning=True)
+    found = space_of(steps_per_generation=["accumulation", 1, 2]).candidates(BASELINE, RESOURCES, same_learning=False)
     assert [c["steps_per_generation"] for c in found] == [2, 1]
+
+
+def test_another_number_of_generations_in_an_update_is_another_average() -> None:
+    """With TRL's default loss it is another gradient, so it is no speed knob."""
+    space = space_of(micro_batch_size=[2, 4, 8], steps_per_generation=["accumulation", 1, 2])
+    same = space.candidates(BASELINE, RESOURCES, same_learning=True)
+    assert {(c["micro_batch_size"], c["steps_per_generation"]) for c in same} == {(2, 8), (4, 4), (8, 2)}
+    free = space.candidates(BASELINE, RESOURCES, same_learning=False)
+    assert {(c["micro_batch_size"], c["steps_per_generation"]) for c in free} > {(4, 2), (8, 1), (8, 2)}
+    for candidate in free:
+        whole = candidate["steps_per_generation"] == candidate["gradient_accumulation_steps"]
+        assert (effect_of_change(candidate, BASELINE, "trl") is Effect.SPEED) == whole
+
+
+def test_where_nothing_listed_has_as_many_generations_the_baselines_batch_stays() -> None:
+    """One micro-batch to an update cannot be two generations."""
+    baseline = BASELINE.with_(steps_per_generation=1)
+    found = space_of(micro_batch_size=[16], attn_implementation=["sdpa", "eager"]).candidates(
+        baseline, RESOURCES, same_learning=True
+    )
+    assert {(c["micro_batch_size"], c["steps_per_generation"]) for c in found} == {(8, 1)}
+    assert len(found) == 2
+
+
+def test_what_is_averaged_over_each_micro_batch_keeps_its_size() -> None:
+    machine = Resources(rows_per_update=16, num_generations=4, per_micro_batch="loss_type bnpo")
+    space = space_of(micro_batch_size=[2, 4, 16], attn_implementation=["sdpa", "eager"])
+    for same_learning in (True, False):
+        found = space.candidates(BASELINE, machine, same_learning=same_learning)
+        assert {c["micro_batch_size"] for c in found} == {8}
+        assert len(found) == 2
+    assert space.explain(BASELINE, machine).removed["micro_batch_average"] > 0
 
 
 def test_the_baseline_has_the_key_of_its_candidate() -> None:
@@ -132,7 +165,7 @@ def test_knobs_that_are_off_rest_instead_of_multiplying() -> None:
 
 def test_a_log_prob_pass_is_cut_to_the_rows_there_are() -> None:
     space = space_of(logprob_rows=[2, 8, 64, 128], steps_per_generation=[1, 2])
-    found = space.candidates(BASELINE, RESOURCES, same_learning=True)
+    found = space.candidates(BASELINE, RESOURCES, same_learning=False)
     assert sorted((c["steps_per_generation"], c["logprob_rows"]) for c in found) == [
         (1, 2),
         (1, 8),
@@ -198,6 +231,19 @@ def test_a_sample_covers_the_space() -> None:
         assert {c[name] for c in some if name != "steps_per_generation"} == {
             c[name] for c in every if name != "steps_per_generation"
         }
+
+
+def test_an_engine_with_many_knobs_does_not_crowd_out_one_with_few() -> None:
+    """vLLM's own knobs make hundreds of combinations of each that transformers has one of."""
+    space = SearchSpace.load("single-gpu")
+    machine = Resources(gpus=1, device="cuda", compute_capability=(9, 0), rows_per_update=64)
+    baseline = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 8})
+    found = space.candidates(baseline, machine, same_learning=False, limit=600)
+    counts = Counter((c["rollout_engine"], c["continuous_batching"]) for c in found)
+    assert len(found) == len(set(found)) == 600
+    assert set(counts) == {("vllm", False), ("transformers", False), ("transformers", True)}
+    assert min(counts.values()) >= 600 // 6
+    assert counts[("vllm", False)] == max(counts.values())
 
 
 # --- against brute force -----------------------------------------------------------------------------------------

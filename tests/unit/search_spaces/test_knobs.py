@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from search_spaces.configuration import KnobValue
+from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.errors import SpaceError
-from search_spaces.knobs import FRAMEWORKS, KNOBS, WORKLOAD_KEYS, Effect, Kind, Knob, Reach, defaults, effect_of_change
+from search_spaces.knobs import (
+    FRAMEWORKS,
+    KNOBS,
+    WORKLOAD_KEYS,
+    Effect,
+    Kind,
+    Knob,
+    Reach,
+    defaults,
+    effect_of_change,
+    effects_of_change,
+)
 
 PHASES = {"generate", "reward", "logprob", "update", "sync", "wait", "idle"}
 EACH = pytest.mark.parametrize("knob", KNOBS.values(), ids=lambda k: k.name)
@@ -97,7 +108,7 @@ def test_a_framework_default_is_a_value_of_the_knob(knob: Knob) -> None:
 def test_what_numerics_and_learning_are_kept_at_is_known(knob: Knob) -> None:
     """Same learning means the baseline's value; a baseline that does not set the knob has the default."""
     if knob.effect is not Effect.SPEED:
-        assert all(setting.default is not None for setting in knob.frameworks.values())
+        assert all(setting.default is not None or setting.follows for setting in knob.frameworks.values())
 
 
 @EACH
@@ -204,6 +215,18 @@ def test_the_effect_of_a_change_is_that_of_the_strongest_knob() -> None:
     assert effect_of_change({**baseline, "gradient_checkpointing": True}, baseline, "trl") is Effect.SPEED
     assert effect_of_change({**baseline, "kv_cache_dtype": "auto"}, baseline, "trl") is Effect.SPEED, "the default"
     assert effect_of_change({**baseline, "something": 1}, baseline, "trl") is Effect.LEARNING
+
+
+def test_generations_are_counted_by_update() -> None:
+    """The same number of micro-batches is another share of an update where the accumulation differs."""
+    baseline = Configuration({"gradient_accumulation_steps": 4, "steps_per_generation": 4})
+    smaller = baseline.with_(gradient_accumulation_steps=2, steps_per_generation=2)
+    assert effects_of_change(smaller, baseline, "trl") == {"gradient_accumulation_steps": Effect.SPEED}
+    fewer = baseline.with_(gradient_accumulation_steps=8)
+    assert effects_of_change(fewer, baseline, "trl")["steps_per_generation"] is Effect.LEARNING
+    assert effects_of_change(baseline, Configuration({"gradient_accumulation_steps": 4}), "trl") == {}
+    word = baseline.with_(steps_per_generation="accumulation")
+    assert effects_of_change(word, baseline, "trl") == {}
 
 
 @pytest.mark.parametrize(

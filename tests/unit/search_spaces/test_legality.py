@@ -108,6 +108,19 @@ def test_no_fewer_than_half_of_the_prompts() -> None:
     assert "leaves 2 prompts per update, fewer than half of the baseline's 8" in found[0].sentence
 
 
+def test_a_loss_averaged_over_each_micro_batch_ties_its_size() -> None:
+    baseline = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 2, "num_generations": 4})
+    other = baseline.with_(micro_batch_size=4, gradient_accumulation_steps=4)
+    assert check(other, Resources(), baseline) == ()
+    tied = Resources(per_micro_batch="loss_type bnpo")
+    found = check(other, tied, baseline)
+    assert names(found) == {"micro_batch_average"}
+    assert "loss_type bnpo is averaged over each micro-batch" in found[0].sentence
+    assert ("micro_batch_size", 8) in found[0].nearest
+    assert check(baseline, tied, baseline) == ()
+    assert check(other, tied) == (), "without a baseline there is nothing to keep"
+
+
 BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
 
 
@@ -138,6 +151,10 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
             {"gpus": 1},
             {"expandable_segments": True, "rollout_engine": "vllm", "sleep_level": 2},
         ),
+        ("batched_weights", {}, {"continuous_batching": True, "precision": "bf16", "master_weights": "fp32"}),
+        ("batched_weights", {"gpus": 1}, {"continuous_batching": True, "precision": "fp16"}),
+        ("knob_acts", {}, {"continuous_batching_memory": 0.3}),
+        ("knob_acts", {"gpus": 1}, {"rollout_engine": "vllm", "continuous_batching": True}),
         ("sleep_mode", {}, {"rollout_engine": "vllm", "sleep_level": 1}),
         ("knob_acts", {"gpus": 1}, {"gpu_memory_utilization": 0.5}),
         ("knob_acts", {"gpus": 1}, {"zero_stage": 1, "offload_optimizer": "cpu"}),
@@ -247,6 +264,8 @@ def test_a_rule_bites_and_its_nearest_values_are_legal(
         ({}, {"zero_stage": 2}),
         ({"gpus": 8}, {"rollout_engine": "vllm", "tensor_parallel_size": 4}),
         ({}, {"precision": "bf16", "master_weights": "bf16", "optimizer": "adamw_torch_fused"}),
+        ({}, {"precision": "fp32", "continuous_batching": True, "continuous_batching_memory": 0.01}),
+        ({"gpus": 1}, {"master_weights": "bf16", "continuous_batching": True, "continuous_batching_memory": 0.3}),
     ],
 )
 def test_what_is_not_known_or_does_no_harm_is_not_ruled_out(

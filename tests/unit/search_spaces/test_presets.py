@@ -9,6 +9,7 @@ import pytest
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace, preset_names
+from trainer.frameworks.trl.keys import SUPPORTED, unsupported
 
 CPU = Resources(cpu_cores=2, rows_per_update=16, num_generations=8, max_prompt_length=64, max_completion_length=64)
 GPU = Resources(
@@ -23,11 +24,6 @@ MACHINES = {
     "single-gpu": GPU,
     "node-8gpu": replace(GPU, gpus=8, rows_per_update=512),
     "multi-node": replace(GPU, gpus=8, nodes=4, rows_per_update=1024),
-}
-ACTED_ON_BY_TRL = {
-    *("micro_batch_size", "num_generations", "steps_per_generation", "gradient_checkpointing", "precision"),
-    *("master_weights", "logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk", "attn_implementation"),
-    *("optimizer", "rollout_engine"),
 }
 
 
@@ -68,13 +64,45 @@ def test_every_value_of_a_preset_can_be_legal(name: str) -> None:
         assert {v for v in values if v != "accumulation"} <= used, knob
 
 
-@pytest.mark.parametrize("name", ["cpu", "single-gpu"])
-def test_small_presets_hold_only_what_trl_trials_act_on(name: str) -> None:
-    space = SearchSpace.load(name)
-    assert {*space.values, *space.fixed} <= ACTED_ON_BY_TRL
-    assert "vllm" not in {*space.values.get("rollout_engine", ()), space.fixed.get("rollout_engine")}
-    assert "fp8" not in space.values["precision"]
-    assert all(str(v).startswith("adamw_torch") for v in space.values["optimizer"])
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_presets_hold_only_what_trl_trials_act_on(name: str) -> None:
+    """A knob TRL cannot be told would be searched for nothing, and `autotune start` would refuse the preset."""
+    space, machine = SearchSpace.load(name), MACHINES[name]
+    assert {*space.values, *space.fixed} <= SUPPORTED
+    found = space.candidates(baseline(name), machine, same_learning=False, limit=2000)
+    assert [c for c in found if unsupported(c)] == []
+    assert all(str(v).startswith("adamw_torch") for v in space.values.get("optimizer", ()))
+
+
+def test_without_vllm_the_gpu_preset_still_searches_transformers_generation() -> None:
+    """Its memory share is then continuous batching's; vLLM's own knobs rest instead of multiplying the space."""
+    machine = replace(GPU, software={"torch": "2.13.0", "trl": "1.16.0", "flash_attn": "2.8"})
+    found = SearchSpace.load("single-gpu").candidates(baseline("single-gpu"), machine, same_learning=False)
+    assert {c["rollout_engine"] for c in found} == {"transformers"}
+    assert {c["gpu_memory_utilization"] for c in found} == {0.3}
+    assert {c["precision"] for c in found} == {"bf16", "fp32"}, "fp8 needs torchao"
+    batched = [c for c in found if c["continuous_batching"]]
+    assert {c["continuous_batching_memory"] for c in batched} == {0.3, 0.5, 0.7}
+    assert all(c["master_weights"] == c["precision"] for c in batched)
+    assert {c["continuous_batching_memory"] for c in found if not c["continuous_batching"]} == {0.5}
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((8, 6), False), ((8, 9), True)])
+def test_fp8_is_searched_where_the_gpu_has_it(capability: tuple[int, int], expected: bool) -> None:
+    machine = replace(GPU, compute_capability=capability)
+    found = SearchSpace.load("single-gpu").candidates(baseline("single-gpu"), machine, same_learning=False)
+    assert any(c["precision"] == "fp8" for c in found) is expected
+    assert any(c["kv_cache_dtype"] == "fp8" or c["rollout_quantization"] == "fp8" for c in found) is expected
+
+
+def test_same_learning_keeps_what_is_learned() -> None:
+    """The headline gain may not come from another precision, cache type or group size."""
+    space = SearchSpace.load("single-gpu")
+    own = space.complete(baseline("single-gpu"), GPU)
+    found = space.candidates(own, GPU, same_learning=True, limit=5000)
+    apart = ("precision", "master_weights", "kv_cache_dtype", "rollout_quantization", "num_generations")
+    assert {tuple(c[name] for name in apart) for c in found} == {tuple(own[name] for name in apart)}
+    assert {c["rollout_engine"] for c in found} == {"vllm", "transformers"}
 
 
 @pytest.mark.parametrize("framework", ["open_r1", "ms_swift"])

@@ -83,7 +83,7 @@ def test_the_tables_are_those_of_a_new_database(old: Path) -> None:
 def test_digests_are_those_made_today_so_that_the_study_goes_on(old: Path) -> None:
     """A study that is taken for another one, or for another machine's, could not be continued."""
     store = open_store(old)
-    spec = make.study_spec()
+    spec = make.study_spec(baseline=make.configuration(steps_per_generation=4))
     study, existed = wiring.find_or_create(store, spec, make.NOW, fork=False)
     assert existed
     today = fingerprint_of(spec, make.fingerprint().hardware)

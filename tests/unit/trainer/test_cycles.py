@@ -68,6 +68,15 @@ def test_the_limits_themselves_are_allowed_and_the_unknown_disturbs_nobody() -> 
     assert plan.judge(CycleKind.MAXIMUM, None, None) == (True, False)
 
 
+def test_a_cycle_in_which_something_was_compiled_is_repeated_and_the_warm_up_is_not() -> None:
+    """Compiling takes a hundred times as long as the cycle, once; a run of hours never sees it."""
+    plan = CyclePlan(Protocol(max_repeats=1))
+    assert plan.judge(CycleKind.WARMUP, None, None, True) == (True, False)
+    assert plan.judge(CycleKind.RECORDED, 0.0, 0.0, True) == (False, False)
+    assert plan.judge(CycleKind.RECORDED, 0.0, 0.0, False) == (True, False)
+    assert plan.repeats == 1
+
+
 def test_a_disturbed_natural_cycle_is_kept_marked_and_costs_no_repeat() -> None:
     plan = CyclePlan(Protocol(natural=1))
     assert plan.judge(CycleKind.NATURAL, 1.0, 1.0) == (True, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -136,8 +137,190 @@ def test_keys_that_say_the_same_in_another_way_do_not_contradict_the_knobs() -> 
 
 
 def test_a_configuration_trl_cannot_be_given_is_refused() -> None:
-    with pytest.raises(ValueError, match="rollout_engine vllm"):
-        export(wanted(configuration={**KNOBS, "rollout_engine": "vllm"}))
+    with pytest.raises(ValueError, match="sleep_level 1"):
+        export(wanted(configuration={**VLLM, "sleep_level": 1}))
+
+
+VLLM: dict[str, Any] = {**KNOBS, "rollout_engine": "vllm", "gpu_memory_utilization": 0.4, "max_model_len": 64}
+ENGINE: dict[str, Any] = {"max_num_seqs": 16, "enforce_eager": True, "rollout_quantization": "none"}
+LAUNCHER = """\
+\"\"\"Runs TRL's own GRPO script with settings that TRL has no key for.\"\"\"
+
+import autotune_cpu_deepspeed
+
+autotune_cpu_deepspeed.before_import()
+
+import autotune_engine
+
+autotune_engine.before_import('cpu', compiles=False)
+
+from trl import GRPOTrainer
+from trl.scripts import grpo
+
+autotune_cpu_deepspeed.after_import()
+
+ENGINE = {'enforce_eager': True, 'max_num_seqs': 16}
+
+autotune_engine.install_engine(ENGINE, 'cpu')
+
+import autotune_float8
+from trl.trainer import grpo_trainer
+
+FLOAT8 = {'fp8_emulate': True, 'precision': 'fp8'}
+
+_create = grpo_trainer.create_model_from_path
+_converted = []
+
+
+def create_model_from_path(*arguments, **keywords):
+    \"\"\"TRL's; the first model is the one that is trained, a second its reference.\"\"\"
+    model = _create(*arguments, **keywords)
+    if not _converted:
+        _converted.append(autotune_float8.convert(model, FLOAT8, 'cpu'))
+    return model
+
+
+grpo_trainer.create_model_from_path = create_model_from_path
+
+from autotune_seams import apply_seams
+
+SEAMS = {'logprob_rows': 2}
+
+_train = GRPOTrainer.train
+
+
+def train(self, *arguments, **keywords):
+    \"\"\"TRL's, once the settings are in place.\"\"\"
+    apply_seams(SEAMS, self)
+    return _train(self, *arguments, **keywords)
+
+
+GRPOTrainer.train = train
+
+if __name__ == "__main__":
+    grpo.main(*grpo.make_parser().parse_args_and_config(fail_with_unknown_args=False))
+"""
+
+
+def test_the_launcher_sets_all_a_trial_sets_and_in_a_trials_order() -> None:
+    everything = {**VLLM, **ENGINE, "zero_stage": 2, "precision": "fp8", "fp8_emulate": True, "logprob_rows": 2}
+    made = export(wanted(configuration=everything))
+    assert made.files["launch.py"] == LAUNCHER
+    compile(made.files["launch.py"], "launch.py", "exec")
+    copied = {name for name in made.files if name.startswith("autotune_") and name != "autotune_reward.py"}
+    assert copied == {f"autotune_{part}.py" for part in ("cpu_deepspeed", "engine", "float8", "seams")}
+    child = Path(__file__).parents[3] / "trainer" / "child" / "frameworks" / "trl"
+    for name in copied:
+        assert made.files[name] == (child / name.removeprefix("autotune_")).read_text(), name
+    compiled = export(wanted(configuration={**VLLM, "enforce_eager": False}))
+    assert "before_import('cpu', compiles=True)" in compiled.files["launch.py"]
+
+
+def test_vllm_on_a_cpu_always_needs_the_launcher_and_says_so() -> None:
+    """Left out, the first weight sync fails: TRL's own cannot load into the CPU engine's packed weights."""
+    made = export(wanted(configuration=VLLM))
+    assert "{here}/launch.py" in made.command.argv
+    assert made.seams == {}
+    (why,) = made.parts
+    assert "weights" in why
+    found = config_of(made)
+    assert (found["use_vllm"], found["vllm_mode"], found["vllm_gpu_memory_utilization"]) == (True, "colocate", 0.4)
+    assert (found["vllm_max_model_length"], found["vllm_enable_sleep_mode"]) == (64, False)
+    on_gpu = export(wanted(configuration=VLLM, device="cuda"))
+    assert on_gpu.parts == ()
+    assert "launch.py" not in on_gpu.files
+    told = export(wanted(configuration={**VLLM, **ENGINE}, device="cuda"))
+    assert told.seams == {"enforce_eager": True, "max_num_seqs": 16}
+    assert "autotune_engine.install_engine(ENGINE, 'cuda')" in told.files["launch.py"]
+
+
+def test_the_exported_engine_prepares_for_what_the_trial_prepared_for() -> None:
+    unset = {knob: value for knob, value in VLLM.items() if knob != "max_model_len"}
+    made = export(wanted(configuration=unset, max_prompt_length=20))
+    assert config_of(made)["vllm_max_model_length"] == 36
+
+
+def test_what_rests_is_in_no_file() -> None:
+    resting = {**KNOBS, **ENGINE, "gpu_memory_utilization": 0.9, "zero_overlap": False, "fp8_emulate": True}
+    assert export(wanted(configuration=resting)).files == export(wanted()).files
+
+
+def test_deepspeed_is_launched_as_a_trial_is_with_every_value_written() -> None:
+    zero = {**KNOBS, "zero_stage": 3, "offload_optimizer": "cpu", "zero_reduce_bucket": 1_000_000}
+    own = {"deepspeed": {"steps_per_print": 7, "zero_optimization": {"sub_group_size": 5}}}
+    made = export(
+        wanted(configuration=zero, device="cuda", world_size=2, threads=6, passthrough=own, rows_per_update=16)
+    )
+    words = list(made.command.argv)
+    assert words[1:3] == ["-m", "torch.distributed.run"]
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert words[words.index("trl.scripts.grpo") - 1] == "-m"
+    assert made.command.environment["OMP_NUM_THREADS"] == "6"
+    assert "accelerate.yaml" not in made.files
+    assert made.parts == ()
+    sharding = json.loads(made.files["deepspeed.json"])
+    stage = sharding["zero_optimization"]
+    assert (stage["stage"], stage["offload_optimizer"]["device"], stage["reduce_bucket_size"]) == (3, "cpu", 1_000_000)
+    assert (sharding["steps_per_print"], stage["sub_group_size"]) == (7, 5)
+    assert {"overlap_comm", "allgather_bucket_size", "stage3_prefetch_bucket_size"} <= set(stage)
+    assert config_of(made)["deepspeed"] == "deepspeed.json"
+    assert config_of(made)["ds3_gather_for_generation"] is True
+    on_cpu = export(wanted(configuration=zero, world_size=2))
+    assert config_of(on_cpu)["use_cpu"] is False  # true turns DeepSpeed off
+    assert "accelerate knows no DeepSpeed on a CPU" in on_cpu.parts[0]
+    assert on_cpu.command.environment["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_several_processes_on_a_cpu_are_started_by_torchrun() -> None:
+    """``accelerate launch`` would start one, and the exported run would be another than the trial."""
+    made = export(wanted(world_size=2, threads=1))
+    words = made.command.argv
+    assert words[1:3] == ("-m", "torch.distributed.run")
+    assert words[words.index("--nproc-per-node") + 1] == "2"
+    assert config_of(made)["use_cpu"] is True
+    several = export(wanted(world_size=2, device="cuda"))
+    assert yaml.safe_load(several.files["accelerate.yaml"])["distributed_type"] == "MULTI_GPU"
+
+
+def test_the_users_own_mappings_keep_what_is_no_knob() -> None:
+    text = OWN + (
+        "deepspeed: ds/zero3.json   # ours\n"
+        "gradient_checkpointing_kwargs:\n  determinism_check: none  # slow\n  use_reentrant: true\n"
+        "model_init_kwargs: {use_cache: false}\n"
+    )
+    zero = {**KNOBS, "zero_stage": 2, "gradient_checkpointing": True, "checkpointing_reentrant": False}
+    passthrough = {"model_init_kwargs": {"use_cache": False}, "deepspeed": {"steps_per_print": 7}}
+    made = export(
+        own(user_config=text, configuration={**zero, "hub_kernels": True}, device="cuda", passthrough=passthrough)
+    )
+    found = config_of(made)
+    assert found["gradient_checkpointing_kwargs"] == {"determinism_check": "none", "use_reentrant": False}
+    assert "# slow" in made.files["grpo.yaml"]
+    assert found["model_init_kwargs"] == {"use_cache": False, "use_kernels": True}
+    assert found["deepspeed"] == "deepspeed.json"
+    assert json.loads(made.files["deepspeed.json"])["steps_per_print"] == 7
+    words = made.command.argv
+    assert words[words.index("--deepspeed") + 1] == "{here}/deepspeed.json"  # the command runs in the user's folder
+    without = export(own(user_config=text, configuration={**KNOBS, "zero_stage": 0}, device="cuda"))
+    assert config_of(without)["deepspeed"] is None
+    assert "deepspeed.json" not in without.files
+    assert "deepspeed" not in config_of(export(own(configuration={**KNOBS, "zero_stage": 0})))
+
+
+def test_a_rollout_server_has_its_own_script_and_gpus() -> None:
+    split = {**VLLM, **ENGINE, "rollout_mode": "server", "rollout_gpus": 1}
+    made = export(wanted(configuration=split, device="cuda", world_size=3, rows_per_update=24))
+    assert made.server
+    assert (made.seams, made.parts) == ({}, ())
+    script = made.files["server.sh"]
+    assert "CUDA_VISIBLE_DEVICES=3;" in script
+    assert "--max-num-seqs 16" in script
+    assert "--host 127.0.0.1 --port 8000" in script
+    assert made.command.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
+    found = config_of(made)
+    assert (found["vllm_mode"], found["vllm_server_base_url"]) == ("server", "http://127.0.0.1:8000")
+    assert yaml.safe_load(made.files["accelerate.yaml"])["num_processes"] == 3
+    assert not export(wanted(configuration=VLLM)).server
 
 
 def test_seam_knobs_go_through_the_launcher_and_only_where_they_differ() -> None:
@@ -156,9 +339,11 @@ def test_seam_knobs_go_through_the_launcher_and_only_where_they_differ() -> None
 def test_every_exported_module_imports_nothing_of_ours() -> None:
     kinds = ("reasoning_gym", "file", "math_verify")
     rewards = tuple(RewardSpec(kind, "score", path="/home/me/score.py") for kind in kinds)
-    made = export(wanted(configuration={**KNOBS, "logprob_rows": 2}, rewards=rewards))
+    everything = {**VLLM, "zero_stage": 2, "precision": "fp8", "fp8_emulate": True, "logprob_rows": 2}
+    made = export(wanted(configuration=everything, rewards=rewards))
     sources = {name: text for name, text in made.files.items() if name.endswith(".py")}
-    assert set(sources) == {"autotune_reward.py", "autotune_math_verifier.py", "autotune_seams.py", "launch.py"}
+    copied = {f"autotune_{part}.py" for part in ("cpu_deepspeed", "engine", "float8", "seams")}
+    assert set(sources) == {"autotune_reward.py", "autotune_math_verifier.py", "launch.py", *copied}
     for name, text in sources.items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom):

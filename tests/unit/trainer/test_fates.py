@@ -11,25 +11,23 @@ WORKLOAD = """
     bnb_4bit_quant_storage bnb_4bit_quant_type cache_implementation cast_lm_head_to_fp32 chat_template_kwargs
     data_seed dataloader_drop_last dataloader_in_order dataloader_multiprocessing_context
     dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_backend
-    ddp_broadcast_buffers ddp_bucket_cap_mb ddp_find_unused_parameters ddp_static_graph ddp_timeout debug delta
-    disable_dropout ds3_gather_for_generation entropy_coef entropy_coef_delta entropy_coef_max entropy_coef_min
-    entropy_target epsilon epsilon_high full_determinism generation_kwargs gradient_checkpointing_kwargs
-    importance_sampling_level include_num_input_tokens_seen label_names label_smoothing_factor learning_rate
-    length_column_name liger_kernel_config load_in_4bit load_in_8bit local_rank logging_nan_inf_filter
-    lora_alpha lora_dropout lora_modules_to_save lora_r lora_target_modules lora_target_parameters
-    lora_task_type loss_type lr_scheduler_kwargs lr_scheduler_type mask_truncated_completions max_grad_norm
-    max_tool_calling_iterations min_p model_init_kwargs model_revision multi_objective_aggregation
-    neftune_noise_alpha num_iterations off_policy_mask_threshold optim_args optim_target_modules
-    ref_model_mixup_alpha ref_model_sync_steps remove_unused_columns repetition_penalty reward_weights
-    router_aux_loss_coef sapo_temperature_neg sapo_temperature_pos scale_rewards shuffle_dataset sync_ref_model
-    temperature top_entropy_quantile top_k top_p torch_compile_backend torch_compile_mode
-    train_sampling_strategy transformers_continuous_batching_config trust_remote_code use_adaptive_entropy
-    use_bias_correction_kl use_bnb_nested_quant use_cache use_dora use_liger_kernel use_peft use_rslora
-    vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos vllm_enable_sleep_mode vllm_gpu_memory_utilization
-    vllm_group_port vllm_importance_sampling_cap vllm_importance_sampling_clip_max
-    vllm_importance_sampling_clip_min vllm_importance_sampling_correction vllm_importance_sampling_mode
-    vllm_max_model_length vllm_mode vllm_model_impl vllm_server_base_url vllm_server_host vllm_server_port
-    vllm_server_timeout vllm_structured_outputs_regex vllm_tensor_parallel_size warmup_steps weight_decay
+    ddp_broadcast_buffers ddp_find_unused_parameters ddp_static_graph ddp_timeout debug delta disable_dropout
+    entropy_coef entropy_coef_delta entropy_coef_max entropy_coef_min entropy_target epsilon epsilon_high
+    fsdp_config full_determinism generation_kwargs gradient_checkpointing_kwargs importance_sampling_level
+    include_num_input_tokens_seen label_names label_smoothing_factor learning_rate length_column_name
+    liger_kernel_config load_in_4bit load_in_8bit local_rank logging_nan_inf_filter lora_alpha lora_dropout
+    lora_modules_to_save lora_r lora_target_modules lora_target_parameters lora_task_type loss_type
+    lr_scheduler_kwargs lr_scheduler_type mask_truncated_completions max_grad_norm max_tool_calling_iterations
+    min_p model_init_kwargs model_revision multi_objective_aggregation neftune_noise_alpha num_iterations
+    off_policy_mask_threshold optim_args optim_target_modules ref_model_mixup_alpha ref_model_sync_steps
+    remove_unused_columns repetition_penalty reward_weights router_aux_loss_coef sapo_temperature_neg
+    sapo_temperature_pos scale_rewards shuffle_dataset sync_ref_model temperature top_entropy_quantile top_k
+    top_p torch_compile_backend train_sampling_strategy transformers_continuous_batching_config
+    trust_remote_code use_adaptive_entropy use_bias_correction_kl use_bnb_nested_quant use_cache use_dora
+    use_liger_kernel use_peft use_rslora vespo_k_neg vespo_k_pos vespo_lambda_neg vespo_lambda_pos
+    vllm_importance_sampling_cap vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min
+    vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_model_impl vllm_server_timeout
+    vllm_structured_outputs_regex warmup_steps weight_decay
 """
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from trainer.child.guard import Guard, machine_cpu, outside_share, tree_cpu
+from trainer.child.guard import Guard, Verdict, machine_cpu, outside_share, tree_cpu, worst
 from trainer.child.memory import descendants, pss, status_bytes
 
 
@@ -36,6 +36,30 @@ def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
     assert verdict.drift is None
     assert verdict.outside_cpu is None
     assert verdict.cpu_seconds > 0
+
+
+def test_another_rank_of_the_trial_is_no_stranger() -> None:
+    """Else two ranks would each hold the other for a neighbour, and every cycle would be thrown away."""
+    shares = []
+    for others in (1e6, -1e6):
+        guard = Guard(Kernel(1.0, 1.0))
+        guard.before()
+        verdict = guard.after(lambda own, others=others: own + others)  # type: ignore[misc]
+        shares.append(verdict.outside_cpu)
+        assert verdict.cpu_seconds < 100  # its own stay its own
+    assert shares[0] == 0.0
+    assert shares[1] is not None
+    assert shares[1] > 1.0
+
+
+def test_ranks_accept_a_cycle_together() -> None:
+    """A rank that repeats a cycle alone waits for ever for the others."""
+    seen = [Verdict(1.0, 0.01, None), Verdict(2.0, 0.09, 0.2), Verdict(3.0, None, 0.01)]
+    shared = [worst(own, seen) for own in seen]
+    assert {(v.drift, v.outside_cpu) for v in shared} == {(0.09, 0.2)}
+    assert [v.cpu_seconds for v in shared] == [1.0, 2.0, 3.0]
+    untimed = [Verdict(1.0), Verdict(2.0)]
+    assert worst(untimed[0], untimed) == untimed[0]
 
 
 def test_outside_share_is_of_the_whole_machine_and_never_negative() -> None:

@@ -14,9 +14,9 @@ from search_spaces.configuration import Resources
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
 from tests.trl_fields import FIELDS
-from trainer.frameworks.trl.fates import Fate, fate_of
+from trainer.frameworks.trl.fates import Fate, fate_of, for_trial
 from trainer.frameworks.trl.fields import Field
-from trainer.frameworks.trl.import_config import ConfigError, Imported, import_config, located, read_keys
+from trainer.frameworks.trl.import_config import ConfigError, Imported, import_config, located, named_files, read_keys
 
 OWN = """\
 # what I train with
@@ -111,13 +111,37 @@ def test_a_mixture_is_a_dataset() -> None:
         ("bf16: 'no'", {"precision": "fp32"}),
         ("bf16: false\nfp16: true", {"precision": "fp16"}),
         ("use_vllm: false", {"rollout_engine": "transformers"}),
+        ("use_vllm: true", {"rollout_engine": "vllm"}),
+        ("vllm_max_model_length: null", {}),
+        ("vllm_enable_sleep_mode: true", {"sleep_level": 2}),
+        ("vllm_mode: server", {"rollout_mode": "server"}),
+        ("use_transformers_continuous_batching: true", {"continuous_batching": True}),
+        (
+            "transformers_continuous_batching_config: {max_memory_percent: 0.4, scheduler: fifo}",
+            {"continuous_batching_memory": 0.4},
+        ),
+        ("optim: adamw_bnb_8bit", {"optimizer": "adamw_bnb_8bit"}),
+        ("deepspeed: null", {"zero_stage": 0}),
+        ("deepspeed: {zero_optimization: {stage: 3, overlap_comm: auto}}", {"zero_stage": 3}),
+        ("fsdp: ''", {"fsdp": "none"}),
+        ("fsdp: true", {"fsdp": "fsdp2"}),
+        ("fsdp: full_shard auto_wrap", {"fsdp": "fsdp2", "fsdp_reshard_after_forward": True}),
+        (
+            "fsdp: true\nfsdp_config: {fsdp_version: 2, fsdp_cpu_offload: true, fsdp_reshard_after_forward: 'false'}",
+            {"fsdp": "fsdp2", "fsdp_offload": True, "fsdp_reshard_after_forward": False},
+        ),
+        ("gradient_checkpointing_kwargs: {use_reentrant: true}", {"checkpointing_reentrant": True}),
+        ("model_init_kwargs: {use_kernels: true}", {"hub_kernels": True}),
         ("steps_per_generation: null", {}),
         ("steps_per_generation: none_", None),
         ("tf32: 'null'", None),
         ("pad_to_multiple_of: auto", {}),
         ("pad_to_multiple_of: '64'", {"pad_to_multiple": 64}),
         ("torch_empty_cache_steps: none", {"empty_cache_steps": 0}),
-        ("torch_compile: false\ntorch_compile_mode: default", {"torch_compile": True}),
+        (
+            "torch_compile: false\ntorch_compile_mode: default",
+            {"torch_compile": True, "torch_compile_mode": "default"},
+        ),
         ("attn_implementation: kernels-community/flash-attn", {"attn_implementation": "kernels-community/flash-attn"}),
         ("generation_batch_size: 24", {"steps_per_generation": 3}),
     ],
@@ -170,12 +194,24 @@ def test_generation_batch_is_shared_by_the_processes() -> None:
         ("torch_empty_cache_steps: 0", "expected a whole number of at least 1, or null, got 0."),
         ("max_completion_length: null", "expected a whole number of at least 1, got nothing."),
         ("max_completion_length: 0", "expected a whole number of at least 1, got 0."),
-        ("use_vllm: true", "a trial generates with transformers so far; set it to false."),
-        ("deepspeed: ds.json", "deepspeed: a trial runs in one process so far, without DeepSpeed; remove it."),
-        ("fsdp: full_shard", "without FSDP"),
+        ("vllm_mode: beside", "vllm_mode: expected one of colocate, server, got beside."),
+        ("vllm_gpu_memory_utilization: 1.5", "expected a number from 0.01 to 0.98, got 1.5."),
+        ("deepspeed: ds.json", "deepspeed: expected a mapping, got ds.json."),
+        (
+            "\ndeepspeed:\n  optimizer: {type: Adam}",
+            ", line 3: deepspeed.optimizer: DeepSpeed's optimizer would go befo",
+        ),
+        (
+            "deepspeed: {zero_optimization: {stage: 4}}",
+            ", line 1: deepspeed.zero_optimization.stage: expected a whole",
+        ),
+        ("deepspeed: {zero_optimization: [1]}", "deepspeed.zero_optimization: expected a mapping, got"),
+        ("fsdp: hybrid_shard", "fsdp: expected true or the words full_shard"),
+        ("fsdp: true\nfsdp_config: {version: 1}", "fsdp_config.version: a trial shards with FSDP2, got 1."),
+        ("torch_compile_mode: faster", "torch_compile_mode: expected one of default"),
         ("reward_model_name_or_path: org/rm", "use reward_funcs."),
         ("auto_find_batch_size: true", "GRPO refuses it"),
-        ("use_transformers_continuous_batching: true", "continuous batching"),
+        ("use_transformers_paged: true", "write use_transformers_continuous_batching."),
         ("hub_token: hf_sentinel", "hub_token: a secret would be stored"),
         ("accelerator_config: a.json", "accelerator_config: expected a mapping, got a.json."),
         ("\nmodel_init_kwargs:\n  dtype: bfloat16", ", line 3: model_init_kwargs.dtype: write it as a key of its own"),
@@ -204,15 +240,15 @@ def test_what_cannot_be_taken_is_one_sentence_with_its_line(text: str, sentence:
     assert "sentinel" not in message
 
 
-@pytest.mark.parametrize("text", ["deepspeed: null", "fsdp: ''", "auto_find_batch_size: false", "hub_token: null"])
+@pytest.mark.parametrize("text", ["auto_find_batch_size: false", "hub_token: null"])
 def test_a_refused_key_that_does_nothing_is_let_through(text: str) -> None:
     (key,) = imported(text).passthrough
     assert text.startswith(key)
 
 
 def test_what_needs_no_trl_to_refuse_is_refused_before_trl_is_asked() -> None:
-    with pytest.raises(ConfigError, match="without DeepSpeed"):
-        read_keys("deepspeed: ds.json", "grpo.yaml")
+    with pytest.raises(ConfigError, match="GRPO refuses it"):
+        read_keys("auto_find_batch_size: true", "grpo.yaml")
     assert read_keys("beta: 1e-2\nnot_known: [1, {a: true}]", "g") == {"beta": "1e-2", "not_known": [1, {"a": True}]}
 
 
@@ -292,6 +328,104 @@ def _value_of(field: Field) -> st.SearchStrategy[Any]:
     if field.choices:
         return st.sampled_from(field.choices)
     return st.one_of(*(PLAIN[kind] for kind in sorted(field.kinds) if kind in PLAIN))
+
+
+ZERO_3 = {
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 16},
+    "zero_optimization": {
+        "stage": 3,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+        "offload_param": {"device": "none"},
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "sub_group_size": 1e9,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": 5e7,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    },
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto",
+    "steps_per_print": 2000,
+    "train_batch_size": 64,
+    "train_micro_batch_size_per_gpu": "auto",
+    "wall_clock_breakdown": False,
+}
+"""What the documentation of transformers shows, as most people have it."""
+
+
+@pytest.mark.parametrize("form", ["file", "mapping", "json"])
+def test_zero_is_understood_however_it_is_written(form: str) -> None:
+    """The knobs move; what is no knob is kept, and what the batch and precision knobs say is not said twice."""
+    text = json.dumps(ZERO_3)
+    written = {"file": "ds/zero3.json", "mapping": text, "json": json.dumps(text)}[form]
+    config, files = f"bf16: true\ndeepspeed: {written}\n", {"deepspeed": text} if form == "file" else {}
+    found = import_config(config, "grpo.yaml", FIELDS, 2, files)
+    assert found.knobs == {
+        "precision": "bf16",
+        "zero_stage": 3,
+        "offload_optimizer": "cpu",
+        "offload_parameters": "none",
+        "zero_overlap": True,
+        "zero_contiguous_gradients": True,
+        "zero_prefetch_bucket": 50_000_000,
+    }
+    assert found.passthrough == {
+        "deepspeed": {
+            "fp16": {"loss_scale": 0, "initial_scale_power": 16},
+            "zero_optimization": {
+                "offload_optimizer": {"pin_memory": True},
+                "sub_group_size": 1e9,
+                "reduce_bucket_size": "auto",
+                "stage3_gather_16bit_weights_on_model_save": True,
+            },
+            "gradient_clipping": "auto",
+            "steps_per_print": 2000,
+            "wall_clock_breakdown": False,
+        }
+    }
+    told = read_keys(config, "grpo.yaml", files)["deepspeed"]
+    assert (json.loads(told) if form == "json" else told) == ZERO_3
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("use_vllm: true\nvllm_server_host: a", ["2: vllm_server_host: it does nothing without use_vllm true and"]),
+        ("vllm_mode: server\nvllm_server_timeout: 5", ["2: vllm_server_timeout: it does nothing without"]),
+        (
+            "use_vllm: true\nvllm_mode: server\nvllm_server_port: 9\nvllm_server_timeout: 5",
+            ["3: vllm_server_port: a tr"],
+        ),
+        ("deepspeed: {zero_optimization: {stage: 0}}", ["1: deepspeed: at stage 0 a trial trains without DeepSpeed"]),
+        ("deepspeed: {zero_optimization: {stage: 2}}\nuse_vllm: true", []),
+    ],
+)
+def test_what_may_not_be_expected_is_told(text: str, notes: list[str]) -> None:
+    found = imported(text).notes
+    assert len(found) == len(notes)
+    for said, part in zip(found, notes, strict=True):
+        assert said.startswith(f"grpo.yaml, line {part}")
+
+
+def test_a_server_of_the_users_is_not_given_to_a_trial() -> None:
+    """Its trials would talk to a server that serves another run."""
+    own = {"vllm_server_base_url": "http://a", "vllm_server_host": "a", "vllm_server_port": 9, "vllm_group_port": 7}
+    assert for_trial({**own, "vllm_server_timeout": 5}) == {"vllm_server_timeout": 5}
+
+
+def test_files_a_config_names_are_told_and_read_with_their_line() -> None:
+    config = "beta: 0\ndeepspeed: ds.json\nfsdp_config: '{\"version\": 2}'\n"
+    assert named_files(config, "grpo.yaml") == {"deepspeed": ("ds.json", 2)}
+    for text, part in [
+        ("{", "is not JSON"),
+        ("[1]", "holds no JSON object"),
+        ('{"a": NaN}', "finite"),
+        ("", "not JSON"),
+    ]:
+        with pytest.raises(ConfigError, match=part) as caught:
+            import_config(config, "grpo.yaml", FIELDS, files={"deepspeed": text})
+        assert str(caught.value).startswith("grpo.yaml, line 2: deepspeed")
 
 
 @settings(max_examples=150, deadline=None)

@@ -62,9 +62,11 @@ def test_seams_go_their_own_way() -> None:
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [
-        ({"rollout_engine": "vllm"}, "vllm"),
-        ({"zero_stage": 2}, "zero_stage"),
-        ({"precision": "fp8"}, "fp8"),
+        ({"rollout_engine": "vllm", "sleep_level": 1}, "sleep_level 1"),
+        ({"rollout_engine": "vllm", "weight_sync_batches": 2}, "weight_sync_batches"),
+        ({"zero_stage": 2, "offload_optimizer": "nvme"}, "nvme"),
+        ({"reduce_precision": "bf16"}, "zero_stage is 0"),
+        ({"sequence_parallel_size": 2}, "sequence_parallel_size"),
         ({"master_weights": "fp16"}, "fp16"),
         ({"precision": "fp32", "master_weights": "bf16"}, "rounded"),
     ],
@@ -75,6 +77,50 @@ def test_what_a_trial_cannot_set_is_said_and_refused(
     assert said in " ".join(unsupported(configuration))
     with pytest.raises(ValueError, match=said):
         spec(configuration)
+
+
+def test_fp8_is_a_seam_with_bf16_around_it() -> None:
+    training, _, seams = settings({"precision": "fp8", "fp8_emulate": True}, 16, 1)
+    assert training == {"bf16": True, "fp16": False}
+    assert seams == {"precision": "fp8", "fp8_emulate": True}
+    assert settings({"precision": "bf16", "fp8_emulate": True}, 16, 1)[2] == {}
+
+
+def test_what_the_user_says_beside_a_knob_in_the_same_mapping_stays() -> None:
+    own = {
+        "deepspeed": {"zero_optimization": {"sub_group_size": 7, "reduce_bucket_size": "auto"}, "steps_per_print": 3},
+        "gradient_checkpointing_kwargs": {"determinism_check": "none"},
+    }
+    knobs: dict[str, bool | int | float | str] = {"zero_stage": 2, "checkpointing_reentrant": True}
+    training, _, _ = settings(knobs, 16, 2, passthrough=own)
+    zero = training["deepspeed"]["zero_optimization"]
+    assert (zero["stage"], zero["sub_group_size"], zero["reduce_bucket_size"]) == (2, 7, "auto")
+    assert training["deepspeed"]["steps_per_print"] == 3
+    assert training["gradient_checkpointing_kwargs"] == {"determinism_check": "none", "use_reentrant": True}
+    set_, _, _ = settings({**knobs, "zero_reduce_bucket": 99}, 16, 2, passthrough=own)
+    assert set_["deepspeed"]["zero_optimization"]["reduce_bucket_size"] == 99
+    assert settings({"zero_stage": 0}, 16, 2, passthrough=own)[0] == {"deepspeed": None}
+
+
+def test_a_compiler_of_the_users_does_not_turn_compilation_on_where_a_trial_is_without() -> None:
+    """TrainingArguments compiles as soon as a backend is named, and the knob would do nothing."""
+
+    def given(compiled: bool) -> TrialSpec:
+        return render(
+            trial="1/2",
+            configuration={"torch_compile": compiled},
+            model="m",
+            prompts="p.jsonl",
+            rewards=(),
+            rows_per_update=16,
+            max_prompt_length=8,
+            max_completion_length=16,
+            protocol=Protocol(),
+            passthrough={"torch_compile_backend": "inductor"},
+        )
+
+    assert given(True).passthrough == {"torch_compile_backend": "inductor"}
+    assert given(False).passthrough == {}
 
 
 def test_supported_knobs_are_in_the_catalogue() -> None:

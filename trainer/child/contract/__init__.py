@@ -31,6 +31,8 @@ from .shapes import (
     TrialSpec,
     WorstCaseRecord,
 )
+from .sign_table import SIGNS
+from .signs import Nearness, Reading, Sign, read_signs
 from .words import (
     CONTRACT_VERSION,
     TAG_VARIABLE,
@@ -47,22 +49,26 @@ __all__ = [
     "CONTRACT_VERSION",
     "MAY_BE_NAN",
     "RECORD_SHAPES",
+    "SIGNS",
     "TAG_VARIABLE",
     "ContractError",
     "CurrentPhase",
     "CycleKind",
     "CycleRecord",
     "FailureReason",
+    "Nearness",
     "NoteRecord",
     "Peaks",
     "Phase",
     "PhaseMark",
     "Pool",
     "Protocol",
+    "Reading",
     "Record",
     "Result",
     "RewardSpec",
     "RunPaths",
+    "Sign",
     "StartupPart",
     "StartupRecord",
     "TrialSpec",
@@ -74,6 +80,7 @@ __all__ = [
     "parse_record",
     "read_phase",
     "read_result",
+    "read_signs",
     "read_spec",
     "write_atomic",
 ]

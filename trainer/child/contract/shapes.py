@@ -144,6 +144,15 @@ class CycleRecord:
     loss: Optional[float] = None
     grad_norm: Optional[float] = None
     logp_mismatch: Optional[float] = None
+    """Mean over tokens of exp(|log-prob of the trainer - log-prob of the rollout engine|); 1 means they agree."""
+    preemptions: Optional[int] = None
+    """Sequences the rollout engine had to start again because its cache was full."""
+    cache_usage: Optional[float] = None
+    """Highest share of the rollout engine's KV cache in use, 0 to 1."""
+    engine_bytes: Optional[int] = None
+    """Memory the rollout engine took when it was built: device memory, or on a CPU resident memory."""
+    alloc_retries: Optional[int] = None
+    """Times the CUDA allocator freed its cache and tried again."""
     rank: int = 0
     started: float = 0.0
     """``time.time()`` at the cycle's start."""

@@ -27,6 +27,8 @@ class Phase(str, Enum):
 class StartupPart(str, Enum):
     """Time before the first cycle, recorded apart from the phases."""
 
+    SERVER = "server"
+    """The rollout server, which the trial waits for; told by the parent."""
     IMPORT = "import"
     LOAD = "load"
     ENGINE = "engine"
@@ -100,6 +102,11 @@ class RunPaths:
     @property
     def log(self) -> Path:
         return self.root / "log.txt"
+
+    @property
+    def server_log(self) -> Path:
+        """Of the rollout server, where the trial has one."""
+        return self.root / "server.txt"
 
     @property
     def scratch(self) -> Path:

@@ -1,97 +1,80 @@
-"""The texts TRL, torch, vLLM and launchers fail with, and what to try next."""
+"""What to try next after a TRL trial has failed: by the text it failed with, or else by place and pool."""
 
 from __future__ import annotations
 
-from trainer.child.contract import FailureReason, Phase, Pool, StartupPart
-from trainer.frameworks.diagnosis import Diagnosis, Sign, read
+from collections.abc import Mapping
 
-OOM, CRASH, ILLEGAL, INFRA = FailureReason.OOM, FailureReason.CRASH, FailureReason.ILLEGAL, FailureReason.INFRA
-ENGINE = StartupPart.ENGINE.value
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, StartupPart
+from trainer.frameworks.diagnosis import Diagnosis, read
 
 SMALLER_BATCH = "lower micro_batch_size (accumulation makes up for it) or turn gradient_checkpointing on"
+FEWER_ROWS = "lower steps_per_generation, so that fewer rows are generated at once (it must divide the accumulation)"
+FEWER_LOGPROB_ROWS = "lower logprob_rows, or logprob_token_chunk"
 LESS_HOST = "lower micro_batch_size or dataloader_workers, offload less, or raise --memory-limit"
 SMALLER_SHARE = "lower gpu_memory_utilization, so that the trainer keeps more of the device"
-LARGER_SHARE = "raise gpu_memory_utilization, or set the engine's maximum length to prompt + completion"
+LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), which is what the cache is cut from"
+SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
+NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
+LOOK_UP = "look further up in the log: the cause stands before this"
 
-SIGNS = (
-    Sign(r"No available memory for the cache blocks", OOM, LARGER_SHARE, Pool.ROLLOUT_CACHE, ENGINE),
-    Sign(r"To serve at least one request with the model's max seq len", OOM, LARGER_SHARE, Pool.ROLLOUT_CACHE, ENGINE),
-    Sign(
-        r"Free memory on device .* on startup is less than desired GPU memory utilization",
-        OOM,
-        SMALLER_SHARE + "; look for a stale process on the device",
-        Pool.DEVICE,
-        ENGINE,
+SUGGESTIONS: Mapping[str, str] = {
+    "cache_none": LARGER_SHARE,
+    "cache_one_request": (
+        "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
     ),
-    Sign(
-        r"Error in memory profiling\. Initial free memory",
-        INFRA,
-        "another process released device memory during the engine's start; run it again",
-        phase=ENGINE,
+    "cache_node_share": "raise gpu_memory_utilization: the share is used up before the cache is cut from it",
+    "device_share": (
+        "lower gpu_memory_utilization to what the trainer leaves free, or end a stale process on the device"
     ),
-    Sign(
-        r"CUDA out of memory occurred when warming up sampler",
-        OOM,
-        "fewer rows per generation: lower steps_per_generation or micro_batch_size",
-        Pool.DEVICE,
-        ENGINE,
-    ),
-    Sign(
-        r"max_num_batched_tokens .* must be greater than or equal to max_num_seqs",
-        ILLEGAL,
-        "fewer rows per generation: lower steps_per_generation",
-        phase=ENGINE,
-    ),
-    Sign(
-        r"User-specified max_model_len .* is greater than the derived max_model_len",
-        ILLEGAL,
-        "shorten prompts or completions to what the model can hold",
-        phase=ENGINE,
-    ),
-    Sign(r"ncclUnhandledCudaError|Cuda failure 2 'out of memory'", OOM, SMALLER_SHARE, Pool.DEVICE),
-    Sign(r"CUDA out of memory|CUDA error: out of memory|torch\.OutOfMemoryError", OOM, SMALLER_BATCH, Pool.DEVICE),
-    Sign(r"DefaultCPUAllocator: (can't allocate|not enough) memory|^MemoryError", OOM, LESS_HOST, Pool.HOST),
-    Sign(r"std::bad_alloc|Cannot allocate memory|libgomp: Thread creation failed", OOM, LESS_HOST, Pool.HOST),
-    Sign(r"ray\.exceptions\.OutOfMemoryError", OOM, LESS_HOST, Pool.HOST),
-    Sign(
-        r"Signal 9 \(SIGKILL\)|exitcode\s*: -9|died with <Signals\.SIGKILL|oom-kill|Out of memory: Killed process",
-        OOM,
-        LESS_HOST,
-        Pool.HOST,
-    ),
-    Sign(
-        r"The reward function '.*' returned \d+ rewards",
-        FailureReason.REWARD_ERROR,
-        "return exactly one number for each completion",
-        phase=Phase.REWARD,
-    ),
-    Sign(
-        r"must be divisible by (num_generations|the number of generations|the global batch size)",
-        ILLEGAL,
-        "rows per generation must be a multiple of num_generations; `autotune space check` shows the nearest",
-    ),
-    Sign(r"GRPO requires at least 2 generations per prompt", ILLEGAL, "set num_generations to 2 or more"),
-    Sign(
-        r"FlashAttention.* cannot be used|flash_attn.* not installed",
-        ILLEGAL,
-        "choose attn_implementation sdpa, or install flash-attn in the training environment",
-    ),
-    Sign(
-        r"Engine core initialization failed|EngineCore encountered an issue|EngineDeadError",
-        CRASH,
-        "the cause stands further up in the log",
-        phase=ENGINE,
-        wrapper=True,
-    ),
-    Sign(
-        r"ActorDiedError|WorkerCrashedError|ChildFailedError|CalledProcessError",
-        CRASH,
-        "the cause stands further up in the log",
-        wrapper=True,
-    ),
-)
+    "node_share": "lower gpu_memory_utilization, which is a share of the host's memory on a CPU",
+    "node_cache": "lower kv_cache_memory_bytes",
+    "profiling": "it is repeated once by itself: another process released device memory while the engine measured",
+    "sampler": "lower max_num_seqs (where it is not set: micro_batch_size x steps_per_generation)",
+    "wake_up": "lower gpu_memory_utilization: the engine woke up and the trainer held what it had left",
+    "batching_cache": "raise continuous_batching_memory",
+    "nccl": SMALLER_SHARE,
+    "cuda_driver": SMALLER_SHARE,
+    "bitsandbytes_memory": SMALLER_SHARE,
+    "shared_memory": "lower dataloader_workers, or give the machine a larger /dev/shm",
+    "batched_tokens": "lower max_num_seqs to max_num_batched_tokens or less",
+    "whole_prefill": "raise max_num_batched_tokens to max_model_len, or turn chunked_prefill on",
+    "model_length": "lower max_model_len to what the model has positions for",
+    "sleep_mode": "set sleep_level 0",
+    "engine_quantization": NO_QUANTIZATION,
+    "engine_bf16": "set rollout_dtype fp16",
+    "cache_dtype": "set kv_cache_dtype auto",
+    "tensor_parallel": "lower tensor_parallel_size to a divisor of the attention heads and of the ranks",
+    "no_vllm": "set rollout_engine transformers, or install vLLM in the training environment",
+    "groups": "rows per generation must be a multiple of num_generations; `autotune space check` shows the nearest",
+    "one_generation": "raise num_generations to 2 or more",
+    "attention": "set attn_implementation sdpa, or install flash-attn in the training environment",
+    "no_bf16": "set precision fp16 or fp32",
+    "no_fp16": "set precision bf16 or fp32",
+    "no_tf32": "set tf32 false",
+    "float8_hardware": "set precision bf16: this device has no FP8",
+    "float8_shapes": "set precision bf16: FP8 needs dimensions divisible by 16",
+    "no_bitsandbytes": "set optimizer adamw_torch_fused, or install bitsandbytes in the training environment",
+    "no_torchao": "set optimizer adamw_torch_fused, or install torchao in the training environment",
+    "no_compiler": "set torch_compile false (and enforce_eager true), or install a C++ compiler",
+    "fused": "set optimizer adamw_torch, which is not fused",
+    "untested_optimizer": "set optimizer adamw_torch, or zero_stage 0",
+    "deepspeed_batch": "leave out the batch sizes in the DeepSpeed configuration, or set them to auto",
+    "deepspeed_kernel": "set offload_optimizer none, or install a C++ compiler and the CUDA toolkit of PyTorch",
+    "sampling_nan": "lower the learning rate, or set precision bf16 or fp32 instead of fp16",
+    "loss_scale": "set precision bf16 instead of fp16",
+    "reward_count": "return exactly one number for each completion",
+    "port": "it is repeated once by itself: another process had taken the port",
+    "killed": LESS_HOST,
+    "collective_timeout": "look further up in the log for the rank that stopped first",
+    "ray_task_memory": SMALLER_BATCH,
+    "engine": LOOK_UP,
+    "cuda_unknown": LOOK_UP,
+    "peer": LOOK_UP,
+    "launcher": LOOK_UP,
+}
+"""By the name of the sign. One that is missing depends on the phase: see ``suggest``."""
 
-SUGGESTIONS: dict[FailureReason, str] = {
+BY_REASON: Mapping[FailureReason, str] = {
     FailureReason.TIMEOUT: "give the study more time, or shorten completions",
     FailureReason.HANG: "look at the end of the log for what the processes were waiting on",
     FailureReason.NAN: "use precision bf16 or fp32 instead of fp16, or lower the learning rate",
@@ -103,23 +86,29 @@ SUGGESTIONS: dict[FailureReason, str] = {
     FailureReason.INFRA: "it is repeated once by itself",
 }
 
+_WEIGHTS = (StartupPart.IMPORT.value, StartupPart.LOAD.value, StartupPart.FIRST_BATCH.value)
+_ENGINE = (StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value, Phase.SYNC.value)
+_BY_PHASE = {
+    Phase.GENERATE.value: FEWER_ROWS,
+    Phase.LOGPROB.value: FEWER_LOGPROB_ROWS,
+    Phase.UPDATE.value: SMALLER_BATCH,
+}
+
 
 def diagnose(text: str) -> Diagnosis | None:
-    """What a log text says went wrong: the last cause in it, or ``None`` if nothing is recognised."""
-    return read(text, SIGNS)
+    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    return read(text, SIGNS, SUGGESTIONS)
 
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
     """One suggestion for a failure of this kind; empty if there is nothing to say."""
-    if reason is not OOM:
-        return SUGGESTIONS.get(reason, "")
+    if reason is not FailureReason.OOM:
+        return BY_REASON.get(reason, "")
     where = phase.value if isinstance(phase, Phase) else phase
     if pool is Pool.ROLLOUT_CACHE:
         return LARGER_SHARE
-    if where == Phase.GENERATE.value:
-        return "fewer rows per generation: lower steps_per_generation (it must divide the accumulation)"
-    if where == Phase.LOGPROB.value:
-        return "lower logprob_rows, or the log-prob chunks"
-    if where in (StartupPart.IMPORT.value, StartupPart.LOAD.value, ENGINE):
-        return "the model alone does not fit: master_weights bf16, or a larger limit"
-    return LESS_HOST if pool is Pool.HOST and where is None else SMALLER_BATCH
+    if where in _WEIGHTS:
+        return SMALLER_MODEL
+    if where in _ENGINE:
+        return LESS_HOST if pool is Pool.HOST else SMALLER_SHARE
+    return _BY_PHASE.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)

@@ -21,7 +21,7 @@ class Fate(StrEnum):
     MEASURING = "measuring"
     """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
     WORKLOAD = "workload"
-    """Given to every trial unchanged."""
+    """Given to every trial unchanged, but for the knobs inside its mapping (``key_tables.NESTED``, ``sharding``)."""
     REFUSED = "refused"
     """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""
 
@@ -60,19 +60,16 @@ _SAVING = frozenset(
         *("push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo", "hub_always_push", "hub_revision"),
     }
 )
-MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING
+_SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port"})
+"""A trial starts a rollout server of its own, where it finds room."""
+MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER
 
-_ONE_PROCESS = "a trial runs in one process so far; remove it"
-_LAUNCH = "it belongs to accelerate's launch, not to this file; remove it"
+_LAUNCH = "it belongs to accelerate's launch, not to this file; remove it (ZeRO can be said by the key deepspeed)"
 REFUSED: Mapping[str, str] = {
-    "deepspeed": "a trial runs in one process so far, without DeepSpeed; remove it",
-    "fsdp": "a trial runs in one process so far, without FSDP; remove it",
-    "fsdp_config": "a trial runs in one process so far, without FSDP; remove it",
-    "parallelism_config": _ONE_PROCESS,
+    "parallelism_config": "GRPO cannot split a sequence over ranks; remove it",
     "reward_model_name_or_path": "a trial scores with functions, not with a reward model; use reward_funcs",
     "auto_find_batch_size": "it would change the batch in the middle of a trial, and GRPO refuses it; remove it",
-    "use_transformers_continuous_batching": "a trial cannot set lengths in continuous batching; remove it",
-    "use_transformers_paged": "a trial cannot set lengths in continuous batching; remove it",
+    "use_transformers_paged": "TRL gives it up; write use_transformers_continuous_batching",
     "hub_token": "a secret would be stored with the study; log in with `hf auth login` instead",
 }
 """Key -> why, and what to do."""
@@ -95,6 +92,7 @@ REFUSED_INSIDE: Mapping[tuple[str, str], str] = {
         ("generation_kwargs", key): "a trial counts one completion for each row; remove it"
         for key in ("num_beams", "num_return_sequences")
     },
+    ("deepspeed", "optimizer"): "DeepSpeed's optimizer would go before optim; remove it and set optim",
     ("chat_template_kwargs", "chat_template"): (
         "TRL gives a template itself and fails beside another; put yours into the model folder as chat_template.jinja"
     ),
@@ -131,6 +129,19 @@ def refusal(key: str, value: Any) -> str | None:
     if key in REFUSED and value not in (None, False, "", [], {}):
         return REFUSED[key]
     return REFUSED_WORDS.get((key, value)) if isinstance(value, str) else None
+
+
+def note(key: str, values: Mapping[str, Any]) -> str | None:
+    """What the user may not expect to become of ``key``, given all ``values`` of the file; mostly nothing."""
+    server = values.get("use_vllm") is True and values.get("vllm_mode") == "server"
+    if key in _SERVER or key == "vllm_server_timeout":
+        if not server:
+            return "it does nothing without use_vllm true and vllm_mode server"
+        return "a trial starts a rollout server of its own" if key in _SERVER else None
+    if key == "deepspeed" and isinstance(values[key], Mapping):
+        stage = (values[key].get("zero_optimization") or {}).get("stage", 0)
+        return None if stage else "at stage 0 a trial trains without DeepSpeed, by DDP"
+    return None
 
 
 def environment_refusal(name: str) -> str | None:

@@ -23,7 +23,7 @@ _WORDS = {
 _TRUE, _FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 _LARGEST = 2**63
 _LIST = re.compile(r"list\[(.*)\]")
-_ALSO_SWITCHES = frozenset({"scale_rewards"})
+_ALSO_SWITCHES = frozenset({"scale_rewards", "fsdp"})
 """Described as text, and taken as true or false by TRL's own code too."""
 
 
@@ -51,7 +51,7 @@ class Field:
         """The words of the type, a list's being one word."""
         found = set(re.findall(r"list\[[^]]*\]|\w+", self.type))
         if "dict" in found:
-            found.discard("str")  # JSON for the mapping, or the path of a file, which a trial cannot find
+            found.discard("str")  # JSON for the mapping, or the path of a file, which is read before
         if self.name in _ALSO_SWITCHES:
             found.add("bool")
         return frozenset(found)

@@ -1,12 +1,14 @@
 """A user's own TRL config: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing.
 
-In the parent the order is: ``read_keys`` (and its result to the child's ``describe``), ``fields_of`` what the
-child answers, ``import_config``, and only then, if the child said that TRL refuses the keys, ``located``.
+In the parent the order is: ``named_files`` of the text, which the caller reads, ``read_keys`` (and its result to the
+child's ``describe``), ``fields_of`` what the child answers, ``import_config``, and only then, if the child said that
+TRL refuses the keys, ``located``.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -17,14 +19,18 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain, read
-from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, environment_refusal, refusal
+from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, environment_refusal, note, refusal
 from trainer.frameworks.trl.fields import Field, FieldError, fields_of
-from trainer.frameworks.trl.keys import KEYS, KnobKeyError, from_keys
+from trainer.frameworks.trl.key_values import from_keys, rest
+from trainer.frameworks.trl.values import KnobKeyError
 
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "located", "read_keys"]
+__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "located", "named_files", "read_keys"]
 
 ENVIRONMENT = "env"
 """The key TRL's parser puts into the process's environment."""
+FILES = ("deepspeed", "fsdp_config")
+"""Keys that take a mapping or the path of a JSON file that holds it."""
+_NO_FILES: Mapping[str, str] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -50,39 +56,54 @@ class Imported:
     """Key, and key.inner key of mappings -> line, counted from 1."""
     text: str
     """The file as it was given."""
+    notes: tuple[str, ...] = ()
+    """What the user may not expect, a sentence each with file and line."""
 
 
-def read_keys(text: str, name: str) -> dict[str, Any]:
+def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Key -> (path as written, line) of the JSON files the config names.
+
+    Raises:
+        ConfigError: as of ``read_keys``.
+    """
+    entries = _entries(text, name, _NO_FILES)
+    return {key: (str(entries[key].value), entries[key].line) for key in FILES if _is_path(entries.get(key))}
+
+
+def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
     """The file's keys as plain YAML values, for the child's ``describe``.
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
         name: what messages call it.
+        files: key -> text of the file it names (``named_files``), which takes the place of the path.
 
     Raises:
         ConfigError: it is no mapping of plain values, or a key is refused whatever TRL is installed.
     """
-    return {key: entry.plain for key, entry in _entries(text, name).items()}
+    return {key: entry.plain for key, entry in _entries(text, name, files).items()}
 
 
-def import_config(text: str, name: str, fields: Mapping[str, Field], processes: int = 1) -> Imported:
+def import_config(
+    text: str, name: str, fields: Mapping[str, Field], processes: int = 1, files: Mapping[str, str] = _NO_FILES
+) -> Imported:
     """The file's keys, each where it belongs.
 
     Args:
-        text, name: as of ``read_keys``.
+        text, name, files: as of ``read_keys``.
         fields: the installed TRL's keys.
         processes: training processes, for ``generation_batch_size``.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    entries = _entries(text, name)
+    entries = _entries(text, name, files)
     values = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key != ENVIRONMENT}
     try:
         knobs = from_keys(values, processes)
     except KnobKeyError as error:
         raise _problem(name, _line(entries, error.key), f"{error.key}: {error.text}") from None
-    passthrough = {key: value for key, value in values.items() if key not in KEYS and key not in INPUTS}
+    passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     if ENVIRONMENT in entries:
         passthrough[ENVIRONMENT] = _environment(entries[ENVIRONMENT], name)
     return Imported(
@@ -94,6 +115,7 @@ def import_config(text: str, name: str, fields: Mapping[str, Field], processes: 
         max_completion_length=_length(values, entries, name),
         lines=dict(_lines(entries)),
         text=text,
+        notes=tuple(_notes(values, entries, name)),
     )
 
 
@@ -104,8 +126,8 @@ def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
     return str(_problem(name, mentioned, sentence.rstrip(".")))
 
 
-def _entries(text: str, name: str) -> dict[str, Entry]:
-    """Keys that are not refused by name, in the order of the file."""
+def _entries(text: str, name: str, files: Mapping[str, str]) -> dict[str, Entry]:
+    """Keys that are not refused by name, in the order of the file; what a named file holds in place of its path."""
     try:
         document = read(text.encode("utf-8", "surrogatepass"), name, kind="config", exact=True)
     except SpaceError as error:
@@ -117,7 +139,35 @@ def _entries(text: str, name: str) -> dict[str, Entry]:
         why = refusal(key, entry.plain)
         if why is not None:
             raise _problem(name, entry.line, f"{key}: {why}")
-    return document.value
+    read_in = {key: _from_file(key, document.value[key], files[key], name) for key in files if key in document.value}
+    return {**document.value, **read_in}
+
+
+def _is_path(entry: Entry | None) -> bool:
+    return entry is not None and isinstance(entry.value, str) and entry.value.strip()[:1] not in ("", "{")
+
+
+def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
+    """The mapping in a JSON file, at the line that names it."""
+    try:
+        found = json.loads(text)
+        mapping = plain(found, name) if isinstance(found, dict) else None
+    except (ValueError, RecursionError, SpaceError) as error:
+        raise _problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
+    if mapping is None or not isinstance(mapping.value, dict):
+        raise _problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
+    placed = _at_line(mapping, entry.line)
+    _check_storable(key, placed, name)
+    return placed
+
+
+def _at_line(entry: Entry, line: int) -> Entry:
+    """All of it at ``line``: what a named file holds is found by the line that names it."""
+    if isinstance(entry.value, dict):
+        return Entry({key: _at_line(item, line) for key, item in entry.value.items()}, line)
+    if isinstance(entry.value, list):
+        return Entry([_at_line(item, line) for item in entry.value], line)
+    return Entry(entry.value, line)
 
 
 def _check_storable(key: str, entry: Entry, name: str) -> None:
@@ -210,6 +260,13 @@ def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) 
     return length
 
 
+def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> Iterator[str]:
+    for key in values:
+        said = note(key, values)
+        if said is not None:
+            yield str(_problem(name, _line(entries, key), f"{key}: {said}"))
+
+
 def _lines(entries: Mapping[str, Entry]) -> Iterator[tuple[str, int]]:
     for key, entry in entries.items():
         yield key, entry.line
@@ -218,7 +275,8 @@ def _lines(entries: Mapping[str, Entry]) -> Iterator[tuple[str, int]]:
 
 
 def _line(entries: Mapping[str, Entry], key: str) -> int:
-    return entries[key].line if key in entries else 0
+    entry = entries.get(key) or entries.get(key.partition(".")[0])
+    return entry.line if entry is not None else 0
 
 
 def _problem(name: str, line: int, text: str) -> ConfigError:

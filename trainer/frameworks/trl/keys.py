@@ -1,103 +1,174 @@
-"""TRL's keys and our knobs, both ways. Pure."""
+"""Our knobs in TRL's keys. Pure; ``key_values`` is the way back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.errors import SpaceError
-from search_spaces.knobs import KNOBS, defaults
-from search_spaces.knobs.model import show
-
-NATIVE: Mapping[str, str] = {
-    "micro_batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "num_generations": "num_generations",
-    "steps_per_generation": "steps_per_generation",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "optimizer": "optim",
-    "torch_compile": "torch_compile",
-    "tf32": "tf32",
-    "pad_to_multiple": "pad_to_multiple_of",
-    "empty_cache_steps": "torch_empty_cache_steps",
-    "dataloader_workers": "dataloader_num_workers",
-}
-"""Knob -> ``GRPOConfig`` key, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
-SEAMS = frozenset({"logprob_rows", "logprob_token_chunk", "logprob_vocab_chunk"})
-PRECISIONS = ("fp32", "bf16", "fp16")
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-SUPPORTED = frozenset(NATIVE) | SEAMS | {"precision", "master_weights", "attn_implementation", "rollout_engine"}
-"""Knobs a TRL trial can set."""
-
-KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        **{key: knob for knob, key in NATIVE.items()},
-        "generation_batch_size": "steps_per_generation",
-        "bf16": "precision",
-        "fp16": "precision",
-        "dtype": "master_weights",
-        "attn_implementation": "attn_implementation",
-        "use_vllm": "rollout_engine",
-    }
+from search_spaces.native import acting as acting_in
+from trainer.frameworks.trl.deepspeed import deepspeed_config
+from trainer.frameworks.trl.key_tables import (
+    DTYPES,
+    ENGINE_SEAMS,
+    KEYS,
+    NATIVE,
+    NESTED,
+    PRECISIONS,
+    SEAMS,
+    SUPPORTED,
 )
-"""TRL key -> knob. Of these keys an exported file holds what ``to_keys`` gives and no other."""
+from trainer.frameworks.trl.key_values import from_keys
+from trainer.frameworks.trl.values import KnobKeyError
 
-_NULL_IS_UNSET = frozenset(
-    {"steps_per_generation", "generation_batch_size", "tf32", "pad_to_multiple_of", "bf16", "attn_implementation"}
-)
-_NO_PADDING = ("auto", "none", "null")
-_COMPILING = ("torch_compile_mode", "torch_compile_backend")
+__all__ = [
+    "KEYS",
+    "NATIVE",
+    "SEAMS",
+    "SUPPORTED",
+    "KnobKeyError",
+    "acting",
+    "from_keys",
+    "model_keys",
+    "seams",
+    "to_keys",
+    "training_keys",
+    "unsupported",
+]
+
+_OTHERS_OPTIMIZERS = frozenset({"muon"})
+_LEFT_ALONE = {"rollout_quantization": "none", "activation_offload": False}
+"""Seam values that mean: nothing is replaced. (``none`` would undo the quantization TRL takes from a QLoRA model.)"""
 
 
-class KnobKeyError(ValueError):
-    """A key that cannot become a knob's value, and why; neither begins with a capital nor ends with a stop."""
-
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key, self.text = key, text
+def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """The knobs that act: those whose needs hold, a knob that is not set having TRL's default."""
+    return acting_in(configuration, "trl")
 
 
 def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value a TRL trial cannot set; empty if it can be run."""
-    said = [f"a TRL trial cannot set {name}" for name in sorted(configuration) if name not in SUPPORTED]
-    if configuration.get("rollout_engine", "transformers") != "transformers":
-        said.append(f"rollout_engine {configuration['rollout_engine']}: a TRL trial generates with transformers")
-    precision = configuration.get("precision", "bf16")
-    if precision not in PRECISIONS:
-        said.append(f"precision {precision}: a TRL trial computes in {', '.join(PRECISIONS)}")
-    master = configuration.get("master_weights", "fp32")
-    if master not in DTYPES:
-        said.append(f"master_weights {master}: TRL holds weights in {' or '.join(DTYPES)}")
-    if master == "bf16" and precision != "bf16":
-        said.append(f"precision {precision} with master_weights bf16: weights would be rounded below what is computed")
+    """A sentence for each knob or value a TRL trial cannot set; empty if it can be run. Resting knobs are no matter."""
+    acts = acting(configuration)
+    said = [f"a TRL trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
+    said += [
+        sentence for sentence in (_precision(acts), _master_weights(acts), _optimizer(acts), _sleep(acts)) if sentence
+    ]
+    said += [
+        f"{name} nvme: a TRL trial offloads to cpu"
+        for name in ("offload_optimizer", "offload_parameters")
+        if acts.get(name) == "nvme"
+    ]
+    if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
+        said.append(f"reduce_precision {acts['reduce_precision']}: only DeepSpeed has it, and zero_stage is 0")
     return said
 
 
-def training_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """``GRPOConfig`` arguments of the knobs that are set."""
-    found: dict[str, Any] = {key: configuration[knob] for knob, key in NATIVE.items() if knob in configuration}
-    if "empty_cache_steps" in configuration:
-        found["torch_empty_cache_steps"] = configuration["empty_cache_steps"] or None  # TRL refuses 0
-    if "precision" in configuration:
-        found["bf16"] = configuration["precision"] == "bf16"
-        found["fp16"] = configuration["precision"] == "fp16"
+def _precision(acts: Mapping[str, KnobValue]) -> str | None:
+    precision = acts.get("precision", "bf16")
+    if precision in PRECISIONS:
+        return None
+    return f"precision {precision}: a TRL trial computes in {', '.join(PRECISIONS)}"
+
+
+def _master_weights(acts: Mapping[str, KnobValue]) -> str | None:
+    precision, master = acts.get("precision", "bf16"), acts.get("master_weights", "fp32")
+    if master not in DTYPES:
+        return f"master_weights {master}: TRL holds weights in {' or '.join(DTYPES)}"
+    if master == "bf16" and precision not in ("bf16", "fp8"):
+        return f"precision {precision} with master_weights bf16: weights would be rounded below what is computed"
+    return None
+
+
+def _optimizer(acts: Mapping[str, KnobValue]) -> str | None:
+    name = acts.get("optimizer")
+    return f"optimizer {name}: TRL has no such optimizer" if name in _OTHERS_OPTIMIZERS else None
+
+
+def _sleep(acts: Mapping[str, KnobValue]) -> str | None:
+    if acts.get("sleep_level", 0) in (0, 2):
+        return None
+    return f"sleep_level {acts['sleep_level']}: TRL's engine sleeps at level 2 or not at all"
+
+
+def training_keys(
+    configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu"
+) -> dict[str, Any]:
+    """``GRPOConfig`` arguments of the knobs that are set and act.
+
+    Args:
+        longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
+            say, because it would take the model's own limit, which no cache here may hold.
+        device: ``cpu`` or ``cuda``, for DeepSpeed.
+    """
+    acts = acting(configuration)
+    found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
+    if "empty_cache_steps" in acts:
+        found["torch_empty_cache_steps"] = acts["empty_cache_steps"] or None  # TRL refuses 0
+    if "precision" in acts:
+        found["bf16"] = acts["precision"] in ("bf16", "fp8")  # around FP8's matrix products, as torchao's recipe has it
+        found["fp16"] = acts["precision"] == "fp16"
+    for knob in ("checkpointing_reentrant", "continuous_batching_memory"):
+        if knob in acts:
+            found.update(_nested(knob, acts))
+    return {**found, **_rollout(acts, longest), **_sharding(acts, device)}
+
+
+def _rollout(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "rollout_engine" in acts:
+        found["use_vllm"] = acts["rollout_engine"] == "vllm"
+    if "sleep_level" in acts:
+        found["vllm_enable_sleep_mode"] = acts["sleep_level"] == 2
+    if found.get("use_vllm") and longest is not None and "max_model_len" not in acts:
+        found["vllm_max_model_length"] = longest
     return found
 
 
+def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "zero_stage" in acts:
+        found["deepspeed"] = deepspeed_config(acts, device) or None
+    if acts.get("fsdp") == "fsdp2":
+        settings = {"reshard_after_forward": "fsdp_reshard_after_forward", "cpu_offload": "fsdp_offload"}
+        own = {key: acts[knob] for key, knob in settings.items() if knob in acts}
+        found.update(fsdp=True, fsdp_config={"version": 2, **own})
+    elif "fsdp" in acts:
+        found["fsdp"] = None
+    return found
+
+
+def _nested(knob: str, acts: Mapping[str, KnobValue]) -> dict[str, dict[str, KnobValue]]:
+    key, inner = NESTED[knob]
+    return {key: {inner: acts[knob]}}
+
+
 def model_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """``ModelConfig`` arguments of the knobs that are set."""
+    """Arguments of ``from_pretrained`` for the knobs that are set."""
     found: dict[str, Any] = {}
     if "master_weights" in configuration:
         found["dtype"] = DTYPES[str(configuration["master_weights"])]
     if "attn_implementation" in configuration:
         found["attn_implementation"] = configuration["attn_implementation"]
+    if "hub_kernels" in configuration:
+        found["use_kernels"] = configuration["hub_kernels"]
     return found
 
 
-def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
-    """The keys of TRL's script for every knob that is set; seams have none.
+def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """Knob -> value for what TRL has no key for, as far as it acts; a rollout server's engine is launched with its own.
+
+    ``precision`` is among them only as ``fp8``.
+    """
+    acts = acting(configuration)
+    names = SEAMS - ENGINE_SEAMS if acts.get("rollout_mode") == "server" else SEAMS
+    found = {name: acts[name] for name in sorted(names) if name in acts}
+    if acts.get("precision") == "fp8":
+        found["precision"] = "fp8"
+    return {name: value for name, value in found.items() if _LEFT_ALONE.get(name) != value}
+
+
+def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
+    """The keys of TRL's script for every knob that is set and acts; seams and a rollout server have none.
 
     Raises:
         ValueError: a knob or value TRL cannot be given (``unsupported``).
@@ -105,90 +176,7 @@ def to_keys(configuration: Mapping[str, KnobValue]) -> dict[str, Any]:
     refused = unsupported(configuration)
     if refused:
         raise ValueError("; ".join(refused))
-    engine = {"use_vllm": False} if "rollout_engine" in configuration else {}
-    return {**training_keys(configuration), **model_keys(configuration), **engine}
-
-
-def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
-    """The knobs that ``keys`` of TRL's script set; keys that are no knobs are left alone.
-
-    Args:
-        keys: values as TRL's parser would have them.
-        processes: training processes, for ``generation_batch_size``.
-
-    Raises:
-        KnobKeyError: naming the key and what was expected.
-    """
-    found = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if _is_set(keys, key)}
-    if _is_set(keys, "generation_batch_size"):
-        found["steps_per_generation"] = _steps(keys, found, processes)
-    if any(keys.get(key) is not None for key in _COMPILING):
-        found["torch_compile"] = True  # as TrainingArguments does
-    found.update(_precision(keys))
-    if "dtype" in keys:
-        found["master_weights"] = _master_weights(keys["dtype"])
-    if _is_set(keys, "attn_implementation"):
-        found["attn_implementation"] = _parsed("attn_implementation", "attn_implementation", keys)
-    if "use_vllm" in keys:
-        if keys["use_vllm"]:
-            raise KnobKeyError("use_vllm", "a trial generates with transformers so far; set it to false")
-        found["rollout_engine"] = "transformers"
-    return found
-
-
-def _is_set(keys: Mapping[str, Any], key: str) -> bool:
-    if key not in keys or (keys[key] is None and key in _NULL_IS_UNSET):
-        return False
-    return key != "pad_to_multiple_of" or str(keys[key]).lower() not in _NO_PADDING
-
-
-def _native(knob: str, key: str, value: Any) -> KnobValue:
-    if key == "torch_empty_cache_steps":
-        if value is None:
-            return 0
-        if value == 0:
-            raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
-    if key == "pad_to_multiple_of" and isinstance(value, str):
-        value = int(value) if value.isdecimal() and len(value) < 20 else value
-    return _parsed(knob, key, {key: value})
-
-
-def _parsed(knob: str, key: str, keys: Mapping[str, Any]) -> KnobValue:
-    try:
-        return KNOBS[knob].parse(keys[key])
-    except SpaceError as error:
-        raise KnobKeyError(key, str(error)) from None
-
-
-def _steps(keys: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
-    """``generation_batch_size`` in micro-batches, by TRL's own rule."""
-    key, rows = "generation_batch_size", keys["generation_batch_size"]
-    if "steps_per_generation" in found:
-        raise KnobKeyError(key, "it cannot be set beside steps_per_generation; remove one of them")
-    micro = found.get("micro_batch_size", defaults("trl")["micro_batch_size"])
-    each = int(micro) * processes
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
-        size = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
-        raise KnobKeyError(key, f"expected a multiple of {each} ({size}), got {show(rows)}")
-    return rows // each
-
-
-def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    """``bf16`` counts as true unless it is given or ``fp16`` is true, as in TRL."""
-    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
-    for key, value in (("bf16", bf16), ("fp16", fp16)):
-        if value is not None and not isinstance(value, bool):
-            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
-    if bf16 and fp16:
-        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
-    if bf16 is None and fp16 is None:
-        return {}
-    mixed = not fp16 if bf16 is None else bf16
-    return {"precision": "fp16" if fp16 else "bf16" if mixed else "fp32"}
-
-
-def _master_weights(dtype: Any) -> str:
-    for precision, name in DTYPES.items():
-        if dtype == name:
-            return precision
-    raise KnobKeyError("dtype", f"a trial holds weights in {' or '.join(DTYPES.values())}, got {show(dtype)}")
+    model = model_keys(configuration)
+    if "use_kernels" in model:
+        model["model_init_kwargs"] = {"use_kernels": model.pop("use_kernels")}
+    return {**training_keys(configuration, longest, device), **model}

@@ -22,6 +22,7 @@ from ...contract import Phase, TrialSpec
 from ...failures import IllegalSettingError, NotFiniteError, RewardFailedError, memory_pool
 from ...rewards import load_reward
 from ...user_environment import ENVIRONMENT_KEY
+from .ranks import on_cpu
 
 SUPPORTED = ((1, 16), (1, 17))
 """TRL versions whose methods the meter knows: from the first, below the second."""
@@ -107,7 +108,7 @@ def build_config(spec: TrialSpec, steps: int, scratch: Path) -> Any:
         "resume_from_checkpoint": None,
         "disable_tqdm": True,
         "seed": spec.seed,
-        "use_cpu": spec.device == "cpu",
+        "use_cpu": spec.device == "cpu" and not on_cpu(spec),
     }
     own, _ = split_passthrough(spec.passthrough)
     own.pop("model_init_kwargs", None)  # the model is loaded apart, with them (``load_model``)
@@ -131,9 +132,25 @@ def load_model(spec: TrialSpec, config: Any, folder: str) -> Any:
     if config.world_size > 1:
         given["device_map"] = None  # as TRL does: "auto" fails with several processes
     try:
-        return create_model_from_path(folder, **given)
+        model = create_model_from_path(folder, **given)
     except (ValueError, TypeError, ImportError, NotImplementedError) as error:
         raise refused(error) from error
+    check_attention(model, given.get("attn_implementation"))
+    return model
+
+
+def check_attention(model: Any, wanted: Any) -> None:
+    """Raises ``IllegalSettingError`` where the model was given another attention than the one asked for.
+
+    What falls back is only logged by transformers, and the knob would have been measured without acting. ``sdpa`` is
+    what every configuration asks for; a model without it runs as it would in the user's own script.
+    """
+    found = getattr(model.config, "_attn_implementation", None)
+    if wanted in (None, "sdpa") or found in (None, wanted):
+        return
+    if str(wanted).startswith("flash_attention") and "flash" in str(found):
+        return  # the same attention, from a package or from a hub kernel
+    raise IllegalSettingError("attn_implementation %s: this model computes with %s instead" % (wanted, found))
 
 
 def own_model_config(spec: TrialSpec) -> Any:

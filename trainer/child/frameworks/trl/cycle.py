@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
-from accelerate.utils import gather_object
 from transformers import TrainerCallback
+from trl import GRPOTrainer
 
 from ...contract import CycleKind, CycleRecord, Phase
 from ...failures import MeterError, NotFiniteError
 from ...guard import Verdict
 from ...meter import Meter
 from .rollout import Rollout, Tally
+from .together import Together, install_waits
 
 METHODS = (
     "_generate",
     "_generate_single_turn",
+    "_generate_and_score_completions",
     "_tokenize_prompts",
     "_calculate_rewards",
     "_get_per_token_logps_and_entropies",
@@ -82,6 +85,9 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
     """Wrap the methods phases are made of, and those that say what a step did."""
     accelerator = trainer.accelerator
     trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)
+    if trainer.use_vllm:
+        engine = trainer.vllm_generation
+        engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
     trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
     trainer._get_per_token_logps_and_entropies = _split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
     trainer.compute_loss = _counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
@@ -90,8 +96,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
     trainer._get_grad_norm = meter.wrap(trainer._get_grad_norm, Phase.UPDATE)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
-        for name in ("gather", "gather_for_metrics", "reduce", "wait_for_everyone"):
-            setattr(accelerator, name, meter.wrap(getattr(accelerator, name), Phase.WAIT))
+        install_waits(sys.modules[GRPOTrainer.__module__], accelerator, meter)
     trainer.training_step = _keeping_loss(trainer.training_step, seen)
     trainer.log = _keeping_logs(trainer.log, seen)
 
@@ -146,13 +151,15 @@ class Clocked:
     seconds: float
     phases: Dict[str, float]
     peaks: Any
+    retries: Optional[Mapping[str, int]] = None
+    """Of the CUDA allocator, by phase."""
 
 
-def over_ranks(tally: Tally, world_size: int) -> Tally:
+def over_ranks(tally: Tally, together: Together) -> Tally:
     """The tally of all ranks together."""
-    if world_size == 1:
+    if together.size == 1:
         return tally
-    parts: List[Tally] = gather_object([tally])
+    parts: List[Tally] = together.all(tally)
     whole = Tally(generations=tally.generations, widest=max(part.widest for part in parts))
     for part in parts:
         whole.lengths += part.lengths
@@ -192,6 +199,7 @@ def make_record(
         reward_mean=seen.mean("reward"),
         loss=seen.mean("loss"),
         grad_norm=seen.mean("grad_norm"),
+        alloc_retries=None if clock.retries is None else sum(clock.retries.values()),
         rank=rank,
         started=clock.started,
     )

@@ -4,28 +4,53 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import replace
 from typing import Any, List, Optional, Sequence
 
 import torch
 
-from ...contract import CycleKind, NoteRecord, Peaks, StartupPart, StartupRecord, TrialSpec, WorstCaseRecord
+from ...contract import (
+    CycleKind,
+    CycleRecord,
+    NoteRecord,
+    Peaks,
+    StartupPart,
+    StartupRecord,
+    TrialSpec,
+    WorstCaseRecord,
+)
 from ...cycles import CyclePlan, assign, resample
 from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel
 from ...meter import Meter
+from ...thrash import ThrashWatch
 from ...trial import Trial
 from . import cycle
-from .prime import prime_optimizer
+from .compiling import CompileWatch
+from .engine import ENGINE_KNOBS
+from .prime import held, prime_optimizer
+from .quality import Quality
 from .rollout import Rollout
 from .seams import SeamError, apply_seams
+from .server_rollout import Watch
+from .together import Together
+
+EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
+"""Seams that were applied before the trainer was built."""
 
 
-def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter) -> None:
-    """Install the meter, train, and check that the protocol was fulfilled."""
+def drive(
+    trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, watch: Optional[Watch] = None
+) -> None:
+    """Install the meter, train, and check that the protocol was fulfilled.
+
+    Args:
+        watch: of the engine, where there is one.
+    """
     spec, args = trial.spec, trainer.args
     cycle.check_methods(trainer)
     try:
-        apply_seams(spec.seams, trainer)
+        apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
     except SeamError as error:
         raise IllegalSettingError(str(error)) from error
     if trial.rank == 0:
@@ -34,9 +59,11 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     generations = micro_steps // (args.steps_per_generation * args.num_iterations)
     rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
     seen = cycle.Seen()
+    quality = Quality(trainer, trial.journal, trial.rank)
+    quality.install()
     rollout.install()
     cycle.install_phases(trainer, meter, rollout, seen)
-    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen)
+    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)
     loop.install()
     trial.part = StartupPart.FIRST_BATCH
     trial.journal.mark(StartupPart.FIRST_BATCH.value)
@@ -59,6 +86,8 @@ class Loop:
         meter: Meter,
         rollout: Rollout,
         seen: cycle.Seen,
+        quality: Quality,
+        watch: Optional[Watch] = None,
     ) -> None:
         self._trial = trial
         self._spec: TrialSpec = trial.spec
@@ -67,8 +96,13 @@ class Loop:
         self._updates = updates
         self._rollout = rollout
         self._seen = seen
+        self._quality = quality
+        self._compiler = CompileWatch()
+        self._watch = watch
         self._guard = Guard(ReferenceKernel(trial.spec.device))
         self._meter = meter
+        self._thrash = ThrashWatch()
+        self._together = Together(trainer.accelerator)
         self._index = -1
         self._kind: Optional[CycleKind] = None
         self._started = 0.0
@@ -109,7 +143,12 @@ class Loop:
         self._rollout.aim(kind, self._targets(kind), stretch_last=kind is CycleKind.WARMUP)
         self._seen.losses.clear()
         self._seen.logs.clear()
+        self._quality.begin(kind)
+        if self._watch is not None:
+            self._watch.begin()
+        self._together.wait()  # the reference kernel runs on all ranks at once, as the cycle does
         self._guard.before(timed=kind is not CycleKind.WARMUP)
+        self._together.wait()
         self._started = time.time()
         self._meter.begin(self._index, kind.value)
 
@@ -118,8 +157,12 @@ class Loop:
             seconds = time.perf_counter() - self._prepared
             self._trial.journal.write(StartupRecord(StartupPart.FIRST_BATCH, seconds))
         self._trial.part = None
-        if self._plan.protocol.warmup and not prime_optimizer(self._trainer):
+        if self._plan.protocol.warmup and not prime_optimizer(self._trainer) and self._trial.rank == 0:
             self._trial.journal.write(NoteRecord("optimizer_not_primed"))
+        if self._together.size > 1:
+            weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
+            if self._trial.rank == 0:
+                self._trial.journal.write(NoteRecord("held", {"weights": weights, "optimizer": optimizer}))
 
     def _targets(self, kind: CycleKind) -> Optional[Sequence[int]]:
         rows = self._rows
@@ -136,26 +179,36 @@ class Loop:
 
     def _take_natural(self) -> Sequence[int]:
         self._lengths = resample(self._natural, self._spec.rows_per_update, self._spec.seed)
-        self._trial.journal.write(NoteRecord("lengths", {"lengths": list(self._lengths)}))
+        if self._trial.rank == 0:
+            self._trial.journal.write(NoteRecord("lengths", {"lengths": list(self._lengths)}))
         return assign(self._lengths, self._rows, self._spec.seed, 0)
 
     def _close(self) -> None:
         kind = self._kind
         assert kind is not None  # noqa: S101  (narrowing; ``_open`` set it)
+        # Every rank began behind one barrier and ends behind another: each one's seconds are the slowest's.
+        self._together.wait()
         seconds, phases = self._meter.end()
-        verdict = self._guard.after()
+        verdict = self._together.verdict(self._guard.after(self._together.total))
         peaks = self._meter.peaks()
         self._kind = None
         self._clocked += seconds
         self._overhead += self._meter.overhead
         self._trial.facts["meter_share"] = self._overhead / self._clocked
-        scaled = getattr(self._trainer.accelerator, "scaler", None) is not None
+        scaled = bool(self._trainer.args.fp16)  # by accelerate's scaler, or by DeepSpeed's own
         self._seen.check(scaled)
-        judged = self._plan.judge(kind, verdict.drift, verdict.outside_cpu)
-        tally = cycle.over_ranks(self._rollout.tally, self._trainer.accelerator.num_processes)
-        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks)
+        compiled = any(self._together.all(self._compiler.took_part()))
+        judged = self._plan.judge(kind, verdict.drift, verdict.outside_cpu, compiled)
+        if compiled and self._trial.rank == 0:
+            self._trial.journal.write(NoteRecord("compiled", {"cycle": self._index, "kind": kind.value}))
+        tally = cycle.over_ranks(self._rollout.tally, self._together)
+        retries = self._meter.retries()
+        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
-        self._trial.journal.write(record)
+        record = replace(record, logp_mismatch=self._quality.mismatch())
+        self._trial.journal.write(self._with_engine(record))
+        self._quality.check()
+        self._thrash.cycle(kind, retries)
         if kind is CycleKind.NATURAL and judged[0]:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
@@ -163,12 +216,20 @@ class Loop:
         if self._plan.next() is None:
             self._trainer.control.should_training_stop = True
 
+    def _with_engine(self, record: CycleRecord) -> CycleRecord:
+        if self._watch is None:
+            return record
+        preemptions, usage = self._watch.end()
+        return replace(record, preemptions=preemptions, cache_usage=usage, engine_bytes=self._watch.engine_bytes)
+
     def _worst_case(self, seconds: float, tally: Any, peaks: Any) -> None:
         _, prompt, completion = tally.widest
         if prompt < self._spec.max_prompt_length or completion < self._spec.max_completion_length:
             raise MeterError("the worst case was %d + %d tokens wide" % (prompt, completion))
         rows = int(self._trainer.args.per_device_train_batch_size)
-        self._trial.journal.write(WorstCaseRecord(rows, prompt, completion, seconds, peaks.get("cycle", Peaks())))
+        highest = self._together.highest(peaks.get("cycle", Peaks()))
+        if self._trial.rank == 0:
+            self._trial.journal.write(WorstCaseRecord(rows, prompt, completion, seconds, highest))
 
 
 def spec_lengths(spec: TrialSpec) -> Sequence[int]:

@@ -8,7 +8,9 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from ...contract import CycleKind
 from ...failures import MeterError
-from .lengths import ExactLengths, stretch
+from . import batching
+from .lengths import ExactLengths, exactly, stretch
+from .server_rollout import install_lengths
 
 
 @dataclass
@@ -50,7 +52,17 @@ class Rollout:
         trainer = self._trainer
         trainer._tokenize_prompts = self._wrap_tokenize(trainer._tokenize_prompts)
         trainer._generate_single_turn = self._wrap_turn(trainer._generate_single_turn)
+        if trainer.use_vllm and trainer.vllm_generation.mode == "server":
+            if trainer.accelerator.is_main_process:
+                install_lengths(trainer.vllm_generation.vllm_client, self._of_server)
+            return
+        if trainer.use_vllm:
+            trainer.vllm_generation.llm.generate = self._wrap_engine(trainer.vllm_generation.llm.generate)
+            return
         model = trainer.accelerator.unwrap_model(trainer.model)
+        if trainer.use_transformers_continuous_batching:
+            model.generate_batch = self._wrap_batch(model.generate_batch)
+            return
         model.generate = self._wrap_generate(model.generate)
 
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
@@ -98,13 +110,54 @@ class Rollout:
 
         return generate_with_lengths
 
-    def _lengths(self, rows: int) -> Optional[List[int]]:
-        """Of this rank's rows in the generation about to run; ranks hold consecutive slices of it."""
+    def _wrap_batch(self, generate_batch: Any) -> Any:
+        @functools.wraps(generate_batch)
+        def generate_with_lengths(inputs: Any, **kwargs: Any) -> Any:
+            return batching.generate_with_lengths(generate_batch, inputs, self._pending, **kwargs)
+
+        return generate_with_lengths
+
+    def _wrap_engine(self, generate: Any) -> Any:
+        """vLLM takes sampling parameters for each prompt.
+
+        The end-of-sequence token is let through instead of forbidden: then the engine's log-probs stay
+        those of the policy, which the importance-sampling correction compares with the trainer's.
+        """
+
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
+            return generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+
+        return generate_with_lengths
+
+    def _of_engine(self, prompts: int) -> Sequence[int]:
+        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
+        pending = self._pending or []
+        size = int(self._trainer.vllm_tensor_parallel_size)
+        if size == 1 or prompts == len(pending):
+            return pending
+        rows, first = len(pending), self._rank // size * size
+        parts = [self._lengths(rows, rank) or [] for rank in range(first, first + size)]
+        return [length for part in parts for length in part]
+
+    def _of_server(self) -> Optional[Sequence[int]]:
+        """Lengths of the rows of all ranks: a server generates them in one go."""
+        if self._pending is None:
+            return None
+        rows = len(self._pending)
+        parts = [self._lengths(rows, rank) or [] for rank in range(self._trainer.accelerator.num_processes)]
+        return [length for part in parts for length in part]
+
+    def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
+        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
         if self._is_worst:
             return [self._max_completion] * rows
         if self._targets is None:
             return None
-        start = (self.tally.generations * self._trainer.accelerator.num_processes + self._rank) * rows
+        rank = self._rank if rank is None else rank
+        start = (self.tally.generations * self._trainer.accelerator.num_processes + rank) * rows
         wanted = self._targets[start : start + rows]
         if len(wanted) != rows:
             raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
@@ -114,11 +167,17 @@ class Rollout:
         lengths = [len(row) for row in completion_ids]
         if self._pending is not None and lengths != self._pending:
             raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
-        ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
         self.tally.lengths += lengths
-        self.tally.clipped += sum(1 for row in completion_ids if row[-1] not in ends)
+        self.tally.clipped += self._clipped(completion_ids)
         self.tally.prompt_tokens += sum(len(row) for row in prompt_ids)
         self.tally.generations += 1
+
+    def _clipped(self, completion_ids: Any) -> int:
+        """Completions cut off at the maximum; a row that was made to stop short of it is none."""
+        if self._pending is not None:
+            return sum(1 for length in self._pending if length >= self._max_completion)
+        ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
+        return sum(1 for row in completion_ids if row[-1] not in ends)
 
     def count_forward(self, prompt_ids: Any, completion_ids: Any) -> None:
         """An update's forward pass is about to work on these."""

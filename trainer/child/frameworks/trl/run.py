@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any, List
 
-from ...contract import StartupPart
+from ...contract import NoteRecord, StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import reward_facts
 from ...trial import Trial
 from ...user_environment import put_environment
+from . import engine, ranks
+from .server_rollout import Watch, watch_server
 
 
 def run_trial(trial: Trial) -> None:
@@ -18,10 +21,15 @@ def run_trial(trial: Trial) -> None:
     spec = trial.spec
     put_environment(spec.passthrough)
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    engine.before_import(spec.device, compiles=_compiles(spec))
+    ranks.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
+        if not spec.settings.get("use_vllm"):
+            engine.leave_out()
         from . import build, loop
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
+    ranks.after_import(spec)
     if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
         raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
     plan = CyclePlan(spec.protocol)
@@ -33,12 +41,54 @@ def run_trial(trial: Trial) -> None:
         config, updates = build.configure(spec, plan.longest, trial.paths.scratch)
         folder = model_folder(spec.model, spec.revision or None, offline=True)
         model = build.load_model(spec, config, str(folder))
+        convert(trial, model)
         # At least two rows share a prompt, so this many prompts serve every group size in the same order.
         dataset = build.load_prompts(spec.prompts, plan.longest * updates * build.rows_per_update(config) // 2)
+    watches: List[Watch] = []
     with trial.startup(StartupPart.ENGINE):
+        if spec.settings.get("use_vllm"):
+            install(spec, watches)
         trainer = build.build_trainer(spec, config, model, rewards, dataset)
+        watches += watch_server(trainer)
     trial.guard_memory()
     try:
-        loop.drive(trial, trainer, plan, updates, meter)
+        loop.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
     finally:
         trial.facts.update(reward_facts(rewards))
+
+
+def _compiles(spec: TrialSpec) -> bool:
+    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
+    return own or spec.seams.get("enforce_eager") is False
+
+
+def convert(trial: Trial, model: Any) -> None:
+    """FP8 in ``model`` where the trial asks for it; what was done is among the trial's facts.
+
+    Raises:
+        IllegalSettingError: it cannot be done with this model, here, in this environment.
+    """
+    from . import float8
+
+    try:
+        done = float8.convert(model, trial.spec.seams, trial.spec.device)
+    except float8.Float8Error as error:
+        raise IllegalSettingError(str(error)) from error
+    if done:
+        trial.facts["float8"] = done
+        if trial.rank == 0:
+            trial.journal.write(NoteRecord("float8", done))
+
+
+def install(spec: TrialSpec, watches: List[Watch]) -> None:
+    """vLLM with the trial's arguments; the colocated engine's watch is added to ``watches`` when it is built.
+
+    Raises:
+        IllegalSettingError: this vLLM or TRL is not one the seams know.
+    """
+    try:
+        engine.install_engine(
+            spec.seams, spec.device, lambda built, held: watches.append(engine.EngineWatch(built, held))
+        )
+    except engine.EngineError as error:
+        raise IllegalSettingError(str(error)) from error

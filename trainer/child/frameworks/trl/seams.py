@@ -21,7 +21,10 @@ def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:
     for name, value in seams.items():
         if name not in SEAMS:
             raise SeamError("TRL has no seam %r; it has %s" % (name, ", ".join(sorted(SEAMS))))
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if name in SWITCHES:
+            if not isinstance(value, bool):
+                raise SeamError("%s: expected true or false, got %r" % (name, value))
+        elif isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise SeamError("%s: expected a whole number above 0, got %r" % (name, value))
         SEAMS[name](value, trainer)
 
@@ -53,6 +56,26 @@ def _vocab_chunk(width: int, _: Any) -> None:
             setattr(module, name, width)
 
 
+def _activation_offload(wanted: bool, trainer: Any) -> None:
+    """Activations wait for the backward pass in host memory, as TRL's SFT and DPO trainers have it themselves."""
+    if not wanted:
+        return
+    if trainer.accelerator.device.type != "cuda":
+        raise SeamError("activation_offload needs a GPU: on a CPU activations are in host memory already")
+    try:
+        from trl.models import get_act_offloading_ctx_manager
+    except ImportError as error:
+        raise SeamError("this TRL cannot offload activations, so the knob cannot be set: %s" % error) from error
+    offloading, step = get_act_offloading_ctx_manager(model=trainer.model), trainer.training_step
+
+    @functools.wraps(step)
+    def training_step(*args: Any, **kwargs: Any) -> Any:
+        with offloading:
+            return step(*args, **kwargs)
+
+    trainer.training_step = training_step
+
+
 def _set_constant(module_name: str, name: str, value: int) -> None:
     module = sys.modules.get(module_name)
     if module is None or not hasattr(module, name):
@@ -60,7 +83,9 @@ def _set_constant(module_name: str, name: str, value: int) -> None:
     setattr(module, name, value)
 
 
-SEAMS: Dict[str, Callable[[int, Any], None]] = {
+SWITCHES = frozenset({"activation_offload"})
+SEAMS: Dict[str, Callable[[Any, Any], None]] = {
+    "activation_offload": _activation_offload,
     "logprob_rows": _logprob_rows,
     "logprob_token_chunk": _token_chunk,
     "logprob_vocab_chunk": _vocab_chunk,

@@ -1,0 +1,28 @@
+"""What has to be said beside figures with FP8 in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autotune.domain import Configuration, Trial
+from search_spaces.native import in_fp8
+
+
+def caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
+    """How little it says that a configuration with FP8 passed; nothing where it has none."""
+    knobs = in_fp8(configuration, framework)
+    if not knobs:
+        return ()
+    return (
+        f"FP8 ({', '.join(knobs)}) passed as not obviously broken, and no more: over a few updates nothing was NaN and "
+        "log-probs and gradient lay within their limits; whether it learns as well was not measured.",
+    )
+
+
+def emulation(trials: Iterable[Trial]) -> tuple[str, ...]:
+    """Which trials ran FP8 in emulation; nothing where none did."""
+    ran = [t.number for t in trials if t.emulated and t.feasible]
+    if not ran:
+        return ()
+    numbers = ", ".join(f"#{n}" for n in ran)
+    return (f"FP8 was emulated in trials {numbers}: that they run is known, their speed is nobody's; none is ranked.",)

@@ -1,0 +1,72 @@
+"""Whether a configuration's completions still earn what the baseline's do."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autotune.domain import CycleKind, Trial
+from autotune.evidence import t95
+
+MIN_CYCLES = 2
+"""Natural-length cycles on either side; one alone has no spread."""
+
+
+@dataclass(frozen=True)
+class RewardChange:
+    """Mean rewards at natural lengths; the difference with a two-sided 95 % interval."""
+
+    here: float
+    there: float
+    low: float
+    high: float
+    cycles: tuple[int, int]
+    """Natural-length cycles (here, there)."""
+
+    @property
+    def difference(self) -> float:
+        return self.here - self.there
+
+    @property
+    def worse(self) -> bool:
+        """The whole interval lies below zero: a lower mean alone says nothing."""
+        return self.high < 0
+
+    def sentence(self) -> str:
+        """``mean reward 0.105 against 0.250, a difference of -0.145 (95 % interval -0.200 to -0.090)``."""
+        return (
+            f"mean reward {self.here:.3f} against {self.there:.3f}, a difference of {self.difference:+.3f} "
+            f"(95 % interval {self.low:+.3f} to {self.high:+.3f})"
+        )
+
+
+def natural_rewards(trials: Iterable[Trial]) -> list[float]:
+    """Mean reward of every natural-length cycle, in order; recorded lengths cut completions, so theirs say nothing."""
+    return [
+        cycle.reward_mean
+        for trial in trials
+        for cycle in trial.cycles
+        if cycle.cycle_kind is CycleKind.NATURAL and cycle.rank == 0 and cycle.reward_mean is not None
+    ]
+
+
+def compare(here: Iterable[Trial], there: Iterable[Trial]) -> RewardChange | None:
+    """The rewards of one configuration's trials against another's, by Student's t on the means of cycles.
+
+    A cycle's mean holds what prompts, sampling and the number of rows do to it, so their spread over cycles (pooled
+    over both sides) is what two means may differ by without any cause.
+
+    Returns:
+        ``None`` with fewer than ``MIN_CYCLES`` natural-length cycles on a side.
+    """
+    own, other = natural_rewards(here), natural_rewards(there)
+    if min(len(own), len(other)) < MIN_CYCLES:
+        return None
+    mine, theirs = statistics.fmean(own), statistics.fmean(other)
+    degrees = len(own) + len(other) - 2
+    squares = sum((v - mine) ** 2 for v in own) + sum((v - theirs) ** 2 for v in other)
+    error = t95(degrees) * math.sqrt(squares / degrees * (1.0 / len(own) + 1.0 / len(other)))
+    gap = mine - theirs
+    return RewardChange(mine, theirs, gap - error, gap + error, (len(own), len(other)))

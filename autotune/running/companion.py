@@ -1,0 +1,116 @@
+"""The rollout server beside a trial: started first, asked until it answers, and watched from then on."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import urllib.request
+from http.client import HTTPException
+
+from autotune.ports import Clock, Companion
+from autotune.running.ending import Stop, ended_by
+from autotune.running.log import CappedLog, read_tail
+from autotune.running.spawn import spawn
+from trainer.child.contract import PhaseMark, RunPaths, StartupPart, StartupRecord, dumps
+
+LOOPBACK = "127.0.0.1"
+ASK_S = 0.25
+ANSWER_S = 5.0
+MOST = 1 << 16
+"""Bytes of an answer that are looked at."""
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Different ports on the loopback that nobody listens on; somebody may before they are used."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((LOOPBACK, 0))
+        return tuple(int(each.getsockname()[1]) for each in sockets)
+
+
+class Health(threading.Thread):
+    """Asks again and again until the right answer comes.
+
+    A thread of its own, because an answer may be long in coming.
+    """
+
+    def __init__(self, url: str, answer: str) -> None:
+        super().__init__(name="server-health", daemon=True)
+        self._url = url
+        self._answer = answer.encode()
+        self._done = threading.Event()
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.ready = False
+
+    def run(self) -> None:
+        while not self._done.wait(ASK_S):
+            if self._ask():
+                self.ready = True
+                return
+
+    def _ask(self) -> bool:
+        try:
+            with self._opener.open(self._url, timeout=ANSWER_S) as answer:
+                return answer.status == 200 and self._answer in answer.read(MOST)
+        except (OSError, HTTPException, ValueError):  # not there yet, or not ours
+            return False
+
+    def finish(self) -> None:
+        """Stop asking; an answer still awaited is not waited for."""
+        self._done.set()
+
+
+class Server:
+    """A companion while it runs."""
+
+    def __init__(self, companion: Companion, paths: RunPaths, tag: str, clock: Clock) -> None:
+        """Starts it.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        self._companion, self._paths, self._clock = companion, paths, clock
+        self._began = clock.monotonic()
+        mark = PhaseMark(paths.phase)
+        mark.set(StartupPart.SERVER.value)
+        mark.close()
+        self.child, self._pump = spawn(
+            companion.argv, paths.scratch, tag, CappedLog(paths.server_log), companion.environment
+        )
+        self._health = Health(companion.health, companion.answer)
+        self.greeted = False
+        """It was ready, and the trial was told."""
+        self._health.start()
+
+    def greet(self) -> bool:
+        """Once, when it is ready: how long that took is recorded as a part of the trial's start-up.
+
+        Raises:
+            OSError: the record could not be written.
+        """
+        if self.greeted or not self._health.ready:
+            return False
+        record = StartupRecord(StartupPart.SERVER, self._clock.monotonic() - self._began)
+        with self._paths.metrics.open("ab") as stream:
+            stream.write(dumps(record).encode() + b"\n")
+        self.greeted = True
+        return True
+
+    def trouble(self) -> tuple[Stop, str] | None:
+        """Why the trial cannot go on, or ``None``."""
+        code = self.child.poll()
+        if code is not None:
+            when = "in the middle of the trial" if self.greeted else "before it was ready"
+            return Stop.SERVER, f"the rollout server {'was ' if code < 0 else ''}{ended_by(code)} {when}"
+        waited = self._clock.monotonic() - self._began
+        if not self.greeted and waited >= self._companion.ready_s:
+            return Stop.NOT_READY, f"the rollout server was not ready after {waited:.0f} s"
+        return None
+
+    def finish(self) -> str:
+        """Let go of it, its processes being gone; returns the end of its log."""
+        self._health.finish()
+        self._pump.finish()
+        return read_tail(self._paths.server_log)

@@ -1,0 +1,42 @@
+"""What the supervisor is given to run, and how long each end of it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from autotune.ports import Companion
+from autotune.running.gpu_guard import Guard, NoGuard
+from trainer.child.contract import RunPaths
+
+
+@dataclass(frozen=True)
+class Graces:
+    """How long each end may take; seconds."""
+
+    terminate_s: float = 5.0
+    """Between SIGTERM and SIGKILL."""
+    orphans_s: float = 1.0
+    """The same for what a child that has exited left behind."""
+    kill_s: float = 10.0
+    """After SIGKILL, before a process counts as unkillable."""
+    linger_s: float = 5.0
+    """Between the child's report and its exit."""
+    stack_s: float = 1.0
+    """For a hung child to write its stack to the log."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One child to run."""
+
+    argv: tuple[str, ...]
+    paths: RunPaths
+    tag: str
+    deadline_s: float
+    memory_limit: int | None = None
+    guard: Guard = field(default_factory=NoGuard)
+    companion: Companion | None = None
+    """A server that must be ready first; the trial ends with it, and it with the trial."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """On top of what every trial sees."""

@@ -1,0 +1,42 @@
+"""The command that starts a trial's processes, and what they need to know beforehand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer.child.contract import RunPaths, TrialSpec
+
+SHARDING = ("deepspeed", "fsdp")
+"""Settings whose frameworks ask for a launcher even with one process."""
+
+
+def launched(spec: TrialSpec) -> bool:
+    """Whether ``torchrun`` starts the trial's processes."""
+    return spec.world_size > 1 or any(spec.settings.get(name) for name in SHARDING)
+
+
+def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple[str, ...]:
+    """The child's own start, or ``torchrun`` of the same interpreter with as many of them as there are ranks.
+
+    The ranks meet at this machine's own address, on a port the system chooses.
+    """
+    child = (str(start), "trial", "--directory", str(paths.root))
+    if not launched(spec):
+        return (python, *child)
+    ranks = ("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", str(spec.world_size))
+    # Without a folder of ours it leaves one of its own under /tmp.
+    return (python, "-m", "torch.distributed.run", *ranks, "--log-dir", str(paths.scratch / "ranks"), *child)
+
+
+def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
+    """What the trial's processes get beside the tuner's environment.
+
+    Args:
+        spec: of the trial.
+        cores: of this machine that a trial may use; ``torchrun`` would leave a rank one thread.
+        own: the tuner's environment, whose number of threads stays.
+    """
+    if not launched(spec) or "OMP_NUM_THREADS" in own:
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, cores // spec.world_size))}

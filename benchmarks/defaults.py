@@ -1,0 +1,105 @@
+"""How much faster is the recommendation than what people start from? Interleaved in one run, in fresh processes.
+
+``python -m benchmarks.defaults HOME STUDY [ROUNDS]`` takes a finished study whose baseline is the framework's
+defaults, and runs in each round, one after the other and in turned-round order in every second round:
+
+* ``defaults``: the study's baseline, nothing set;
+* ``competent``: vLLM beside the trainer, all else as in the baseline (left out where it cannot run);
+* ``same learning`` and ``permitted``: the rows of the study's recommendation.
+
+It prints tokens/hour and seconds by phase of each, and the ratios with two-sided 95 % intervals: Student's t over
+the rounds' logarithms, ROUNDS - 1 degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autotune import evidence
+from autotune.domain import Configuration, Study, Trial
+from autotune.insights import phases
+from autotune.proposals.proposer import competent
+from autotune.recommend import recommend
+from autotune.settings import Settings, read_settings
+from autotune.store import open_store
+from benchmarks.export import trial_now
+from search_spaces.space import SearchSpace
+
+
+def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration]:
+    """What is compared, by name; the defaults first."""
+    spec = study.spec
+    found = {"defaults": spec.baseline}
+    space = SearchSpace.from_json(spec.space)
+    same = space.candidates(spec.baseline, spec.resources, same_learning=True)
+    known = competent(same, space.complete(spec.baseline, spec.resources))
+    if known is not None:
+        found["competent"] = known
+    answer = recommend(spec, trials, "")
+    for name, row in zip(("same learning", "permitted"), answer.rows if answer else (), strict=False):
+        found[name] = row.configuration
+    return found
+
+
+def ratio(here: Sequence[Trial], there: Sequence[Trial]) -> tuple[float, float, float]:
+    """(ratio, low, high) of the tokens/hour of paired rounds."""
+    logs = [math.log((a.tokens_per_hour or 1.0) / (b.tokens_per_hour or 1.0)) for a, b in zip(here, there, strict=True)]
+    middle = statistics.fmean(logs)
+    error = 0.0
+    if len(logs) > 1:
+        error = evidence.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(middle), math.exp(middle - error), math.exp(middle + error)
+
+
+def show(name: str, runs: Sequence[Trial]) -> None:
+    """One line: tokens/hour over all rounds, and seconds of a cycle by phase."""
+    cycles = [c for t in runs for c in t.speed_cycles()]
+    spent: dict[str, float] = {}
+    for cycle in cycles:
+        for phase, seconds in cycle.phases.items():
+            spent[phase] = spent.get(phase, 0.0) + seconds / len(cycles)
+    speed = statistics.geometric_mean([t.tokens_per_hour or 1.0 for t in runs])
+    parts = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in sorted(spent.items(), key=lambda p: -p[1]))
+    noisy = sum(c.noisy for c in cycles)
+    print(f"{name:14} {speed:>10,.0f} tokens/hour over {len(cycles)} cycles ({noisy} disturbed): {parts}")
+
+
+def main(home: Path, name: str, rounds: int) -> None:
+    """Run and print."""
+    settings = read_settings(home=home)
+    store = open_store(settings.database)
+    study = store.study(name)
+    chosen = contenders(study, store.trials(study.id))
+    store.close()
+    for label, configuration in chosen.items():
+        print(f"{label}: {dict(configuration.difference(study.spec.baseline)) or 'the baseline'}", flush=True)
+    ran: Mapping[str, list[Trial]] = {label: [] for label in chosen}
+    for number in range(rounds):
+        for label in list(chosen) if number % 2 == 0 else list(reversed(chosen)):
+            ran[label].append(once(study, chosen[label], settings))
+            print(f"round {number + 1}: {label} {ran[label][-1].tokens_per_hour:,.0f} tokens/hour", flush=True)
+    print()
+    for label, runs in ran.items():
+        show(label, runs)
+    for label in list(chosen)[1:]:
+        for over in ("defaults", "competent"):
+            if over in ran and over != label:
+                value, low, high = ratio(ran[label], ran[over])
+                print(f"{label} / {over}: {value:.2f} (95 % interval {low:.2f} to {high:.2f}, {rounds} rounds)")
+    best = ran[list(chosen)[-1]][-1]
+    print(f"{list(chosen)[-1]}: {phases.limit_sentence(best, study.spec.memory_limit, None)}")
+
+
+def once(study: Study, configuration: Configuration, settings: Settings) -> Trial:
+    """A fresh process, measured as a confirmation is."""
+    with tempfile.TemporaryDirectory(prefix="autotune-benchmark-") as folder:
+        return trial_now(study, configuration, settings, Path(folder) / "attempt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3)

@@ -1,0 +1,176 @@
+"""Which configurations are tried, and in which order. Pure: the same arguments give the same design."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Resources
+from search_spaces import legality
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+from search_spaces.knobs.model import show
+from search_spaces.legality.batch_rules import RULES
+from search_spaces.space import SearchSpace
+
+BASELINE_EVERY = 10
+"""Trials between two of the baseline, so that a drift of the machine is seen."""
+FEWEST, MOST = 60, 100
+ROUNDS = 3
+"""Interleaved rounds of the baselines and the best, in fresh processes."""
+POOL = 20_000
+"""Candidates the design is chosen from."""
+
+Levels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One planned trial."""
+
+    role: str
+    """``baseline``, ``competent`` (vLLM beside the training, all else TRL's defaults), ``design`` or ``confirm``."""
+    configuration: Configuration
+    pair: int | None = None
+    """Round of a confirmation."""
+
+
+def competent(baseline: Configuration, space: SearchSpace, resources: Resources) -> Configuration | None:
+    """The baseline with completions by vLLM beside the training; ``None`` where that is not legal."""
+    found = space.complete({**_acting_anywhere(baseline), "rollout_engine": "vllm"}, resources)
+    return found if legality.is_legal(found, resources, baseline) else None
+
+
+def _acting_anywhere(baseline: Configuration) -> dict[str, KnobValue]:
+    """Without the knobs only vLLM has: they rest in the baseline, and begin at the framework's defaults."""
+    return {name: value for name, value in baseline.items() if "rollout_engine" not in KNOBS[name].needs}
+
+
+def spread(candidates: Sequence[Configuration], taken: Sequence[Configuration], count: int, seed: int) -> list[int]:
+    """Places of ``count`` candidates all over the space; every beginning of the list is itself spread out.
+
+    Greedy: each next one is far from those before it (in knobs that differ, as maximin designs have it) and has
+    values that were seldom taken (as orthogonal arrays have them equally often). Candidates that are ``taken`` count
+    as chosen, and are not chosen again.
+    """
+    names = searched(candidates)
+    table = levels([*candidates, *taken], names)
+    points, fixed = table[: len(candidates)], table[len(candidates) :]
+    sizes = table.max(axis=0) + 1
+    order = np.random.default_rng(seed).permutation(len(candidates))
+    points = points[order]
+    used = [np.zeros(size) for size in sizes]
+    near = np.full(len(points), len(names), dtype=float)
+    for point in fixed:
+        near = np.minimum(near, (points != point).sum(axis=1))
+        _count(used, point)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(points)) and near.max(initial=0) > 0:
+        crowd = sum(use[points[:, k]] * sizes[k] for k, use in enumerate(used)) / (1 + len(chosen) + len(fixed))
+        scores = np.where(near > 0, near - crowd, -np.inf)
+        best = int(scores.argmax())
+        chosen.append(int(order[best]))
+        near = np.minimum(near, (points != points[best]).sum(axis=1))
+        _count(used, points[best])
+    return chosen
+
+
+def searched(candidates: Sequence[Configuration]) -> list[str]:
+    """Knobs in which candidates differ; the accumulation follows from the others."""
+    values: dict[str, set[KnobValue | None]] = {}
+    names = {name for candidate in candidates for name in candidate}
+    for candidate in candidates:
+        for name in names:
+            values.setdefault(name, set()).add(candidate.get(name))
+    return sorted(name for name, found in values.items() if len(found) > 1 and name != "gradient_accumulation_steps")
+
+
+def levels(configurations: Sequence[Configuration], names: Sequence[str]) -> Levels:
+    """A row for each configuration: the place of each knob's value among those that occur."""
+    columns = []
+    for name in names:
+        places: dict[KnobValue | None, int] = {}
+        columns.append([places.setdefault(c.get(name), len(places)) for c in configurations])
+    return np.array(columns, dtype=np.int64).T.reshape(len(configurations), len(names))
+
+
+def _count(used: Sequence[NDArray[np.float64]], point: Levels) -> None:
+    for use, level in zip(used, point, strict=True):
+        use[level] += 1
+
+
+def plan(
+    space: SearchSpace, baseline: Configuration, resources: Resources, trials: int, seed: int
+) -> tuple[Entry, ...]:
+    """``trials`` trials: the baseline first and every ``BASELINE_EVERY``, the competent one, and the design between."""
+    candidates = space.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
+    own = competent(baseline, space, resources)
+    first = [Entry("baseline", baseline)] + ([Entry("competent", own)] if own is not None else [])
+    taken = [entry.configuration for entry in first]
+    chosen = iter(spread(candidates, taken, trials, seed))
+    entries = first
+    while len(entries) < trials:
+        if len(entries) % BASELINE_EVERY == 0:
+            entries.append(Entry("baseline", baseline))
+            continue
+        place = next(chosen, None)
+        if place is None:
+            break
+        entries.append(Entry("design", candidates[place]))
+    return tuple(entries)
+
+
+def confirmation(configurations: Sequence[Configuration], rounds: int = ROUNDS) -> tuple[Entry, ...]:
+    """``rounds`` of ``configurations``, each second one turned round, so that a drift favours nobody."""
+    once = list(dict.fromkeys(configurations))
+    if len(once) < 2:
+        return ()
+    return tuple(
+        Entry("confirm", configuration, pair)
+        for pair in range(rounds)
+        for configuration in (once if pair % 2 == 0 else once[::-1])
+    )
+
+
+def left_out(
+    space: SearchSpace, baseline: Configuration, resources: Resources, candidates: Sequence[Configuration]
+) -> list[str]:
+    """What of the space no candidate has: a sentence for each knob, with the rule that keeps its values out."""
+    missing = space.require.problem(resources)
+    if missing is not None:
+        return [f"the whole space: {missing}"]
+    found, resting = [], []
+    for name, values in space.values.items():
+        there = {candidate.get(name) for candidate in candidates}
+        gone = [value for value in values if value not in there and value != "accumulation"]
+        if not gone:
+            continue
+        broken = legality.check(baseline.with_(**{name: gone[0]}), resources, baseline)
+        because = next((v for v in broken if v.rule not in _CONSEQUENCES), None)
+        if because is None and any(v.rule == "knob_acts" for v in broken):
+            resting.append(name)
+            continue
+        sentence = because.sentence if because else "no legal combination has it here."
+        shown = ", ".join(show(value) for value in gone)
+        found.append(f"{name} {shown}: {sentence.partition('; nearest legal')[0].rstrip('.')}")
+    return found + ([f"with that rest: {', '.join(resting)}"] if resting else [])
+
+
+_CONSEQUENCES = ("knob_acts", *(rule.name for rule in RULES))
+"""Of something else that is missing, or mended by another batch."""
+
+
+def spare(
+    space: SearchSpace, baseline: Configuration, resources: Resources, plan: Sequence[Entry], seed: int
+) -> list[Entry]:
+    """What takes the place of a plan's vLLM trials, should the trial of the competent one be refused."""
+    dropped = sum(e.configuration.get("rollout_engine") == "vllm" for e in plan[2:])
+    candidates = space.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
+    others = [c for c in candidates if c.get("rollout_engine") != "vllm"]
+    if not dropped or not others:
+        return []
+    taken = [e.configuration for e in plan if e.configuration.get("rollout_engine") != "vllm"]
+    return [Entry("design", others[place]) for place in spread(others, taken, dropped, seed)]

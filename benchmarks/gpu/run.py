@@ -1,0 +1,318 @@
+"""A run in its folder: what it measures, what is finished, and the next trial of it.
+
+Trials go through the same runner, rendering and protocol as a study's, so a row of the table is what a study
+would have measured.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autotune import evidence, schedule, wiring
+from autotune.clock import SystemClock
+from autotune.domain import (
+    Configuration,
+    CycleRecord,
+    FailureReason,
+    Fingerprint,
+    Outcome,
+    Protocol,
+    Study,
+    StudySpec,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.errors import UsageError
+from autotune.ports import Assignment, StopToken, TrialRunner
+from autotune.request import Request
+from autotune.running.local import home_tag, study_tag
+from autotune.settings import Settings, read_settings
+from benchmarks.gpu import design, inputs, journal
+from benchmarks.gpu.architectures import Architecture
+from benchmarks.gpu.slices import cut_short
+from search_spaces.space import SearchSpace
+from trainer.child.contract import CurrentPhase, NoteRecord, Record, StartupRecord, WorstCaseRecord, write_atomic
+
+STUDY = 1
+INFRA_ATTEMPTS = 2
+RECORDED = 3
+KINDS = {
+    "baseline": TrialKind.VERIFY,
+    "competent": TrialKind.VERIFY,
+    "design": TrialKind.SEARCH,
+    "confirm": TrialKind.CONFIRM,
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for."""
+
+    architecture: Architecture
+    device: str
+    python: str
+    out: Path
+    trials: int
+    rows: int
+    completion: int
+    prompt: int
+    rounds: int
+    seed: int = 0
+    allow_busy: bool = False
+
+    @property
+    def space(self) -> str:
+        return "single-gpu" if self.device == "cuda" else "cpu"
+
+    @property
+    def settings(self) -> Settings:
+        return read_settings(environ={}, home=self.out / "home")
+
+    @property
+    def tag(self) -> str:
+        """Of every process of this run that is no trial."""
+        return f"{study_tag(home_tag(self.settings.home.root), STUDY)}bench"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that can go on."""
+
+    wanted: Wanted
+    spec: StudySpec
+    fingerprint: Fingerprint
+    entries: tuple[design.Entry, ...]
+    left_out: tuple[str, ...]
+    spare: tuple[design.Entry, ...] = ()
+    """Trials instead of those with vLLM, should it be refused."""
+
+    @property
+    def file(self) -> Path:
+        """Finished trials, a line each."""
+        return self.wanted.out / "trials.jsonl"
+
+    def rows(self) -> list[journal.Row]:
+        """Finished trials by number; of a number that is there twice, the first."""
+        found: dict[int, journal.Row] = {}
+        for row in journal.rows(self.file):
+            found.setdefault(int(row["number"]), row)
+        return [found[number] for number in sorted(found)]
+
+    def trials(self) -> tuple[Trial, ...]:
+        return tuple(journal.trial_of(row, str(self.file)) for row in self.rows())
+
+    def lengths(self) -> tuple[int, ...]:
+        """Drawn from the first natural-length cycle that ended well; empty until then."""
+        return next((tuple(row["recorded_lengths"]) for row in self.rows() if row.get("recorded_lengths")), ())
+
+    def settled(self) -> tuple[design.Entry, ...]:
+        """The plan; where vLLM turned out to be refused, other trials stand for those that would have used it."""
+        if self.refused is None:
+            return self.entries
+        kept = [e for e in self.entries[2:] if e.configuration.get("rollout_engine") != "vllm"]
+        return (*self.entries[:2], *kept, *self.spare)[: len(self.entries)]
+
+    @property
+    def refused(self) -> str | None:
+        """Why no trial can use vLLM: the competent one ended before anything ran. ``None`` if it did not."""
+        for row in self.rows():
+            if row["role"] == "competent" and row["outcome"]["reason"] == FailureReason.ILLEGAL.value:
+                return str(row["outcome"]["message"])
+        return None
+
+    def missing(self) -> list[str]:
+        """What is not in the table, and why."""
+        return [*self.left_out, *([f"rollout_engine vllm: {self.refused}"] if self.refused else [])]
+
+    def planned(self) -> tuple[design.Entry, ...]:
+        """The whole plan, as far as it is known: which are confirmed follows from the rest."""
+        settled = self.settled()
+        trials = [t for t in self.trials() if t.number < len(settled)]
+        if len(trials) < len(settled):
+            return settled
+        return (*settled, *design.confirmation(self.contenders(trials), self.wanted.rounds))
+
+    def contenders(self, trials: list[Trial]) -> list[Configuration]:
+        """The baseline, the competent one and the leaders, of those that hold."""
+        held = evidence.feasible(trials)
+        first = [e.configuration for e in self.entries if e.role in ("baseline", "competent")]
+        leading = [leader.configuration for leader in evidence.leaders(trials, self.spec.baseline, "trl")]
+        return [c for c in dict.fromkeys([*first, *leading]) if c in held]
+
+    def next(self) -> tuple[int, design.Entry] | None:
+        """The first planned trial that is not finished; ``None`` when all are."""
+        done = {int(row["number"]) for row in self.rows()}
+        return next(((n, entry) for n, entry in enumerate(self.planned()) if n not in done), None)
+
+    def protocol(self) -> Protocol:
+        """Of the next trial: recorded lengths, or natural cycles to draw them from."""
+        lengths = self.lengths()
+        return replace(self.spec.protocol, natural=0 if lengths else schedule.NATURAL_CYCLES, lengths=lengths)
+
+    def study(self) -> Study:
+        return Study(STUDY, self.spec, created_at=0.0, lengths=self.lengths())
+
+    @cached_property
+    def runner(self) -> TrialRunner:
+        return wiring.runner_for(self.spec, self.wanted.settings, SystemClock(), allow_busy=self.wanted.allow_busy)
+
+    def execute(self, number: int, entry: design.Entry, deadline: float, room: float, stop: StopToken) -> Trial | None:
+        """Run a trial and keep it; ``None`` if the slice or the user ended it, so that it is run again."""
+        for attempt in range(1, INFRA_ATTEMPTS + 1):
+            trial, heard, outcome = self._attempt(number, entry, deadline, stop)
+            if cut_short(outcome, deadline, room):
+                return None
+            if outcome.reason is not FailureReason.INFRA or attempt == INFRA_ATTEMPTS:
+                break
+        state = TrialState.COMPLETE if outcome.ok else TrialState.FAIL
+        finished = trial.with_(state=state, outcome=outcome)
+        row = journal.row_of(finished, entry.role)
+        if outcome.ok and heard.lengths:
+            row["recorded_lengths"] = list(heard.lengths)
+        journal.append(self.file, row)
+        return finished
+
+    def _attempt(
+        self, number: int, entry: design.Entry, deadline: float, stop: StopToken
+    ) -> tuple[Trial, Heard, Outcome]:
+        study, clock, heard = self.study(), SystemClock(), Heard()
+        trial = Trial(
+            study_id=STUDY,
+            number=number,
+            kind=TrialKind.BASELINE if number == 0 else KINDS[entry.role],
+            configuration=entry.configuration,
+            protocol=self.protocol(),
+            rows_per_update=schedule.rows(study, entry.configuration),
+            state=TrialState.RUNNING,
+            attempt=1,
+            pair=entry.pair,
+            source=entry.role,
+            started_at=clock.now(),
+        )
+        directory = fresh(self.wanted.out / "attempts", number)
+        report = self.runner.run(Assignment(study, trial, directory, deadline), heard, stop)
+        shutil.rmtree(directory / "scratch", ignore_errors=True)
+        measured = trial.with_(
+            cycles=tuple(heard.cycles),
+            startup=heard.startup,
+            worst_case_passed=heard.worst_case,
+            host_peak=report.host_peak,
+            finished_at=clock.now(),
+            seconds=report.seconds,
+        )
+        bound = schedule.Deadline(deadline, by_budget=False)
+        return measured, heard, schedule.judged(report.outcome, measured, bound)
+
+
+class Heard:
+    """What a running trial reports."""
+
+    def __init__(self) -> None:
+        self.cycles: list[CycleRecord] = []
+        self.startup: dict[str, float] = {}
+        self.worst_case = False
+        self.lengths: tuple[int, ...] = ()
+
+    def record(self, record: Record) -> None:
+        if isinstance(record, CycleRecord):
+            self.cycles.append(record)
+        elif isinstance(record, StartupRecord):
+            self.startup[record.part.value] = self.startup.get(record.part.value, 0.0) + record.seconds
+        elif isinstance(record, WorstCaseRecord):
+            self.worst_case = True
+        elif isinstance(record, NoteRecord) and record.name == "lengths":
+            self.lengths = tuple(int(n) for n in record.data.get("lengths", ()))
+
+    def phase(self, phase: CurrentPhase) -> None:
+        """Not of interest."""
+
+    def tick(self) -> None:
+        """Not of interest."""
+
+
+def fresh(folder: Path, number: int) -> Path:
+    """A folder no earlier attempt at this trial has had."""
+    attempt = 1
+    while (folder / f"{number}-{attempt}").exists():
+        attempt += 1
+    return folder / f"{number}-{attempt}"
+
+
+def begin(wanted: Wanted, stop: StopToken) -> Run:
+    """The run of this folder, begun or gone on with.
+
+    Raises:
+        UsageError: the folder holds another run, or nothing can be measured.
+        MachineError: this machine or interpreter lacks something.
+    """
+    try:
+        wanted.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {wanted.out} cannot be used as a folder ({error.strerror})") from None
+    prepared = wiring.prepare(_request(wanted, stop), wanted.settings, lambda text: print(text, flush=True))
+    spec, space = prepared.spec, SearchSpace.from_json(prepared.spec.space)
+    plan = _kept(wanted, spec, prepared.fingerprint)
+    if plan is None:
+        entries = design.plan(space, spec.baseline, spec.resources, wanted.trials, wanted.seed)
+        others = design.spare(space, spec.baseline, spec.resources, entries, wanted.seed)
+        pool = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=design.POOL)
+        said = design.left_out(space, spec.baseline, spec.resources, pool)
+        plan = {
+            "spec": spec.digest,
+            "fingerprint": prepared.fingerprint.digest,
+            "trials": wanted.trials,
+            "entries": [{"role": e.role, "configuration": dict(e.configuration)} for e in entries],
+            "left_out": said,
+            "spare": [dict(e.configuration) for e in others],
+        }
+        write_atomic(_plan_path(wanted), json.dumps(plan))
+    entries = tuple(design.Entry(e["role"], Configuration(e["configuration"])) for e in plan["entries"])
+    instead = tuple(design.Entry("design", Configuration(c)) for c in plan["spare"])
+    run = Run(wanted, spec, prepared.fingerprint, entries, tuple(plan["left_out"]), instead)
+    run.runner.sweep(STUDY)
+    return run
+
+
+def _request(wanted: Wanted, stop: StopToken) -> Request:
+    made = inputs.model(wanted.architecture, wanted.python, wanted.out, wanted.tag, stop)
+    return Request(
+        model=str(made),
+        data=str(inputs.prompts(wanted.out, wanted.prompt, wanted.seed)),
+        rewards=(inputs.reward(wanted.out),),
+        rows_per_update=wanted.rows,
+        max_completion_length=wanted.completion,
+        space=wanted.space,
+        seed=wanted.seed,
+        name=f"table-{wanted.architecture.name}",
+        python=wanted.python,
+        protocol=Protocol(warmup=1, natural=0, recorded=RECORDED, maximum=0),
+        folder=str(wanted.out),
+    )
+
+
+def _plan_path(wanted: Wanted) -> Path:
+    return wanted.out / "plan.json"
+
+
+def _kept(wanted: Wanted, spec: StudySpec, fingerprint: Fingerprint) -> dict[str, Any] | None:
+    """The plan of an earlier slice. Raises ``UsageError`` if it is of another run."""
+    path = _plan_path(wanted)
+    if not path.exists():
+        return None
+    try:
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        mine = (plan["spec"], plan["fingerprint"], plan["trials"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is no plan of this benchmark; give another --out") from None
+    if mine != (spec.digest, fingerprint.digest, wanted.trials):
+        raise UsageError(
+            f"{wanted.out} holds a run with other options, or of another machine, stack or release, and figures of "
+            "the two cannot stand in one table; give another --out"
+        )
+    return plan

@@ -1,0 +1,36 @@
+"""What of the user's own objective is averaged over each micro-batch, so that its size changes what is learned.
+
+Measured on TRL 1.16's trainer (docs/decisions/0013-parity.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
+    """The key and value among the user's ``settings`` that make it so, as it stands there; empty if none does.
+
+    A mixture of experts has such a term too (its router's loss); only ``router_aux_loss_coef`` tells of it here.
+    """
+    if framework != "trl":
+        return ""
+    for key, resting in _RESTING.items():
+        value = settings.get(key)
+        if value is not None and value != resting:
+            return f"{key} {_text(value)}"
+    return "loss_type bnpo" if settings.get("loss_type") == "bnpo" else ""
+
+
+_RESTING: Mapping[str, object] = {
+    "entropy_coef": 0,
+    "use_adaptive_entropy": False,
+    "top_entropy_quantile": 1,
+    "router_aux_loss_coef": 0,
+}
+"""Key -> value at which it adds nothing."""
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,26 @@
+"""Tests that need a CUDA GPU are skipped where there is none, and say so; the others run on a CPU too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gpu.device import GPUS, WHY_NOT
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if GPUS:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(pytest.mark.skip(reason=WHY_NOT))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_gpu() -> Iterator[None]:
+    """A trial of one process would spread itself over every GPU it sees."""
+    with pytest.MonkeyPatch.context() as patch:
+        if len(GPUS) > 1:
+            patch.setenv("CUDA_VISIBLE_DEVICES", GPUS[0].uuid)
+        yield

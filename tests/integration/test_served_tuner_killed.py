@@ -1,0 +1,91 @@
+"""The tuner is killed while a trial and its rollout server run: the next one sweeps both, and what they held.
+
+Were this to fail, a night's later trials would meet a server that still holds its GPUs, or a /dev/shm that is full.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.runner_suite import tagged
+from tests.contracts.served_suite import listened
+from tests.integration.test_process_tree_tuner_killed import ROOT, metrics, wait_for
+from tests.scripted import local_runner
+
+HOME = "served-killed"
+TUNER = f"""
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.contracts.runner_suite import Seen
+from tests.fakes import FakeStop
+from tests.scripted import assignment, local_runner
+
+server = {{"segment": 1 << 20, "spawn": ["session", "double_fork"], "ignores": True, "ready": float(sys.argv[2])}}
+wanted = assignment(Path(sys.argv[1]), {{"server": server, "acts": [{{"do": "sleep", "at": 2}}]}})
+local_runner({HOME!r}).run(wanted, Seen(), FakeStop())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    left = tagged(HOME)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+    assert listened(tmp_path) == set()
+
+
+def start(directory: Path, ready: float) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-c", TUNER, str(directory), str(ready)]
+    return subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def segment(directory: Path) -> Path:
+    return Path("/dev/shm") / (directory / "scratch" / "segment").read_text().lstrip("/")
+
+
+def end(tuner: subprocess.Popen[bytes]) -> None:
+    tuner.kill()
+    tuner.wait(5)
+
+
+def test_both_are_swept_with_what_they_held(tmp_path: Path) -> None:
+    directory = tmp_path / "attempt"
+    tuner = start(directory, 0)
+    try:
+        wait_for(lambda: metrics(tmp_path).count('"kind":"cycle"') >= 2)
+    finally:
+        end(tuner)
+    left, held = tagged(HOME), segment(directory)
+    assert len(left) >= 4, "trial, server and its two grandchildren outlive a killed tuner"
+    assert held.exists()
+    assert set(left) <= set(local_runner(HOME).sweep(1))
+    assert tagged(HOME) == []
+    assert not held.exists()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whenever_the_tuner_is_killed_nothing_is_left(tmp_path: Path, seed: int) -> None:
+    """Before the server, while it starts, between the two, and while both run."""
+    directory = tmp_path / "attempt"
+    tuner = start(directory, 0.3)
+    try:
+        wait_for(directory.exists)
+        time.sleep(random.Random(seed).random())
+    finally:
+        end(tuner)
+    local_runner(HOME).sweep(1)
+    assert tagged(HOME) == []
+    if (directory / "scratch" / "segment").exists():
+        assert not segment(directory).exists()

@@ -1,0 +1,98 @@
+"""Real trials that generate with vLLM beside TRL's trainer: lengths, phases, cache, and weights that arrive."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
+
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
+
+MIB = 1 << 20
+ENGINE = {"rollout_engine": "vllm", "max_model_len": 1024}
+LEARNING = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
+"""Steps large enough that an engine left with old weights would be seen at once."""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def roomy(tiny: Path) -> Ran:
+    """A cache that holds everything at once."""
+    protocol = Protocol(
+        warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0
+    )
+    knobs = {**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "max_num_seqs": 16}
+    spec = tiny_spec(tiny, reward_file(tiny / "roomy", PLAIN), protocol, knobs=knobs, passthrough=LEARNING)
+    return run_trial(tiny / "roomy" / "run", spec)
+
+
+@pytest.fixture(scope="module")
+def tight(tiny: Path) -> Ran:
+    """A cache of four blocks of 128 tokens: far fewer than the sixteen rows need together."""
+    knobs = {**ENGINE, "max_model_len": 256, "kv_cache_memory_bytes": 4 * BLOCK_BYTES, "prefix_caching": False}
+    spec = tiny_spec(
+        tiny,
+        reward_file(tiny / "tight", PLAIN),
+        QUIET,
+        knobs=knobs,
+        max_prompt_length=120,
+        max_completion_length=100,
+        passthrough={"max_completion_length": 100},
+    )
+    return run_trial(tiny / "tight" / "run", spec)
+
+
+BLOCK_BYTES = 2 * 2 * 128 * 2 * 64 * 2
+"""Keys and values x layers x tokens of a block x KV heads x head size x bytes of bf16, of the tiny model."""
+
+
+def test_every_row_has_the_length_it_was_given(roomy: Ran) -> None:
+    assert roomy.result.ok, roomy.result.detail
+    cycles = roomy.of(CycleKind.RECORDED)
+    assert len(cycles) == 3
+    for cycle in cycles:
+        assert Counter(cycle.lengths) == Counter(LENGTHS)
+    for cycle in roomy.of(CycleKind.MAXIMUM):
+        assert set(cycle.lengths) == {16}
+
+
+def test_the_weight_sync_is_a_phase_of_its_own(roomy: Ran) -> None:
+    for cycle in roomy.of(CycleKind.RECORDED):
+        assert {"generate", "sync", "reward", "update"} <= {name for name, spent in cycle.phases.items() if spent > 0}
+        assert sum(cycle.phases.values()) == pytest.approx(cycle.seconds, rel=1e-6)
+        assert cycle.phases["idle"] <= 0.05 * cycle.seconds + 0.02
+
+
+def test_the_engine_has_the_weights_the_trainer_has(roomy: Ran) -> None:
+    """After every update: an engine left with older ones would drift away from cycle to cycle."""
+    seen = [cycle.logp_mismatch for cycle in roomy.cycles]
+    assert len(seen) >= 5
+    assert all(value is not None and value < 1.005 for value in seen), seen
+
+
+def test_the_cache_is_watched(roomy: Ran, tight: Ran) -> None:
+    assert tight.result.ok, tight.result.detail
+    for cycle in roomy.of(CycleKind.RECORDED):
+        assert cycle.preemptions == 0
+        assert 0 < (cycle.cache_usage or 0.0) < 0.9
+        assert (cycle.engine_bytes or 0) > 0
+    crowded = tight.of(CycleKind.MAXIMUM)
+    assert crowded
+    assert all(cycle.cache_usage is not None and cycle.cache_usage > 0.7 for cycle in crowded)
+    assert sum(cycle.preemptions or 0 for cycle in tight.cycles) > 0
+
+
+def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path) -> None:
+    knobs = {**ENGINE, "max_model_len": 4096, "kv_cache_memory_bytes": 2 * MIB}
+    ran = run_trial(tiny / "small" / "run", tiny_spec(tiny, reward_file(tiny / "small", PLAIN), knobs=knobs))
+    assert not ran.result.ok
+    assert ran.result.reason is FailureReason.OOM
+    assert ran.result.pool is Pool.ROLLOUT_CACHE

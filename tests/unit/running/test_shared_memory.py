@@ -1,0 +1,89 @@
+"""Shared memory a killed tree leaves is unlinked; a user's data in the same place never is."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.running import proc
+from autotune.running.proc import Stat
+from autotune.running.shared_memory import FOLDER, Segments, mapped
+
+HOLDER = "import mmap, sys, time; f = open(sys.argv[1], 'r+b'); m = mmap.mmap(f.fileno(), 0); print(1, flush=True)"
+
+
+@pytest.fixture
+def segment() -> Iterator[Path]:
+    path = FOLDER / f"autotune-test-{os.getpid()}-{time.monotonic_ns()}"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def make(path: Path) -> None:
+    path.write_bytes(bytes(4096))
+
+
+def hold(path: Path) -> tuple[subprocess.Popen[bytes], Stat]:
+    """A process that maps it."""
+    child = subprocess.Popen([sys.executable, "-c", HOLDER + "; time.sleep(60)", str(path)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    stat = proc.read_stat(child.pid)
+    assert stat is not None
+    return child, stat
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+
+
+def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
+    maker = [sys.executable, "-c", f"open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(60)"]
+    maker[2] = "import sys; " + maker[2]
+    child = subprocess.Popen([*maker, str(segment)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    stat, segments = proc.read_stat(child.pid), Segments()
+    assert stat is not None
+    segments.note([stat])
+    end(child)
+    assert segments.remove() == (segment.name,)
+    assert not segment.exists()
+
+
+def test_a_users_file_that_was_there_before_is_kept(segment: Path) -> None:
+    """A dataset put into memory, which every trial reads."""
+    make(segment)
+    time.sleep(0.2)
+    child, stat = hold(segment)
+    segments = Segments()
+    assert segment.name in mapped(child.pid)
+    segments.note([stat])
+    end(child)
+    assert segments.remove() == ()
+    assert segment.exists()
+
+
+def test_what_somebody_still_maps_is_kept(segment: Path) -> None:
+    own = proc.read_stat(os.getpid())
+    assert own is not None
+    make(segment)
+    with segment.open("r+b") as stream, mmap.mmap(stream.fileno(), 0):
+        segments = Segments()
+        segments.note([own])
+        assert segments.remove() == ()
+    assert segment.exists()
+
+
+def test_a_process_that_is_gone_maps_nothing() -> None:
+    assert mapped(2**22 + 1) == set()

@@ -1,0 +1,120 @@
+"""Several training processes on a CPU: who they are, and what they may not be asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune import preparation
+from autotune.domain import StudySpec
+from autotune.errors import UsageError
+from autotune.store import codec
+from search_spaces.batch import batch_of, training_gpus
+from search_spaces.configuration import Configuration, Resources
+from search_spaces.legality import check
+from tests import factories
+
+CPU = Resources(cpu_cores=4, cpu_ranks=2)
+GPU = Resources(gpus=2, device="cuda", compute_capability=(9, 0), cpu_ranks=2)
+
+
+def said(resources: Resources, **values: Any) -> dict[str, str]:
+    return {violation.rule: violation.sentence for violation in check(Configuration(values), resources)}
+
+
+def test_ranks_of_a_cpu_train_and_on_gpus_every_gpu_does() -> None:
+    assert Resources().training_processes == 1
+    assert CPU.training_processes == 2
+    assert GPU.training_processes == 2
+    assert Resources(gpus=4, nodes=2, cpu_ranks=7).training_processes == 8
+
+
+def test_the_batch_is_of_all_ranks() -> None:
+    values = {"micro_batch_size": 3, "gradient_accumulation_steps": 5}
+    assert batch_of(values, CPU).rows == 30
+    assert batch_of(values, Resources()).rows == 15
+
+
+def test_a_rollout_server_takes_no_rank_from_a_cpu() -> None:
+    assert training_gpus({"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}, CPU) == 2
+
+
+def test_groups_are_whole_over_all_ranks() -> None:
+    found = said(CPU, micro_batch_size=1, gradient_accumulation_steps=1, num_generations=4)
+    assert "2 training processes × micro-batch 1 = 2 is not divisible by num_generations 4" in found["whole_groups"]
+
+
+def test_two_studies_with_other_ranks_are_two_studies() -> None:
+    one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
+    assert one.digest != two.digest
+    assert preparation.differences(one, two) == ["resources.cpu_ranks: None -> 2"]
+
+
+def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -> None:
+    study = factories.study_spec()
+    text = codec.dump(study)
+    assert '"cpu_ranks":1,' in text
+    old = text.replace('"cpu_ranks":1,', "")
+    assert codec.load(StudySpec, old) == study
+    assert "cpu_ranks" not in study.resources.as_json()
+    assert "cpu_ranks" not in study.identity()["resources"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_that_are_asked_for_are_had(ranks: int) -> None:
+    assert preparation.ranked(Resources(cpu_cores=4), ranks).training_processes == ranks
+
+
+def test_nothing_said_is_one_rank() -> None:
+    assert preparation.ranked(Resources(cpu_cores=4), None) == Resources(cpu_cores=4)
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 5])
+def test_more_ranks_than_cores_or_none_at_all_are_refused(ranks: int) -> None:
+    with pytest.raises(UsageError, match=rf"--ranks {ranks}: expected a number from 1 to 4; this machine has 4 cores"):
+        preparation.ranked(Resources(cpu_cores=4), ranks)
+
+
+def test_on_a_gpu_machine_every_gpu_trains() -> None:
+    with pytest.raises(UsageError, match="on this machine every GPU used trains"):
+        preparation.ranked(Resources(gpus=1, device="cuda", cpu_cores=8), 2)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_every_stage_is_legal_on_a_cpu_with_one_rank_or_two(stage: int) -> None:
+    for ranks in (1, 2):
+        resources = Resources(cpu_cores=2, cpu_ranks=ranks)
+        assert said(resources, zero_stage=stage, micro_batch_size=8, precision="fp32") == {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "resources", "values", "words"),
+    [
+        ("offload_place", CPU, {"zero_stage": 2, "offload_optimizer": "cpu"}, "moves nothing on a CPU run"),
+        ("offload_place", CPU, {"zero_stage": 3, "offload_parameters": "cpu"}, "moves nothing on a CPU run"),
+        ("offload_place", GPU, {"zero_stage": 2, "offload_optimizer": "nvme"}, "needs a folder on an NVMe disk"),
+        ("offload_place", GPU, {"zero_stage": 3, "offload_parameters": "nvme"}, "needs a folder on an NVMe disk"),
+        ("even_bucket", CPU, {"zero_stage": 2, "zero_allgather_bucket": 7}, "needs an even number"),
+        ("fsdp_device", CPU, {"fsdp": "fsdp2"}, "needs a GPU"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(rule: str, resources: Resources, values: Any, words: str) -> None:
+    found = said(resources, micro_batch_size=8, precision="fp32", **values)
+    assert set(found) == {rule}
+    assert words in found[rule]
+
+
+@pytest.mark.parametrize(
+    ("resources", "values"),
+    [
+        (GPU, {"zero_stage": 2, "offload_optimizer": "cpu"}),
+        (GPU, {"zero_stage": 3, "offload_parameters": "cpu"}),
+        (CPU, {"zero_stage": 1, "zero_allgather_bucket": 8}),
+        (CPU, {"zero_stage": 3, "zero_allgather_bucket": 7}),
+        (GPU, {"fsdp": "fsdp2"}),
+        (CPU, {"fsdp": "none"}),
+    ],
+)
+def test_its_neighbour_is_legal(resources: Resources, values: Any) -> None:
+    assert said(resources, micro_batch_size=8, precision="fp32", **values) == {}

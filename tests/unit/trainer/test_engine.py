@@ -1,0 +1,146 @@
+"""How knobs become arguments of vLLM, without vLLM: which, under which name, and only on the right device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from search_spaces.knobs import KNOBS
+from trainer.child.frameworks.trl import engine
+
+
+class Scheduler:
+    """As much of vLLM's as is watched."""
+
+    def __init__(self) -> None:
+        self.kv_cache_manager = SimpleNamespace(usage=0.0)
+
+    def schedule(self, throttle_prefills: bool = False) -> str:
+        return "plan"
+
+    def _preempt_request(self, request: str) -> str:
+        return request
+
+
+def llm(**arguments: Any) -> SimpleNamespace:
+    core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=Scheduler()))
+    return SimpleNamespace(arguments=arguments, llm_engine=SimpleNamespace(engine_core=core))
+
+
+@pytest.fixture
+def generation() -> Iterator[ModuleType]:
+    """TRL's module that builds the engine, and a vLLM, as far as they are touched."""
+    module, vllm = ModuleType(engine.MODULE), ModuleType("vllm")
+    module.LLM = llm  # type: ignore[attr-defined]
+    module.VLLMGeneration = type("VLLMGeneration", (), {"sync_weights": "trl's own"})  # type: ignore[attr-defined]
+    vllm.__version__ = "0.31.0"  # type: ignore[attr-defined]
+    before = {name: sys.modules.get(name) for name in (engine.MODULE, "vllm")}
+    sys.modules.update({engine.MODULE: module, "vllm": vllm})
+    yield module
+    for name, old in before.items():
+        if old is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = old
+
+
+def test_every_knob_it_sets_is_in_the_catalogue_and_needs_vllm() -> None:
+    for name in engine.ENGINE_KNOBS:
+        assert KNOBS[name].needs["rollout_engine"] == ("vllm",)
+        assert "trl" in KNOBS[name].frameworks
+
+
+def test_values_go_over_in_vllms_words() -> None:
+    seams = {
+        "max_num_seqs": 64, "rollout_dtype": "bf16", "rollout_quantization": "none", "custom_all_reduce": True,
+        "vllm_compile_mode": "vllm_compile", "cuda_graph_max_batch": 32, "logprob_rows": 4,
+    }  # fmt: skip
+    assert engine.engine_arguments(seams) == {
+        "max_num_seqs": 64,
+        "dtype": "bfloat16",
+        "quantization": None,
+        "disable_custom_all_reduce": False,
+        "compilation_config": {"mode": "VLLM_COMPILE", "max_cudagraph_capture_size": 32},
+    }
+
+
+def test_without_a_gpu_the_cache_is_in_bytes_and_weights_are_reloaded(generation: ModuleType) -> None:
+    built = []
+    engine.install_engine({"kv_cache_memory_bytes": 1 << 26}, "cpu", lambda one, held: built.append((one, held)))
+    made = generation.LLM(model="m", gpu_memory_utilization=0.3, max_num_seqs=8)
+    assert made.arguments["kv_cache_memory_bytes"] == 1 << 26
+    assert "gpu_memory_utilization" not in made.arguments
+    assert made.arguments["enforce_eager"] is True
+    assert [one for one, _ in built] == [made]
+    assert generation.VLLMGeneration.sync_weights is engine.sync_by_reload
+
+
+def test_on_a_gpu_the_framework_keeps_its_share_and_its_sync(generation: ModuleType, monkeypatch: Any) -> None:
+    monkeypatch.setattr(engine, "held_bytes", lambda _: 0)
+    engine.install_engine({"max_num_seqs": 256}, "cuda")
+    made = generation.LLM(model="m", gpu_memory_utilization=0.3, max_num_seqs=8)
+    assert made.arguments["gpu_memory_utilization"] == 0.3
+    assert made.arguments["max_num_seqs"] == 256
+    assert not {"enforce_eager", "kv_cache_memory_bytes"} & set(made.arguments)
+    assert generation.VLLMGeneration.sync_weights == "trl's own"
+
+
+@pytest.mark.parametrize("version", ["0.30.2", "0.32.0", "1.0.0", "0.7.3"])
+def test_another_vllm_is_refused_by_version(generation: ModuleType, version: str) -> None:
+    sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]
+    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*>= 0.31 and < 0.32"):
+        engine.install_engine({}, "cpu")
+    assert generation.LLM is llm
+
+
+def test_a_trl_that_builds_its_engine_elsewhere_is_refused(generation: ModuleType) -> None:
+    del generation.LLM
+    with pytest.raises(engine.EngineError, match="finds no vLLM, or builds its engine in a way"):
+        engine.install_engine({}, "cpu")
+
+
+def test_the_watch_keeps_the_fullest_moment_and_counts_preemptions() -> None:
+    made = llm()
+    scheduler = made.llm_engine.engine_core.engine_core.scheduler
+    watch = engine.EngineWatch(made, 5)
+    for usage in (0.2, 0.9, 0.4):
+        scheduler.kv_cache_manager.usage = usage
+        assert scheduler.schedule() == "plan"
+    assert scheduler._preempt_request("row") == "row"
+    assert watch.end() == (1, 0.9)
+    watch.begin()
+    assert watch.end() == (0, 0.0)
+
+
+def test_an_engine_whose_scheduler_is_elsewhere_is_refused() -> None:
+    with pytest.raises(engine.EngineError, match="keeps its scheduler elsewhere"):
+        engine.EngineWatch(SimpleNamespace(llm_engine=SimpleNamespace(engine_core=object())), 0)
+
+
+def test_a_tied_head_is_packed_again() -> None:
+    """Its packed copy would stay that of the first weights: the embedding is loaded, the head is not."""
+    packed = []
+    method = SimpleNamespace(process_weights_after_loading=packed.append)
+    head = SimpleNamespace(quant_method=method, cpu_linear=object())
+    engine.pack_tied_head(SimpleNamespace(lm_head=head))
+    assert packed == [head]
+    engine.pack_tied_head(SimpleNamespace())
+    engine.pack_tied_head(SimpleNamespace(lm_head=SimpleNamespace(quant_method=method)))
+    assert packed == [head]
+
+
+def test_a_trial_without_vllm_compiles_nothing_and_says_nothing_on_a_gpu(monkeypatch: Any) -> None:
+    for name in ("TORCHDYNAMO_DISABLE", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_ENABLE_V1_MULTIPROCESSING"):
+        monkeypatch.delenv(name, raising=False)
+    environment: dict[str, str] = {}
+    monkeypatch.setattr(engine.os, "environ", environment)
+    engine.before_import("cuda")
+    assert "TORCHDYNAMO_DISABLE" not in environment
+    engine.before_import("cpu", compiles=True)
+    assert "TORCHDYNAMO_DISABLE" not in environment
+    engine.before_import("cpu")
+    assert environment["TORCHDYNAMO_DISABLE"] == "1"

@@ -1,0 +1,231 @@
+"""The rollout server's command line, as TRL 1.16 and vLLM 0.31 want it.
+
+Were one of these wrong, a study on several GPUs would lose every trial with a server at its launch, or measure
+a server that is not the one its configuration describes. What a launch does on a GPU is not yet measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.frameworks import TrlFramework
+from autotune.ports import Assignment, Companion, Place
+from search_spaces.configuration import Resources
+from search_spaces.legality import check
+from tests import factories
+from trainer.frameworks.trl import server
+
+OPEN_R1: dict[str, Any] = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}
+"""3 + 1 on four GPUs, and Swift's 7 + 1 on eight."""
+BEFORE = ("/env/bin/python", "-m", "vllm.entrypoints.cli.main", "serve", "/models/m", "--host", "127.0.0.1")
+BEHIND = (
+    *("--enable-scale-out", "--weight-transfer-config", '{"backend": "nccl"}'),
+    *("--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--disable-uvicorn-access-log"),
+)
+
+
+def command(longest: int = 1536, **knobs: Any) -> tuple[str, ...]:
+    return server.server_command({**OPEN_R1, **knobs}, "/models/m", "/env/bin/python", 8123, longest=longest)
+
+
+def option(argv: tuple[str, ...], name: str) -> str:
+    assert argv.count(name) == 1, argv
+    return argv[argv.index(name) + 1]
+
+
+def gpus(count: int) -> tuple[str, ...]:
+    return tuple(f"GPU-{number}" for number in range(count))
+
+
+def test_the_whole_line_of_three_and_one() -> None:
+    assert command() == (
+        *(*BEFORE, "--port", "8123", "--tensor-parallel-size", "1", "--data-parallel-size", "1"),
+        *("--max-model-len", "1536", *BEHIND),
+    )
+
+
+def test_the_whole_line_with_every_knob_of_the_engine() -> None:
+    argv = server.server_command(
+        {
+            **OPEN_R1,
+            "rollout_gpus": 4,
+            "tensor_parallel_size": 2,
+            "rollout_data_parallel_size": 2,
+            "max_model_len": 2048,
+            "gpu_memory_utilization": 0.85,
+            "kv_cache_memory_bytes": 1 << 30,
+            "max_num_seqs": 128,
+            "max_num_batched_tokens": 8192,
+            "cuda_graph_max_batch": 256,
+            "kv_cache_dtype": "fp8",
+            "rollout_load_format": "dummy",
+            "enforce_eager": False,
+            "prefix_caching": False,
+            "chunked_prefill": True,
+            "rollout_dtype": "bf16",
+            "rollout_quantization": "fp8",
+            "custom_all_reduce": False,
+            "vllm_compile_mode": "none",
+        },
+        "org/model",
+        "/env/bin/python",
+        8123,
+        longest=1536,
+        name="autotune-1-0-1",
+        revision="abc123",
+        passthrough={"trust_remote_code": True, "vllm_model_impl": "transformers", "beta": 0.0},
+    )
+    assert argv == (
+        *("/env/bin/python", "-m", "vllm.entrypoints.cli.main", "serve", "org/model", "--host", "127.0.0.1"),
+        *("--port", "8123", "--served-model-name", "autotune-1-0-1", "--revision", "abc123"),
+        *("--trust-remote-code", "--model-impl", "transformers"),
+        *("--tensor-parallel-size", "2", "--data-parallel-size", "2", "--max-model-len", "2048"),
+        *("--gpu-memory-utilization", "0.85", "--kv-cache-memory-bytes", "1073741824", "--max-num-seqs", "128"),
+        *("--max-num-batched-tokens", "8192", "--max-cudagraph-capture-size", "256", "--kv-cache-dtype", "fp8"),
+        *("--load-format", "dummy", "--no-enforce-eager", "--no-enable-prefix-caching", "--enable-chunked-prefill"),
+        *("--dtype", "bfloat16", "--quantization", "fp8", "--disable-custom-all-reduce"),
+        *("--compilation-config", '{"mode": "NONE"}', *BEHIND),
+    )
+
+
+def test_a_knob_that_rests_is_left_out() -> None:
+    """The graphs' size with graphs turned off, and what only a colocated engine has."""
+    argv = command(enforce_eager=True, cuda_graph_max_batch=64, sleep_level=2)
+    assert "--max-cudagraph-capture-size" not in argv
+    assert "--enforce-eager" in argv
+    assert not any("sleep" in word for word in argv)
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "replicas", "expected"),
+    [(1, None, None, (1, 1)), (4, 2, None, (2, 2)), (4, 4, None, (4, 1)), (4, None, None, (1, 4)), (6, 2, 3, (2, 3))],
+)
+def test_replicas_use_all_the_gpus_of_the_server(
+    given: int, size: int | None, replicas: int | None, expected: tuple[int, int]
+) -> None:
+    knobs = {"rollout_gpus": given, "tensor_parallel_size": size, "rollout_data_parallel_size": replicas}
+    argv = command(**{name: value for name, value in knobs.items() if value is not None})
+    found = (int(option(argv, "--tensor-parallel-size")), int(option(argv, "--data-parallel-size")))
+    assert found == expected
+    assert found[0] * found[1] == given
+
+
+@pytest.mark.parametrize(
+    ("knobs", "sentence"),
+    [
+        (
+            {"rollout_gpus": 3, "tensor_parallel_size": 2},
+            "tensor_parallel_size 2 does not divide rollout_gpus 3",
+        ),
+        (
+            {"rollout_gpus": 4, "tensor_parallel_size": 2, "rollout_data_parallel_size": 1},
+            "tensor_parallel_size 2 × 1 replicas = 2 is not rollout_gpus 4",
+        ),
+    ],
+)
+def test_what_cannot_be_launched_is_refused_before_and_never_built(knobs: dict[str, Any], sentence: str) -> None:
+    configuration = {**OPEN_R1, **knobs, "micro_batch_size": 8, "num_generations": 8}
+    found = check(configuration, Resources(gpus=8, device="cuda", compute_capability=(9, 0)))
+    assert any(violation.sentence.startswith(sentence) for violation in found)
+    with pytest.raises(ValueError, match="is not rollout_gpus"):
+        command(**knobs)
+
+
+@pytest.mark.parametrize(("held", "given"), [(4, 1), (8, 1), (8, 4)])
+def test_the_last_gpus_are_the_servers(held: int, given: int) -> None:
+    training, serving = server.split(gpus(held), {"rollout_gpus": given})
+    assert training + serving == gpus(held)
+    assert len(serving) == given
+
+
+@pytest.mark.parametrize(("held", "given"), [(1, 1), (4, 4), (4, 0), (0, 1)])
+def test_neither_side_is_left_without(held: int, given: int) -> None:
+    with pytest.raises(ValueError, match="rollout_gpus"):
+        server.split(gpus(held), {"rollout_gpus": given})
+
+
+def companion(held: int, tmp_path: Path, **knobs: Any) -> Companion | None:
+    """What a TRL trial on ``held`` GPUs needs beside it."""
+    resources = Resources(gpus=held, device="cuda", compute_capability=(9, 0))
+    study = factories.study(spec=factories.study_spec(resources=resources))
+    trial = factories.trial(configuration=factories.configuration(**knobs), attempt=2)
+    assignment, framework = Assignment(study, trial, tmp_path, 60.0), TrlFramework()
+    place = Place("/env/bin/python", gpus(held), 8123, 8124)
+    return framework.companion(assignment, framework.render(assignment), place)
+
+
+@pytest.mark.parametrize(("held", "ranks"), [(4, 3), (8, 7)])
+def test_trainer_and_server_are_told_of_each_other(held: int, ranks: int, tmp_path: Path) -> None:
+    """Open-R1's 3 + 1 and Swift's 7 + 1."""
+    found = companion(held, tmp_path, **OPEN_R1)
+    assert found is not None
+    assert found.spec.world_size == ranks
+    assert found.trial_environment["CUDA_VISIBLE_DEVICES"] == ",".join(gpus(held)[:-1])
+    assert found.environment["CUDA_VISIBLE_DEVICES"] == gpus(held)[-1]
+    assert option(found.argv, "--port") == "8123"
+    assert found.spec.settings["use_vllm"] is True
+    assert found.spec.settings["vllm_mode"] == "server"
+    assert found.spec.settings["vllm_server_base_url"] == "http://127.0.0.1:8123"
+    assert found.spec.settings["vllm_group_port"] == 8124
+    assert found.health.startswith("http://127.0.0.1:8123/")
+    assert option(found.argv, "--served-model-name") == found.answer.strip('"')
+
+
+def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
+    """vLLM's development mode runs what it is sent."""
+    found = companion(4, tmp_path, **OPEN_R1)
+    assert found is not None
+    assert option(found.argv, "--host") == "127.0.0.1"
+    for environment in (found.environment, found.trial_environment):
+        assert environment["VLLM_HOST_IP"] == "127.0.0.1"
+    assert "0.0.0.0" not in " ".join(found.argv)  # noqa: S104 - it is what must not be there
+
+
+def test_no_secret_is_in_what_everybody_can_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
+    monkeypatch.setenv("VLLM_API_KEY", "verysecret")
+    found = companion(4, tmp_path, **OPEN_R1)
+    assert found is not None
+    assert not any("secret" in word for word in (*found.argv, *found.environment.values()))
+
+
+def test_two_attempts_are_told_apart(tmp_path: Path) -> None:
+    found = companion(4, tmp_path, **OPEN_R1)
+    assert found is not None
+    assert found.answer.endswith('-2"'), "the number of the attempt"
+
+
+@pytest.mark.parametrize("knobs", [{}, {"rollout_engine": "vllm"}, {"rollout_engine": "vllm", "rollout_gpus": 1}])
+def test_a_colocated_rollout_has_no_server(knobs: dict[str, Any], tmp_path: Path) -> None:
+    assert companion(4, tmp_path, **knobs) is None
+    assert companion(0, tmp_path, **knobs) is None
+
+
+def test_more_gpus_for_the_server_than_there_are_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rollout_gpus 1 of 1 GPUs"):
+        companion(1, tmp_path, **OPEN_R1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("replicas", [None, 1, 2, 3])
+@pytest.mark.parametrize("given", [1, 2, 3, 4, 7])
+def test_what_is_legal_can_be_launched_and_nothing_else(size: int, replicas: int | None, given: int) -> None:
+    """Legality and launch must say the same, or the one lets through what the other dies of."""
+    knobs: dict[str, Any] = {**OPEN_R1, "rollout_gpus": given, "tensor_parallel_size": size}
+    if replicas is not None:
+        knobs["rollout_data_parallel_size"] = replicas
+    rows = (8 - given) * 8
+    configuration = {**knobs, "micro_batch_size": 8, "num_generations": 8}
+    machine = Resources(gpus=8, device="cuda", compute_capability=(9, 0), rows_per_update=rows)
+    broken = {violation.rule for violation in check(configuration, machine)}
+    assert broken <= {"server_gpus"}, "nothing else is wrong with these"
+    if broken:
+        with pytest.raises(ValueError, match="is not rollout_gpus"):
+            command(**knobs)
+    else:
+        argv = command(**knobs)
+        used = int(option(argv, "--tensor-parallel-size")) * int(option(argv, "--data-parallel-size"))
+        assert used == given

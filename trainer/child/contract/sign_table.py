@@ -1,0 +1,291 @@
+"""The texts torch, CUDA, vLLM, DeepSpeed, TRL, Ray and the launchers fail with: the one table.
+
+Read in the sources of torch 2.13, vLLM 0.31, DeepSpeed 0.19.8, transformers 5.17, TRL 1.16 and torchao 0.18; those
+of Ray, NCCL, bitsandbytes and vLLM's CUDA allocator, which a CPU does not have, in published logs.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+from .signs import Nearness, Sign
+from .words import FailureReason, Phase, Pool, StartupPart
+
+OOM, ILLEGAL, INFRA = FailureReason.OOM, FailureReason.ILLEGAL, FailureReason.INFRA
+HOST, DEVICE, CACHE = Pool.HOST, Pool.DEVICE, Pool.ROLLOUT_CACHE
+ENGINE, CAPTURE = StartupPart.ENGINE.value, StartupPart.CAPTURE.value
+
+
+def _oom(name: str, pool: Pool, *texts: str, phase: Optional[str] = None) -> Sign:
+    return Sign(name, texts, OOM, pool, phase)
+
+
+def _illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
+    return Sign(name, texts, ILLEGAL, None, phase)
+
+
+def _echo(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
+    return Sign(name, texts, FailureReason.CRASH, None, phase, Nearness.ECHO)
+
+
+ENGINE_MEMORY = (
+    _oom("cache_none", CACHE, "No available memory for the cache blocks", phase=ENGINE),
+    _oom("cache_one_request", CACHE, "To serve at least one request with the model's max seq len", phase=ENGINE),
+    _oom(
+        "cache_node_share",
+        CACHE,
+        "Available memory on node … allocation is less than requested memory for kv (-",
+        "Available memory on node … allocation is less than requested memory for kv (0.0/",
+        phase=ENGINE,
+    ),
+    _oom(
+        "device_share",
+        DEVICE,
+        "Free memory on device … on startup is less than desired GPU memory utilization",
+        phase=ENGINE,
+    ),
+    _oom(
+        "node_share",
+        HOST,
+        "Available memory on node … on startup is less than desired CPU memory utilization",
+        phase=ENGINE,
+    ),
+    _oom(
+        "node_cache",
+        HOST,
+        "Available memory on node … allocation is less than requested memory for kv (",
+        phase=ENGINE,
+    ),
+    Sign("profiling", ("Error in memory profiling. Initial free memory",), INFRA, None, ENGINE),
+    _oom("sampler", DEVICE, "CUDA out of memory occurred when warming up sampler", phase=CAPTURE),
+    _oom("wake_up", DEVICE, "CUDA Error: out of memory at …cumem_allocator"),
+    _oom(
+        "batching_cache",
+        CACHE,
+        "Memory footprint … is more than available memory",
+        "Invalid values: max_batch_tokens = …, num_blocks = ",
+        "No positive solution (root = ",
+        "No real solution (discriminant = ",
+        "Failed to allocate … blocks for request",
+        phase=Phase.GENERATE.value,
+    ),
+)
+
+MEMORY = (
+    _oom("nccl", DEVICE, "Cuda failure 2 'out of memory'", "Cuda failure 'out of memory'"),
+    _oom(
+        "cuda",
+        DEVICE,
+        "CUDA out of memory",
+        "torch.OutOfMemoryError",
+        "torch.cuda.OutOfMemoryError",
+        "HIP out of memory",
+    ),
+    _oom(
+        "cuda_driver",
+        DEVICE,
+        "CUDA error: out of memory",
+        "CUDA Error: out of memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "Triton Error [CUDA]: out of memory",
+    ),
+    _oom("bitsandbytes_memory", DEVICE, "Error out of memory at line … in file"),
+    _oom(
+        "ray_host",
+        HOST,
+        "ray.exceptions.OutOfMemoryError",
+        "Task was killed due to the node running low on memory",
+    ),
+    _oom(
+        "kernel",
+        HOST,
+        "Out of memory: Killed process",
+        "oom-kill:",
+        "Detected … oom-kill event",
+        "Detected … oom_kill event",
+    ),
+    _oom(
+        "shared_memory",
+        HOST,
+        "insufficient shared memory (shm)",
+        "dataloader's workers are out of shared memory",
+        "unable to write to file </torch_…No space left on device",
+    ),
+    _oom(
+        "host",
+        HOST,
+        "DefaultCPUAllocator: can't allocate memory",
+        "DefaultCPUAllocator: not enough memory",
+        "Cannot allocate memory",
+        "std::bad_alloc",
+        "Unable to allocate … for an array",
+        "could not create a primitive",  # oneDNN, when its scratch memory is refused
+        "libgomp: Thread creation failed",
+        "MemoryError",
+    ),
+)
+
+ENGINE_SETTINGS = (
+    _illegal(
+        "batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE
+    ),
+    _illegal("whole_prefill", "max_num_batched_tokens (…) is smaller than max_model_len", phase=ENGINE),
+    _illegal(
+        "model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE
+    ),
+    _illegal("sleep_mode", "Sleep mode is not supported on current platform", phase=ENGINE),
+    _illegal(
+        "engine_quantization",
+        "The quantization method … is not supported for the current GPU",
+        "quantization is currently not supported in",
+        "is not supported for quantization method",
+        phase=ENGINE,
+    ),
+    _illegal("engine_bf16", "Bfloat16 is only supported on GPUs with compute capability", phase=ENGINE),
+    _illegal("cache_dtype", "No valid attention backend found for …kv_cache_dtype not supported", phase=ENGINE),
+    _illegal(
+        "tensor_parallel",
+        "Total number of attention heads (…) must be divisible by tensor parallel size",
+        "tensor_parallel_size (…) must divide world size",
+        phase=ENGINE,
+    ),
+    _illegal("no_vllm", "vLLM is not available and `use_vllm` is set to True", phase=ENGINE),
+)
+
+TRAINING_SETTINGS = (
+    _illegal(
+        "groups",
+        "must be divisible by num_generations",
+        "must be divisible by the number of generations",
+        "must be divisible by the global batch size",
+    ),
+    _illegal("one_generation", "GRPO requires at least 2 generations per prompt"),
+    _illegal(
+        "attention",
+        "FlashAttention… cannot be used",
+        "flash_attn… not installed",
+        "does not support Flash Attention",
+    ),
+    _illegal(
+        "no_bf16",
+        "Your setup doesn't support bf16/gpu",
+        "Type bf16 is not supported on your device",
+    ),
+    _illegal("no_fp16", "Type fp16 is not supported on your device"),
+    _illegal("no_tf32", "--tf32 requires Ampere"),
+    _illegal(
+        "float8_hardware",
+        "_scaled_mm is only supported on CUDA devices with compute capability",
+    ),
+    _illegal(
+        "float8_shapes",
+        "Expected both dimensions of mat2 to be divisible by 16",
+        "Expected self.size(1) to be divisible by 16",
+        "Expected trailing dimension of mat1 to be divisible by 16",
+    ),
+    _illegal("no_bitsandbytes", "You need to install `bitsandbytes`"),
+    _illegal("no_torchao", "You need to have `torchao"),
+    _illegal(
+        "no_compiler",
+        "No working C++ compiler found in",
+        "Compiler: … is not found.",
+        "Failed to find C compiler. Please specify via CC environment variable",
+    ),
+    _illegal("fused", "`fused=True` requires all the params to be floating point Tensors"),
+    _illegal("untested_optimizer", "You are using an untested ZeRO Optimizer"),
+    _illegal(
+        "deepspeed_batch",
+        "Check batch related parameters. train_batch_size is not equal",
+        "Please correct the following DeepSpeed config values that mismatch",
+    ),
+    _illegal(
+        "deepspeed_kernel",
+        "Unable to JIT load the … op",
+        "CUDA_HOME does not exist, unable to compile CUDA op(s)",
+        "Error building extension '",
+        ">- DeepSpeed Op Builder: Installed CUDA version … does not match",
+    ),
+)
+
+OTHER = (
+    Sign(
+        "sampling_nan",
+        ("probability tensor contains either `inf`, `nan`",),
+        FailureReason.NAN,
+        None,
+        Phase.GENERATE.value,
+    ),
+    Sign(
+        "loss_scale",
+        ("Current loss scale already at minimum - cannot decrease scale anymore",),
+        FailureReason.NAN,
+        None,
+        Phase.UPDATE.value,
+    ),
+    Sign(
+        "reward_count",
+        ("The reward function '…' returned … rewards",),
+        FailureReason.REWARD_ERROR,
+        None,
+        Phase.REWARD.value,
+    ),
+    Sign("port", ("EADDRINUSE", "Address already in use", "address already in use"), INFRA),
+)
+
+DEATHS = (
+    Sign(
+        "killed",
+        (
+            "Signal 9 (SIGKILL)",
+            "exitcode  : -9",
+            "exitcode: -9",
+            "died with <Signals.SIGKILL",
+            "is killed by signal: Killed",
+        ),
+        OOM,
+        HOST,
+        None,
+        Nearness.DEATH,
+    ),
+    Sign(
+        "collective_timeout",
+        (
+            "Watchdog caught collective operation timeout",
+            "Timed out waiting …ms for recv operation to complete",
+            "Timed out waiting …ms for send operation to complete",
+        ),
+        FailureReason.HANG,
+        None,
+        None,
+        Nearness.DEATH,
+    ),
+)
+
+ECHOES = (
+    Sign("ray_task_memory", ("RayTaskError(OutOfMemoryError)",), OOM, None, None, Nearness.ECHO),
+    _echo(
+        "engine",
+        "Engine core initialization failed",
+        "EngineCore encountered an issue",
+        "EngineDeadError",
+        "WorkerProc initialization failed",
+        "Frontend process failed during engine core initialization",
+        "please check the stack trace above for the root cause",
+        phase=ENGINE,
+    ),
+    _echo("cuda_unknown", "ncclUnhandledCudaError", "unhandled cuda error"),
+    _echo(
+        "peer",
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "This is typically caused by a remote worker crashing",
+        "remote process exited or there was a network error",
+        "NCCL communicator was aborted",
+        "failed to recv, got 0 bytes",
+    ),
+    _echo("launcher", "ActorDiedError", "WorkerCrashedError", "RayTaskError", "ChildFailedError", "CalledProcessError"),
+)
+
+SIGNS: Tuple[Sign, ...] = (*ENGINE_MEMORY, *MEMORY, *ENGINE_SETTINGS, *TRAINING_SETTINGS, *OTHER, *DEATHS, *ECHOES)
+"""In the order they are looked for within a line."""

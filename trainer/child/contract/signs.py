@@ -1,0 +1,73 @@
+"""How a failure is recognised by its text, in the child's exceptions and in the parent's logs alike."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Optional, Pattern, Sequence, Tuple
+
+from .words import FailureReason, Pool
+
+ANYTHING = "…"
+"""Stands in a sign's text for what differs from one failure to the next."""
+
+
+class Nearness(IntEnum):
+    """How near to the cause a text is; of two in one log the nearer counts, whichever came first."""
+
+    ECHO = 0
+    """Says only that something else failed, whose own words may stand elsewhere."""
+    DEATH = 1
+    """Says how a process ended, not why."""
+    CAUSE = 2
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Known texts of one failure, and what they mean."""
+
+    name: str
+    texts: Tuple[str, ...]
+    """As they are written, with ``ANYTHING`` for what differs."""
+    reason: FailureReason
+    pool: Optional[Pool] = None
+    phase: Optional[str] = None
+    """``Phase`` or ``StartupPart`` value, where the text tells it."""
+    nearness: Nearness = Nearness.CAUSE
+
+    def found_in(self, line: str) -> bool:
+        """Whether ``line`` holds one of the texts."""
+        return any(_pattern(text).search(line) for text in self.texts)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A sign and the line it was found in."""
+
+    sign: Sign
+    line: str
+
+
+@functools.lru_cache(maxsize=None)
+def _pattern(text: str) -> Pattern[str]:
+    escaped = ".*".join(re.escape(part) for part in text.split(ANYTHING))
+    # A word of its own: MemoryError is not OutOfMemoryError.
+    return re.compile(r"(?<!\w)" + escaped if text[0].isalnum() else escaped)
+
+
+def read_signs(text: str, signs: Sequence[Sign]) -> Optional[Reading]:
+    """What ``text`` says went wrong: the last line among those nearest to the cause.
+
+    Within a line the first matching sign of ``signs`` counts, so special ones go before general ones.
+    """
+    found: Optional[Reading] = None
+    for line in reversed(text.splitlines()):
+        sign = next((sign for sign in signs if sign.found_in(line)), None)
+        if sign is None or (found is not None and sign.nearness <= found.sign.nearness):
+            continue
+        found = Reading(sign, line.strip())
+        if sign.nearness is Nearness.CAUSE:
+            break
+    return found

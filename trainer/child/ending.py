@@ -1,0 +1,74 @@
+"""Who writes ``result.json``, and what: once, whatever ends a trial first, on one rank or several."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Optional
+
+from .contract import FailureReason, Result, RunPaths, dumps, write_atomic
+
+ECHOES = (
+    "gloo/transport",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "remote process exited",
+    "NCCL communicator was aborted",
+    "failed to recv, got 0 bytes",
+    "Broken pipe",
+)
+"""Texts a rank fails with because another one is gone."""
+
+
+class Ending:
+    """Of one rank.
+
+    With several ranks a failure is told by the first rank that has one of its own: the others then only lose their
+    connection to it, or are ended by the launcher. What nobody tells (a rank was killed) stands in the launcher's
+    log, so nothing must be in its way.
+    """
+
+    def __init__(self, paths: RunPaths, rank: int = 0, world_size: int = 1) -> None:
+        self._paths = paths
+        self._rank = rank
+        self._several = world_size > 1
+        self._lock = threading.Lock()
+        self._result: Optional[Result] = None
+
+    def settle(self, result: Result) -> Result:
+        """The result that counts on this rank: this one, unless another was settled before."""
+        with self._lock:
+            if self._result is None:
+                self._result = result
+                if self._is_told(result) and self._is_first():
+                    write_atomic(self._paths.result, dumps(result))
+                elif not result.ok:
+                    sys.stderr.write("rank %d: %s\n%s\n" % (self._rank, result.message, result.detail))
+                    sys.stderr.flush()
+            return self._result
+
+    def _is_told(self, result: Result) -> bool:
+        if result.ok:
+            return self._rank == 0
+        if not self._several:
+            return True
+        if result.reason is FailureReason.CANCELLED:
+            return False
+        return result.reason is not FailureReason.CRASH or not is_echo(result)
+
+    def _is_first(self) -> bool:
+        """Of all ranks: whoever makes a file that cannot be made twice."""
+        if not self._several:
+            return True
+        try:
+            self._paths.scratch.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(str(self._paths.scratch / "told"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except FileExistsError:
+            return False
+        return True
+
+
+def is_echo(result: Result) -> bool:
+    """Whether a failure only says that another rank is gone."""
+    return any(text in result.message for text in ECHOES)

@@ -1,0 +1,24 @@
+"""Whether the compiler took part of a cycle: it does so once for each new shape, and never in a long run's average."""
+
+from __future__ import annotations
+
+import sys
+
+
+def graphs() -> int:
+    """Graphs compiled in this process so far; 0 while nothing has been."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return 0 if counters is None else int(counters["stats"]["unique_graphs"])
+
+
+class CompileWatch:
+    """Asked at the end of every cycle."""
+
+    def __init__(self) -> None:
+        self._seen = graphs()
+
+    def took_part(self) -> bool:
+        """Whether anything was compiled since this was last asked."""
+        before, self._seen = self._seen, graphs()
+        return self._seen > before

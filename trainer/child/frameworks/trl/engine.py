@@ -1,0 +1,220 @@
+"""vLLM beside TRL's trainer, with the arguments TRL has no setting for, and weights that really arrive.
+
+This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+
+TRL builds its engine by the name ``LLM`` of one module; here that name is replaced by one that adds
+arguments. Without a GPU two things are different: the size of the KV cache is given in bytes, and
+``load_weights`` cannot be used for the weight sync, because the CPU kernels hold their weights packed;
+``reload_weights`` (vLLM's layerwise reload) packs them again.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+MODULE = "trl.generation.vllm_generation"
+SUPPORTED = ((0, 31), (0, 32))
+"""vLLM versions whose inside is known here: from the first, below the second."""
+ENGINE_SEAMS: Dict[str, str] = {
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "enforce_eager": "enforce_eager",
+    "prefix_caching": "enable_prefix_caching",
+    "chunked_prefill": "enable_chunked_prefill",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "kv_cache_memory_bytes": "kv_cache_memory_bytes",
+    "rollout_dtype": "dtype",
+    "rollout_quantization": "quantization",
+    "rollout_load_format": "load_format",
+    "custom_all_reduce": "disable_custom_all_reduce",
+}
+"""Knob -> argument of ``vllm.LLM``."""
+COMPILATION = {"cuda_graph_max_batch": "max_cudagraph_capture_size", "vllm_compile_mode": "mode"}
+"""Knob -> key of the argument ``compilation_config``."""
+ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION)
+"""All that this file sets."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
+FIRST_CACHE = 1 << 30
+"""Bytes of KV cache on a CPU where nothing says how many; the backend would take a share of all memory."""
+
+
+class EngineError(ValueError):
+    """This engine, or this TRL, cannot be given what was asked for."""
+
+
+def check_versions(vllm: str) -> None:
+    """Raises ``EngineError`` outside the window: the seams reach into the engine."""
+    parts = tuple(int(part) for part in vllm.split(".")[:2] if part.isdigit())
+    low, high = SUPPORTED
+    if not low <= parts < high:
+        raise EngineError(
+            "vLLM %s is installed; this release can measure vLLM >= %d.%d and < %d.%d, which TRL supports"
+            % (vllm, *low, *high)
+        )
+
+
+def before_import(device: str, compiles: bool = False) -> None:
+    """Environment that vLLM and torch read when they are imported.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+        compiles: the configuration asks for compiled code somewhere.
+    """
+    # Colocated means in this process.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    if device != "cuda":
+        # Without it the engine takes the cores for itself one by one, and the trainer's threads with them.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        if not compiles:
+            # The engine's sampler would be compiled: it takes longer than a trial has, and a C++ compiler.
+            os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+
+
+def leave_out() -> None:
+    """A trainer that does not use vLLM need not wait for its import, which takes longer than TRL's own.
+
+    To be called before TRL is imported.
+    """
+    checks = importlib.import_module("trl.import_utils")
+    for name in ("is_vllm_available",):
+        if hasattr(checks, name):
+            setattr(checks, name, lambda *_args, **_kwargs: False)
+
+
+def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:
+    """Arguments of ``vllm.LLM`` for the knobs among ``seams`` that are the engine's."""
+    found = {ENGINE_SEAMS[knob]: _in_vllms_words(knob, value) for knob, value in seams.items() if knob in ENGINE_SEAMS}
+    compilation = {key: _compiled(knob, seams[knob]) for knob, key in COMPILATION.items() if knob in seams}
+    if compilation:
+        found["compilation_config"] = compilation
+    return found
+
+
+def _in_vllms_words(knob: str, value: Any) -> Any:
+    if knob == "rollout_dtype":
+        return DTYPES.get(value, value)
+    if knob == "rollout_quantization":
+        return None if value == "none" else value
+    return not value if knob == "custom_all_reduce" else value
+
+
+def _compiled(knob: str, value: Any) -> Any:
+    return str(value).upper() if knob == "vllm_compile_mode" else value
+
+
+def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callable[[Any, int], None]] = None) -> None:
+    """To be called after TRL is imported and before the trainer is built.
+
+    Args:
+        seams: knobs by name; those that are not the engine's are left alone.
+        device: ``cpu`` or ``cuda``.
+        built: told the engine, and the bytes it took, when it is there.
+
+    Raises:
+        EngineError: vLLM is missing or of another version, or TRL builds its engine in another way.
+    """
+    generation: Any = importlib.import_module(MODULE)
+    if not hasattr(generation, "LLM") or not hasattr(generation.VLLMGeneration, "sync_weights"):
+        raise EngineError("this TRL finds no vLLM, or builds its engine in a way that is not known here")
+    check_versions(importlib.import_module("vllm").__version__)
+    original, given = generation.LLM, engine_arguments(seams)
+
+    @functools.wraps(original)
+    def with_arguments(*args: Any, **kwargs: Any) -> Any:
+        kwargs.update(given)
+        kwargs.setdefault("disable_log_stats", False)  # counts preemptions and cache use
+        if device != "cuda":
+            kwargs.setdefault("enforce_eager", True)  # graphs are the GPU's; compiling needs a C++ compiler
+            kwargs.setdefault("kv_cache_memory_bytes", FIRST_CACHE)
+            kwargs.pop("gpu_memory_utilization", None)
+        before = held_bytes(device)
+        engine = original(*args, **kwargs)
+        if built is not None:
+            built(engine, held_bytes(device) - before)
+        return engine
+
+    generation.LLM = with_arguments
+    if device != "cuda" or given.get("quantization") is not None:
+        generation.VLLMGeneration.sync_weights = sync_by_reload
+
+
+def held_bytes(device: str) -> int:
+    """Memory in use: of the GPU by the driver, of this process on a CPU."""
+    if device == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def sync_by_reload(generation: Any) -> None:
+    """Weights to the engine by its layerwise reload, which packs or quantises them as at the start."""
+    if generation.mode != "colocate":
+        raise EngineError("weights are reloaded in place only where the engine is colocated")
+    if generation.enable_sleep_mode:
+        generation.llm.wake_up(tags=["weights"])
+        generation._llm_weights_sleeping = False
+    runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner
+    runner.reload_weights(weights_iterator=generation._iter_named_params())
+    pack_tied_head(runner.get_model())
+    generation.llm.reset_prefix_cache()
+
+
+def pack_tied_head(model: Any) -> None:
+    """A head that shares the embedding's weights is not among what was loaded, and its packed copy is the old one."""
+    head = getattr(model, "lm_head", None)
+    method = getattr(head, "quant_method", None)
+    if head is None or not hasattr(head, "cpu_linear") or method is None:
+        return
+    method.process_weights_after_loading(head)
+
+
+class EngineWatch:
+    """Preemptions, and the highest share of the cache in use, since ``begin``.
+
+    Args:
+        engine: the ``vllm.LLM``.
+        held: bytes it took when it was built.
+
+    Raises:
+        EngineError: its scheduler is not where it is in the supported versions.
+    """
+
+    def __init__(self, engine: Any, held: int) -> None:
+        self.engine_bytes = held
+        self._preempted = 0
+        self._usage = 0.0
+        core = getattr(engine.llm_engine.engine_core, "engine_core", None)
+        self._scheduler = getattr(core, "scheduler", None)
+        manager = getattr(self._scheduler, "kv_cache_manager", None)
+        if self._scheduler is None or manager is None:
+            raise EngineError("this vLLM keeps its scheduler elsewhere, so its cache cannot be watched")
+        schedule, preempt = self._scheduler.schedule, self._scheduler._preempt_request
+
+        @functools.wraps(schedule)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            plan = schedule(*args, **kwargs)
+            self._usage = max(self._usage, float(manager.usage))
+            return plan
+
+        @functools.wraps(preempt)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self._preempted += 1
+            return preempt(*args, **kwargs)
+
+        self._scheduler.schedule = watched
+        self._scheduler._preempt_request = counted
+
+    def begin(self) -> None:
+        self._preempted, self._usage = 0, 0.0
+
+    def end(self) -> Tuple[int, float]:
+        """(preemptions, highest share of the cache in use)."""
+        return self._preempted, self._usage

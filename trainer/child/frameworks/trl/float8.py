@@ -1,0 +1,132 @@
+"""FP8 matrix products for training, put into the loaded model by torchao before the trainer is built.
+
+This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
+
+Weights, gradients and the optimizer keep their precision; the linear layers' three matrix products (output,
+gradient of the input, gradient of the weight) take FP8 operands with one scale for each tensor, made anew
+each time, and everything around them is computed as with bf16. The LM head stays out: its output are the
+log-probs that are trained on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+
+import torch
+
+FLOAT8_SEAMS = frozenset({"precision", "fp8_emulate"})
+MULTIPLE = 16
+"""Both sizes of a layer have to be multiples of this: what ``torch._scaled_mm`` takes."""
+CAPABILITY = (8, 9)
+"""The first compute capability with FP8 matrix products."""
+
+
+class Float8Error(ValueError):
+    """FP8 cannot be computed with this model, here, in this environment."""
+
+
+def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[str, Any]:
+    """Give the linear layers of ``model`` FP8 matrix products where ``seams`` ask for it, in place.
+
+    Adapters that PEFT adds later are not converted: only the layers they stand on.
+
+    Args:
+        model: as loaded; its weights are not changed.
+        seams: knobs by name; those that are not of ``FLOAT8_SEAMS`` are left alone.
+        device: ``cpu`` or ``cuda``, where it is to be trained.
+
+    Returns:
+        ``layers`` and ``left_out`` (numbers of linear layers), ``emulated``; empty if nothing was asked for.
+
+    Raises:
+        Float8Error: torchao is missing or another, the hardware has no FP8 and emulation was not asked for, the
+            model is quantised, or it has no layer that fits.
+    """
+    precision, emulate = seams.get("precision"), seams.get("fp8_emulate", False)
+    if precision is None:
+        return {}
+    if precision != "fp8" or not isinstance(emulate, bool):
+        raise Float8Error("precision %r with fp8_emulate %r is nothing this seam can set" % (precision, emulate))
+    fitting, left_out = layers_of(model)
+    _check_model(model, fitting)
+    if not emulate:
+        _check_hardware(device)
+    _to_float8(model, fitting, emulate)
+    for layer in float8_layers(model):
+        layer.register_forward_pre_hook(_as_autocast)
+    return {"layers": len(fitting), "left_out": len(left_out), "emulated": emulate}
+
+
+def layers_of(model: Any) -> Tuple[List[str], List[str]]:
+    """Names of the linear layers that (can, cannot) be converted."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    fitting: List[str] = []
+    left_out: List[str] = []
+    for name, module in model.named_modules():
+        if type(module) is torch.nn.Linear:  # what derives from it has its own product, of quantised weights mostly
+            fits = module.in_features % MULTIPLE == 0 and module.out_features % MULTIPLE == 0
+            (fitting if fits and module is not head else left_out).append(name)
+    return fitting, left_out
+
+
+def float8_layers(model: Any) -> List[Any]:
+    """The converted layers of ``model``; empty if there are none."""
+    return [module for module in model.modules() if type(module).__name__ == "Float8Linear"]
+
+
+@contextlib.contextmanager
+def without_float8(model: Any) -> Iterator[None]:
+    """Inside, the converted layers compute as ordinary ones."""
+    layers = float8_layers(model)
+    for layer in layers:
+        layer.forward = functools.partial(torch.nn.Linear.forward, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _check_model(model: Any, fitting: List[str]) -> None:
+    if getattr(model, "is_quantized", False) or getattr(model, "quantization_method", None) is not None:
+        raise Float8Error("precision fp8 cannot be used with a quantised model: its weights have products of their own")
+    if not fitting:
+        raise Float8Error("precision fp8: this model has no linear layer of sizes that are multiples of %d" % MULTIPLE)
+
+
+def _check_hardware(device: str) -> None:
+    if device != "cuda" or not torch.cuda.is_available():
+        raise Float8Error("precision fp8 needs a GPU of compute capability %d.%d or later, or fp8_emulate" % CAPABILITY)
+    found = torch.cuda.get_device_capability()
+    if found < CAPABILITY:
+        raise Float8Error(
+            "precision fp8 needs compute capability %d.%d or later, or fp8_emulate, and this GPU has %d.%d"
+            % (*CAPABILITY, *found)
+        )
+
+
+def _to_float8(model: Any, fitting: List[str], emulate: bool) -> None:
+    wanted = frozenset(fitting)
+    chosen: Callable[[Any, str], bool] = lambda _, name: name in wanted  # noqa: E731
+    try:
+        float8 = importlib.import_module("torchao.float8")
+        # Rows times tokens is the inner size of the weight's gradient, and seldom a multiple of 16.
+        config = float8.Float8LinearConfig(emulate=emulate, pad_inner_dim=not emulate)
+        float8.convert_to_float8_training(model, config=config, module_filter_fn=chosen)
+    except ImportError as error:
+        raise Float8Error("precision fp8 needs the package torchao in the training environment: %s" % error) from error
+    except (AttributeError, TypeError) as error:
+        raise Float8Error("this torchao converts models in a way that is not known here: %s" % error) from error
+    if len(float8_layers(model)) != len(fitting):
+        raise Float8Error("torchao converted %d of %d layers" % (len(float8_layers(model)), len(fitting)))
+
+
+def _as_autocast(_: Any, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    """What torchao does for a GPU alone: the input, and with it the output, has autocast's precision."""
+    kind = args[0].device.type
+    if kind == "cuda" or not torch.is_autocast_enabled(kind):
+        return args
+    return (args[0].to(torch.get_autocast_dtype(kind)), *args[1:])

@@ -1,0 +1,202 @@
+"""The gradient of a few tokens, once with the trial's rounding and once with that of bf16 alone."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Any, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+from .float8 import float8_layers, without_float8
+
+ROWS = 2
+PROMPT_TOKENS = 32
+"""The last of a prompt."""
+COMPLETION_TOKENS = 32
+"""The first of a completion."""
+PARAMETERS = 8
+"""Weight matrices the gradient is taken of, from the first layer to the last; the embedding and the head have none."""
+FIRST_SCALE = 2.0**14
+"""Of the loss in fp16, halved until the gradient is finite, as the scaler of the training does over its first steps."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of token ids, (rows, prompt + completion), and which of them are there."""
+
+    ids: Any
+    mask: Any
+    completion: int
+    """Columns at the end that are the completion's."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How one gradient lies to the other."""
+
+    cosine: float
+    ratio: float
+    """Norm with the trial's rounding over that of bf16's."""
+    tokens: int
+    parameters: int
+    change: str
+
+
+class NotComparableError(Exception):
+    """There is a change of rounding here whose gradient cannot be looked at; says why."""
+
+
+def change_of(trainer: Any) -> str:
+    """What this trainer rounds more coarsely than bf16 with fp32 weights, in words; empty if nothing."""
+    model = trainer.model
+    found = []
+    if float8_layers(model):
+        found.append("fp8")
+    if trainer.args.fp16:
+        found.append("fp16")
+    if _weights(model) in (torch.bfloat16, torch.float16):
+        found.append("%s weights" % str(_weights(model)).replace("torch.", ""))
+    return ", ".join(found)
+
+
+def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
+    """Gradient of the mean log-prob of a few tokens of ``inputs``; ``None`` if nothing is rounded more coarsely.
+
+    The model, its gradients and the optimizer are left as they were. Dropout is off.
+
+    Args:
+        trainer: in training, so that its model is on its device.
+        inputs: what a generation gave it to train on.
+
+    Raises:
+        NotComparableError: the weights are spread over ranks, the tokens alone are not the model's input, or there is
+            no gradient to compare with.
+    """
+    change = change_of(trainer)
+    if not change:
+        return None
+    model = trainer.model
+    if trainer.is_fsdp_enabled or any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
+        raise NotComparableError("the weights are spread over ranks")
+    if "pixel_values" in inputs:
+        raise NotComparableError("the prompts hold images")
+    batch = take(inputs)
+    parameters = sample(model)
+    if not parameters or not int(batch.mask[:, -batch.completion :].sum()):
+        raise NotComparableError("there is no weight matrix that is trained, or no token to train on")
+    training = model.training
+    model.eval()
+    try:
+        here = _gradient(model, batch, parameters, torch.float16 if trainer.args.fp16 else _computing(trainer))
+        with without_float8(model), _as_fp32_weights(model):
+            there = _gradient(model, batch, parameters, torch.bfloat16)
+    finally:
+        model.train(training)
+    cosine, ratio = angle(here, there)
+    return Gradients(cosine, ratio, int(batch.mask.sum()), len(parameters), change)
+
+
+def take(inputs: Mapping[str, Any]) -> Batch:
+    """A few tokens of the first rows."""
+    prompt, completion = inputs["prompt_ids"][:ROWS, -PROMPT_TOKENS:], inputs["completion_ids"][:ROWS]
+    completion = completion[:, :COMPLETION_TOKENS]
+    prompt_mask = inputs["prompt_mask"][:ROWS, -PROMPT_TOKENS:]
+    mask = inputs["completion_mask"][:ROWS, :COMPLETION_TOKENS]
+    return Batch(
+        torch.cat([prompt, completion], dim=1), torch.cat([prompt_mask, mask], dim=1), int(completion.shape[1])
+    )
+
+
+def sample(model: Any) -> List[Any]:
+    """Trained weight matrices, evenly from the first to the last; the same of every model of a kind.
+
+    Of an adapter's two matrices the second: the first has no gradient while the second is zero, as both begin.
+    """
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    apart = {id(getattr(module, "weight", None)) for module in ends if module is not None}
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and p.dim() == 2]
+    found = [p for name, p in named if id(p) not in apart and "lora_A" not in name]
+    if len(found) <= PARAMETERS:
+        return found
+    return [found[i * (len(found) - 1) // (PARAMETERS - 1)] for i in range(PARAMETERS)]
+
+
+def angle(here: List[Any], there: List[Any]) -> Tuple[float, float]:
+    """(Cosine of the angle, ratio of the norms) of two gradients, each the parts of one vector.
+
+    Not numbers if ``here`` is not finite.
+
+    Raises:
+        NotComparableError: ``there`` has no direction.
+    """
+    both = sum(float((a * b).sum(dtype=torch.float64)) for a, b in zip(here, there))  # noqa: B905
+    one, other = _norm(here), _norm(there)
+    if not math.isfinite(other) or not other:
+        raise NotComparableError("the gradient of bf16 is %s there" % ("zero" if other == 0 else "not finite itself"))
+    if not math.isfinite(one):
+        return math.nan, math.nan
+    return (both / (one * other) if one else 0.0), one / other
+
+
+def _norm(parts: List[Any]) -> float:
+    return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
+
+
+def _gradient(model: Any, batch: Batch, parameters: List[Any], dtype: Any) -> List[Any]:
+    """With ``dtype`` as autocast's; in fp16 of the scaled loss, the scale taken out again."""
+    scale = FIRST_SCALE if dtype is torch.float16 else 1.0
+    while True:
+        loss = _loss(model, batch, dtype)
+        found = torch.autograd.grad(loss * scale, parameters, allow_unused=True)
+        parts = [
+            torch.zeros_like(p, dtype=torch.float32) if part is None else part.float() / scale
+            for p, part in zip(parameters, found)  # noqa: B905
+        ]
+        if scale <= 1.0 or all(bool(torch.isfinite(part).all()) for part in parts):
+            return parts
+        scale /= 2.0
+
+
+def _loss(model: Any, batch: Batch, dtype: Any) -> Any:
+    """Mean log-prob of the completions' tokens, by the model without what was wrapped around it for training."""
+    forward = model.__dict__.get("_original_forward", model.forward)
+    kind = batch.ids.device.type
+    with torch.enable_grad(), torch.autocast(kind, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+        logits = forward(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False).logits
+    wanted, mask = batch.ids[:, -batch.completion :], batch.mask[:, -batch.completion :]
+    logps = torch.log_softmax(logits[:, -batch.completion - 1 : -1].float(), dim=-1)
+    logps = logps.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
+    return (logps * mask).sum() / mask.sum()
+
+
+def _computing(trainer: Any) -> Optional[Any]:
+    return torch.bfloat16 if trainer.args.bf16 else None
+
+
+def _weights(model: Any) -> Any:
+    return model.get_input_embeddings().weight.dtype
+
+
+@contextlib.contextmanager
+def _as_fp32_weights(model: Any) -> Iterator[None]:
+    """Inside, all that is not a matrix product is computed as if the weights were held in fp32.
+
+    Autocast rounds the matrices to bf16 for their products whatever they are held in, so no copy of them is needed:
+    what differs are the small weights (norms, biases) and the precision of what the embedding hands on.
+    """
+    if _weights(model) == torch.float32:
+        yield
+        return
+    small = [p for p in model.parameters() if p.dim() < 2 and p.is_floating_point()]
+    kept = [p.data for p in small]
+    for parameter in small:
+        parameter.data = parameter.data.float()
+    hook = model.get_input_embeddings().register_forward_hook(lambda _, __, output: output.float())
+    try:
+        yield
+    finally:
+        hook.remove()
+        for parameter, data in zip(small, kept):  # noqa: B905
+            parameter.data = data

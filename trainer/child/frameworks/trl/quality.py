@@ -1,0 +1,158 @@
+"""Whether what a trial trains is still the policy it generates with, and its gradient still that of bf16.
+
+Where TRL corrects for the rollout engine's rounding it computes the trainer's log-probs anyway, and they are compared
+in every cycle. Elsewhere they are computed here, for a few rows, in the warm-up, which nobody times.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, List, Mapping, Optional, Tuple
+
+import torch
+
+from ...contract import CycleKind, NoteRecord, Phase, limits
+from ...failures import NotFiniteError, QualityError, memory_pool
+from ...journal import Journal
+from .gradient import Gradients, NotComparableError, compare
+from .together import Together
+
+ROWS = 4
+"""At most, of a log-prob pass made for this alone; never more than a micro-batch has."""
+LARGEST = 50.0
+"""Difference of two log-probs beyond which it only has to stay a number."""
+
+
+class Quality:
+    """The guard of one rank.
+
+    ``install`` before the phases are, so that what is computed here counts as none of them; ``begin`` before a cycle,
+    ``mismatch`` and then ``check`` after it. All ranks do the same.
+    """
+
+    def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
+        self._trainer = trainer
+        self._journal = journal
+        self._rank = rank
+        self._together = Together(trainer.accelerator)
+        self._logps = trainer._get_per_token_logps_and_entropies
+        self._judged = samples_freely(trainer)
+        self._kind: Optional[CycleKind] = None
+        self._compared = False
+        self._parts: List[Tuple[Any, Any]] = []
+        self._last: Optional[float] = None
+
+    def install(self) -> None:
+        """Look at what every generation hands to the training."""
+        generate = self._trainer._generate_and_score_completions
+
+        @functools.wraps(generate)
+        def generate_and_score_completions(*args: Any, **kwargs: Any) -> Any:
+            inputs = generate(*args, **kwargs)
+            self._look(inputs)
+            return inputs
+
+        self._trainer._generate_and_score_completions = generate_and_score_completions
+
+    def begin(self, kind: CycleKind) -> None:
+        """A cycle of this kind comes."""
+        self._kind = kind
+        self._parts.clear()
+        self._last = None
+
+    def mismatch(self) -> Optional[float]:
+        """Of the cycle's tokens on all ranks; ``None`` where the rollout told no log-probs, or they are not numbers."""
+        own = (sum(float(total) for total, _ in self._parts), sum(int(count) for _, count in self._parts))
+        parts = self._together.all(own)
+        count = sum(part[1] for part in parts)
+        self._last = sum(part[0] for part in parts) / count if count else None
+        return self._last if self._last is not None and math.isfinite(self._last) else None
+
+    def check(self) -> None:
+        """Call it after ``mismatch``.
+
+        Raises:
+            QualityError: with the figure and its limit.
+            NotFiniteError: the trainer's own log-probs are not numbers.
+        """
+        if self._last is None:
+            return
+        if not math.isfinite(self._last):
+            raise NotFiniteError("the trainer's log-probs are not finite", Phase.LOGPROB)
+        problem = limits.mismatch_problem(self._last)
+        if problem is not None and self._judged:
+            raise QualityError(problem, Phase.GENERATE)
+
+    def _look(self, inputs: Mapping[str, Any]) -> None:
+        untimed = self._kind is CycleKind.WARMUP
+        rollout, own = inputs.get("sampling_per_token_logps"), inputs.get("old_per_token_logps")
+        mask = inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask = mask * inputs["tool_mask"]
+        if rollout is not None and own is None and untimed and "pixel_values" not in inputs:
+            own = self._own(inputs)
+        if rollout is not None and own is not None:
+            rows = own.shape[0]
+            self._parts.append(ratios(own, rollout[:rows], mask[:rows]))
+        if untimed and not self._compared:
+            self._compared = True
+            self._gradient(inputs)
+
+    def _own(self, inputs: Mapping[str, Any]) -> Any:
+        """The trainer's log-probs of the first rows."""
+        rows = min(ROWS, int(self._trainer.args.per_device_train_batch_size))
+        taken = {name: inputs[name][:rows] for name in ("prompt_ids", "prompt_mask", "completion_ids")}
+        ids = torch.cat([taken["prompt_ids"], taken["completion_ids"]], dim=1)
+        mask = torch.cat([taken["prompt_mask"], inputs["completion_mask"][:rows]], dim=1)
+        with torch.no_grad():
+            found = self._logps(self._trainer.model, ids, mask, taken["completion_ids"].shape[1], batch_size=1)
+        return found[0]
+
+    def _gradient(self, inputs: Mapping[str, Any]) -> None:
+        """Compare the gradients; where memory does not suffice for it the trial goes on, and that is noted."""
+        problem = None
+        try:
+            found = compare(self._trainer, inputs)
+        except NotComparableError as error:
+            self._note("gradient_not_compared", {"why": str(error)})
+        except (RuntimeError, MemoryError) as error:
+            if memory_pool(error) is None:
+                raise
+            self._note("gradient_not_compared", {"why": "no memory for it"})
+        else:
+            problem = self._verdict(found)
+        problems = [each for each in self._together.all(problem) if each is not None]
+        if problems:
+            raise QualityError(problems[0], Phase.UPDATE)
+
+    def _verdict(self, found: Optional[Gradients]) -> Optional[str]:
+        if found is None:
+            return None
+        figures = {"cosine": found.cosine, "ratio": found.ratio}
+        told = {name: value for name, value in figures.items() if math.isfinite(value)}
+        data = {"change": found.change, **told, "tokens": found.tokens, "parameters": found.parameters}
+        self._note("gradient", data)
+        return limits.gradient_problem(found.cosine, found.ratio)
+
+    def _note(self, name: str, data: Mapping[str, Any]) -> None:
+        if self._rank == 0:
+            self._journal.write(NoteRecord(name, data))
+
+
+def ratios(own: Any, rollout: Any, mask: Any) -> Tuple[Any, Any]:
+    """(Sum of exp(|difference|), number) of the tokens in ``mask`` that the rollout has a number for.
+
+    Nothing waits for the device.
+    """
+    known = mask.bool() & ~torch.isnan(rollout)
+    apart = torch.where(known, (own - rollout).abs(), torch.zeros_like(own))
+    each = torch.where(known, apart.clamp(max=LARGEST).exp(), torch.zeros_like(own))
+    return each.sum(), known.sum()
+
+
+def samples_freely(trainer: Any) -> bool:
+    """Whether the rollout draws from the whole policy: cut to its likeliest tokens it has other log-probs by design."""
+    top_p, top_k, min_p = trainer.top_p, trainer.top_k, trainer.min_p
+    cut = (top_p is not None and top_p < 1.0) or (top_k or 0) > 0 or (min_p or 0.0) > 0.0
+    return not cut and trainer.repetition_penalty in (None, 1.0) and not trainer.args.generation_kwargs

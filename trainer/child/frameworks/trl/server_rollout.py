@@ -1,0 +1,120 @@
+"""Exact completion lengths from a rollout server, and what its engine counts.
+
+TRL's client asks for all rows of a generation in one request, with one limit for all. A row can only have
+a length of its own in a request of its own, so one is sent for each different length, all at the same time;
+the engine schedules the same sequences either way, and shares a group's prompt by its prefix cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ...failures import MeterError
+from .engine import EngineWatch
+
+PREEMPTIONS = "vllm:num_preemptions_total"
+"""Counter of the server's ``/metrics``, one for each replica."""
+PER_ROW = ("completion_ids", "logprobs", "logprob_token_ids")
+
+
+def install_lengths(client: Any, lengths_of: Callable[[], Optional[Sequence[int]]]) -> None:
+    """Wrap ``generate`` of TRL's ``VLLMClient``.
+
+    Args:
+        client: of the main process; the others have none.
+        lengths_of: tokens of every row of the generation about to run, over all ranks and in their order;
+            ``None`` lets the model stop where it wants.
+    """
+    generate = client.generate
+
+    @functools.wraps(generate)
+    def generate_with_lengths(prompts: Any, features: Any = None, n: int = 1, **sampling: Any) -> Any:
+        lengths = lengths_of()
+        if lengths is None:
+            return generate(prompts=prompts, features=features, n=n, **sampling)
+        if len(lengths) != len(prompts) * n:
+            raise MeterError("a generation of %d rows, but lengths for %d" % (len(prompts) * n, len(lengths)))
+        return by_length(generate, prompts, features, n, lengths, sampling)
+
+    client.generate = generate_with_lengths
+
+
+def by_length(
+    generate: Any, prompts: Sequence[Any], features: Any, n: int, lengths: Sequence[int], sampling: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """What ``generate`` would answer, prompt by prompt and ``n`` rows of each, every row as long as told."""
+    rows_of: Dict[int, List[int]] = {}
+    for row, length in enumerate(lengths):
+        rows_of.setdefault(length, []).append(row)
+
+    def ask(length: int) -> Tuple[List[int], Dict[str, Any]]:
+        rows = rows_of[length]
+        answer = generate(
+            prompts=[prompts[row // n] for row in rows],
+            features=None if features is None else [features[row // n] for row in rows],
+            n=1,
+            **exactly(sampling, length),
+        )
+        return rows, answer
+
+    whole: Dict[str, Any] = {name: [None] * len(lengths) for name in PER_ROW}
+    prompt_ids: List[Any] = [None] * len(lengths)
+    with ThreadPoolExecutor(max_workers=len(rows_of)) as executor:
+        for rows, answer in executor.map(ask, rows_of):
+            for name in PER_ROW:
+                if answer.get(name) is None:
+                    whole[name] = None
+            for at, row in enumerate(rows):
+                prompt_ids[row] = answer["prompt_ids"][at]
+                for name in PER_ROW:
+                    if whole[name] is not None:
+                        whole[name][row] = answer[name][at]
+    return {**whole, "prompt_ids": prompt_ids[::n]}
+
+
+def exactly(sampling: Mapping[str, Any], length: int) -> Dict[str, Any]:
+    """The request's parameters for completions of ``length`` tokens, whatever the model would do."""
+    own = {**(sampling.get("generation_kwargs") or {}), "max_tokens": length, "ignore_eos": True}
+    return {**sampling, "max_tokens": length, "generation_kwargs": own}
+
+
+class ServerWatch:
+    """Preemptions since ``begin``; the cache's use is only known moment by moment, so it is not told."""
+
+    engine_bytes: Optional[int] = None
+    """The server's GPUs are not this process's to ask."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._before: Optional[int] = None
+
+    def begin(self) -> None:
+        self._before = self._count()
+
+    def end(self) -> Tuple[Optional[int], Optional[float]]:
+        """(preemptions, highest share of the cache in use); ``None`` for what the server does not tell."""
+        now = self._count()
+        return (None if now is None or self._before is None else now - self._before), None
+
+    def _count(self) -> Optional[int]:
+        answer = self._client.session.get(self._client.base_url + "/metrics")
+        return counted(answer.text, PREEMPTIONS) if answer.status_code == 200 else None
+
+
+def counted(text: str, name: str) -> Optional[int]:
+    """The sum of counter ``name`` over its labels in Prometheus text; ``None`` if it is not there."""
+    lines = (line.rpartition(" ") for line in text.splitlines())
+    values = [float(value) for key, _, value in lines if key.partition("{")[0] == name]
+    return int(sum(values)) if values else None
+
+
+Watch = Union[EngineWatch, ServerWatch]
+
+
+def watch_server(trainer: Any) -> List[Watch]:
+    """The watch of the trainer's server; none without one, and on a rank that does not speak to it."""
+    if not trainer.use_vllm or trainer.vllm_generation.mode != "server" or not trainer.accelerator.is_main_process:
+        return []
+    return [ServerWatch(trainer.vllm_generation.vllm_client)]

@@ -1,0 +1,64 @@
+"""What the ranks of a trial do together around a cycle, so that none decides alone and the others wait for ever."""
+
+from __future__ import annotations
+
+from typing import Any, List
+
+from accelerate.utils import gather_object
+
+from ...contract import Phase
+from ...guard import Verdict, worst
+from ...memory import highest
+from ...meter import Meter
+
+
+class Together:
+    """One rank among ``size``; with one rank everything is as it is.
+
+    Every method is a collective: all ranks call it, in the same order.
+    """
+
+    def __init__(self, accelerator: Any) -> None:
+        self._accelerator = accelerator
+        self.size = int(accelerator.num_processes)
+
+    def wait(self) -> None:
+        """Until every rank is here. Within a cycle this is phase ``wait``."""
+        if self.size > 1:
+            self._accelerator.wait_for_everyone()
+
+    def all(self, value: Any) -> List[Any]:
+        """Every rank's ``value``, by rank."""
+        return [value] if self.size == 1 else list(gather_object([value]))
+
+    def total(self, value: float) -> float:
+        """Summed over ranks: to each of them the others are no strangers."""
+        return float(sum(self.all(value)))
+
+    def verdict(self, own: Verdict) -> Verdict:
+        """The worst any rank saw, with this rank's CPU seconds: all accept a cycle, or all repeat it."""
+        return worst(own, self.all(own))
+
+    def highest(self, own: Any) -> Any:
+        """Peaks, field by field the largest of any rank."""
+        whole = None
+        for peaks in self.all(own):
+            whole = highest(whole, peaks)
+        return whole
+
+
+def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
+    """Count as ``wait`` what a rank spends in collectives of the trainer's own code; a broadcast starts nothing new.
+
+    Gradients are reduced inside the backward pass, beside it where the framework can, and belong to the update.
+
+    Args:
+        module: where the trainer's class is defined; it holds functions it imported by name.
+        accelerator: its methods are wrapped on the object.
+        meter: of this rank.
+    """
+    for name in ("gather", "gather_for_metrics", "reduce", "wait_for_everyone"):
+        setattr(accelerator, name, meter.wrap(getattr(accelerator, name), Phase.WAIT))
+    for name in ("gather", "gather_object"):
+        if callable(getattr(module, name, None)):
+            setattr(module, name, meter.wrap(getattr(module, name), Phase.WAIT))

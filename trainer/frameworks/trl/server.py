@@ -1,0 +1,179 @@
+"""The vLLM server of a trial whose rollout has GPUs of its own: its command line, and what the trainer is told. Pure.
+
+TRL 1.16 takes vLLM's own ``vllm serve``, started as ``trl.scripts.vllm_serve.build_command`` does, in vLLM's
+development mode, which has the endpoints that weights are sent by. That mode lets whoever reaches the port
+run what they like, so host and weight group are fixed to this machine's loopback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.trl.keys import acting
+
+HOST = "127.0.0.1"
+READY_S = 900.0
+"""How long a server may take to start; a large model is loaded, compiled and captured in that time."""
+CONNECT_S = 60.0
+"""How long the trainer waits for a server that has answered before."""
+
+VALUES: Mapping[str, str] = {
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "cuda_graph_max_batch": "--max-cudagraph-capture-size",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "rollout_load_format": "--load-format",
+}
+"""Knob -> option whose value it is."""
+SWITCHES: Mapping[str, str] = {
+    "enforce_eager": "enforce-eager",
+    "prefix_caching": "enable-prefix-caching",
+    "chunked_prefill": "enable-chunked-prefill",
+}
+"""Knob -> option that is there, or there with ``--no-`` before it."""
+IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
+"""Of a trial's server: its sockets go to its working directory, whose whole path may be too long for a socket."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
+
+
+def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
+    """Completions come from a server beside the training processes."""
+    return acting(configuration).get("rollout_mode") == "server"
+
+
+def split(gpus: Sequence[str], configuration: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(GPUs that train, GPUs of the server): the last ``rollout_gpus`` of ``gpus`` are the server's.
+
+    Raises:
+        ValueError: that leaves one side without any.
+    """
+    wanted = int(configuration.get("rollout_gpus", 0))
+    if not 1 <= wanted < len(gpus):
+        raise ValueError(
+            f"rollout_gpus {wanted} of {len(gpus)} GPUs: a rollout server needs at least 1, and training keeps 1"
+        )
+    return tuple(gpus[:-wanted]), tuple(gpus[-wanted:])
+
+
+def replicas(configuration: Mapping[str, KnobValue]) -> tuple[int, int]:
+    """(GPUs of one replica, replicas); replicas that are not set use all of ``rollout_gpus``.
+
+    Raises:
+        ValueError: together they are not ``rollout_gpus``.
+    """
+    size, given = int(configuration.get("tensor_parallel_size", 1)), int(configuration.get("rollout_gpus", 0))
+    count = int(configuration.get("rollout_data_parallel_size", max(1, given // size)))
+    if size * count != given:
+        raise ValueError(f"tensor_parallel_size {size} × {count} replicas = {size * count} is not rollout_gpus {given}")
+    return size, count
+
+
+def server_command(
+    configuration: Mapping[str, KnobValue],
+    model: str,
+    python: str,
+    port: int,
+    *,
+    longest: int,
+    name: str = "",
+    revision: str = "",
+    passthrough: Mapping[str, Any] | None = None,
+) -> tuple[str, ...]:
+    """The server's command line.
+
+    Args:
+        configuration: knobs; those that do not act are left out.
+        model: folder or hub id.
+        python: interpreter with vLLM in it.
+        port: HTTP port on the loopback.
+        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
+            does not say for how many.
+        name: what the server calls the model, by which it is told apart from a stranger at the same port.
+        revision: commit of a hub id.
+        passthrough: the user's own keys; what TRL would give a colocated engine is given here too.
+
+    Raises:
+        ValueError: the replicas do not use exactly ``rollout_gpus``.
+    """
+    size, count = replicas(configuration)
+    acts, own = acting(configuration), passthrough or {}
+    argv = [python, "-m", "vllm.entrypoints.cli.main", "serve", model, "--host", HOST, "--port", str(port)]
+    if name:
+        argv += ["--served-model-name", name]
+    if revision:
+        argv += ["--revision", revision]
+    if own.get("trust_remote_code") is True:
+        argv += ["--trust-remote-code"]
+    if own.get("vllm_model_impl"):
+        argv += ["--model-impl", str(own["vllm_model_impl"])]
+    argv += ["--tensor-parallel-size", str(size), "--data-parallel-size", str(count)]
+    argv += ["--max-model-len", str(acts.get("max_model_len", longest))]
+    argv += engine_options(acts)
+    argv += ["--enable-scale-out", "--weight-transfer-config", json.dumps({"backend": "nccl"})]
+    argv += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--disable-uvicorn-access-log"]
+    return tuple(argv)
+
+
+def engine_options(acts: Mapping[str, KnobValue]) -> list[str]:
+    """Options of ``vllm serve`` for the engine's knobs among ``acts``, in the order of the tables."""
+    argv = [word for knob, option in VALUES.items() if knob in acts for word in (option, str(acts[knob]))]
+    argv += [f"--{'' if acts[knob] else 'no-'}{option}" for knob, option in SWITCHES.items() if knob in acts]
+    if "rollout_dtype" in acts:
+        argv += ["--dtype", DTYPES[str(acts["rollout_dtype"])]]
+    if acts.get("rollout_quantization", "none") != "none":
+        argv += ["--quantization", str(acts["rollout_quantization"])]
+    if "custom_all_reduce" in acts:
+        argv += [f"--{'no-' if acts['custom_all_reduce'] else ''}disable-custom-all-reduce"]
+    if "vllm_compile_mode" in acts:
+        argv += ["--compilation-config", json.dumps({"mode": str(acts["vllm_compile_mode"]).upper()})]
+    return argv
+
+
+def server_environment(gpus: Sequence[str]) -> dict[str, str]:
+    """What the server needs to know beside its command line; no secret is among it.
+
+    Args:
+        gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.
+    """
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_HOST_IP": HOST,
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
+    """What the training processes beside a server need.
+
+    Args:
+        gpus: those that train.
+    """
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "VLLM_HOST_IP": HOST}  # the weight group meets at that address
+
+
+def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
+    """``GRPOConfig`` arguments that lead to the server.
+
+    Args:
+        port: the server's HTTP port.
+        group_port: where trainer and server meet to pass weights on.
+    """
+    return {
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_server_base_url": base_url(port),
+        "vllm_server_timeout": CONNECT_S,
+        "vllm_group_port": group_port,
+    }
+
+
+def base_url(port: int) -> str:
+    """Where the server answers."""
+    return f"http://{HOST}:{port}"

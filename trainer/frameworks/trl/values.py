@@ -1,0 +1,29 @@
+"""One of TRL's values as a knob's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS
+
+
+class KnobKeyError(ValueError):
+    """A key that cannot become a knob's value, and why; neither begins with a capital nor ends with a stop."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key, self.text = key, text
+
+
+def parsed(knob: str, key: str, value: Any) -> KnobValue:
+    """``value`` as ``knob`` holds it.
+
+    Raises:
+        KnobKeyError: naming ``key`` and what was expected.
+    """
+    try:
+        return KNOBS[knob].parse(value)
+    except SpaceError as error:
+        raise KnobKeyError(key, str(error)) from None
