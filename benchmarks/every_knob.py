@@ -72,7 +72,9 @@ def trials_table(trials: Sequence[Trial], knobs: Mapping[str, Sequence[KnobValue
         figures = [figure(trial) for figure in FIGURES.values()]
         shown = ["-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in figures]
         cache, preempted = _engine(trial.cycles)
-        outcome = "" if trial.outcome is None or trial.outcome.ok else trial.outcome.sentence()[:60]
+        outcome = "emulated" if trial.emulated else ""
+        if trial.outcome is not None and not trial.outcome.ok:
+            outcome = trial.outcome.sentence()[:60]
         row = [str(trial.configuration.get(name, "")) for name in knobs]
         lines.append("| " + " | ".join([str(trial.number), *row, *shown, cache, preempted, outcome]) + " |")
     return lines
@@ -86,9 +88,10 @@ def _engine(cycles: Sequence[CycleRecord]) -> tuple[str, str]:
 
 
 def effects(trials: Sequence[Trial], knobs: Mapping[str, Sequence[KnobValue]], figure: Figure) -> dict[str, float]:
-    """``knob=value`` -> factor against the knob's first value, the other knobs held."""
-    held = [(t, value) for t in trials if (value := figure(t)) is not None and value > 0]
-    columns = [(name, value) for name, values in knobs.items() for value in values[1:]]
+    """``knob=value`` -> factor against the knob's first value, the other knobs held; without emulated trials."""
+    held = [(t, value) for t in trials if not t.emulated and (value := figure(t)) is not None and value > 0]
+    ran = {(name, t.configuration.get(name)) for t, _ in held for name in knobs}
+    columns = [(name, v) for name, values in knobs.items() for v in values[1:] if (name, v) in ran]
     if len(held) <= len(columns) + 1:
         return {}
     design = [[1.0, *(float(t.configuration.get(name) == value) for name, value in columns)] for t, _ in held]

@@ -68,22 +68,18 @@ def before_import(device: str, compiles: bool = False) -> None:
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if device != "cuda":
-        # Without it the engine takes the cores for itself one by one, and the trainer's threads with them.
+        # The engine and the trainer are one process, and threads are the trainer's to set.
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         if not compiles:
-            # The engine's sampler would be compiled: it takes longer than a trial has, and a C++ compiler.
+            # The engine's sampler would be compiled, which needs a C++ compiler and time of every process.
             os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 
 def leave_out() -> None:
-    """A trainer that does not use vLLM need not wait for its import, which takes longer than TRL's own.
-
-    To be called before TRL is imported.
-    """
-    checks = importlib.import_module("trl.import_utils")
-    for name in ("is_vllm_available",):
-        if hasattr(checks, name):
-            setattr(checks, name, lambda *_args, **_kwargs: False)
+    """A trainer that does not use vLLM need not wait for its import. To be called before TRL is imported."""
+    checks: Any = importlib.import_module("trl.import_utils")
+    if hasattr(checks, "is_vllm_available"):
+        checks.is_vllm_available = lambda *_args, **_kwargs: False
 
 
 def engine_arguments(seams: Mapping[str, Any]) -> Dict[str, Any]:
