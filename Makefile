@@ -54,13 +54,14 @@ test: setup ## the tests that need no long real run
 test-slow: setup ## the tests on the bundled model and other long real runs
 	"$(TOOL)/bin/python" -m pytest -q -m slow $(ARGS)
 
-check: setup-tool ## ruff, mypy, the import rules, and Python 3.10 syntax where the user's interpreter runs it
+check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the child, and that every test can be collected
 	"$(TOOL)/bin/ruff" check .
 	"$(TOOL)/bin/ruff" format --check .
 	"$(TOOL)/bin/mypy" --strict $(PACKAGES)
 	"$(TOOL)/bin/lint-imports"
 	"$(TOOL)/bin/ruff" check --target-version py310 trainer/child
 	"$(TOOL)/bin/python" -m tools.old_syntax trainer/child
+	"$(TOOL)/bin/python" -m pytest --collect-only -qq >/dev/null || "$(TOOL)/bin/python" -m pytest --collect-only -qq
 
 bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
 	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)
