@@ -18,7 +18,7 @@ from search_spaces import legality
 from search_spaces.batch import accumulated
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.explanation import Explanation
-from search_spaces.knobs import FRAMEWORKS, KNOBS, Reach
+from search_spaces.knobs import FRAMEWORKS, KNOBS
 from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_names
 
 ILLEGAL = 2
@@ -240,7 +240,7 @@ def _class(name: str, values: Sequence[KnobValue]) -> str:
 
 def _reach(name: str, framework: str) -> str:
     setting = KNOBS[name].frameworks.get(framework)
-    return "-" if setting is None else "seam" if setting.reach is Reach.SEAM else "native"
+    return "-" if setting is None else setting.reach.value
 
 
 def _counted(name: str, space: SearchSpace, told: Explanation, resources: Resources) -> list[str]:

@@ -29,7 +29,17 @@ PERMITTED = "permitted"
 """The other candidates, with other numerics or learning where the space allows it; ranked apart."""
 
 COMPETENT = "competent"
-"""Source of the proposal that is made before the sampler is asked."""
+ROOMY = "roomy"
+"""Sources of the proposals that are made before the sampler is asked."""
+
+WITHOUT_SAVING: Mapping[str, KnobValue] = {
+    "gradient_checkpointing": False,
+    "activation_offload": False,
+    "offload_optimizer": "none",
+    "offload_parameters": "none",
+    "host_allocator": "keep",
+}
+"""Knobs that trade time for memory, each at its value that saves none."""
 
 ENGINE, VLLM = "rollout_engine", "vllm"
 
@@ -56,7 +66,7 @@ def make_proposer(
         sampler=named_sampler(sampler),
         seed=seed,
         one_memory=resources.device == "cpu",
-        first=competent(headline, space.complete(baseline, resources)),
+        firsts=openings(headline, space.complete(baseline, resources)),
     )
 
 
@@ -73,6 +83,24 @@ def competent(
     own = {name for name, knob in knobs.items() if ENGINE in knob.needs}
     found = [c for c in candidates if c.get(ENGINE) == VLLM and set(c.difference(baseline)) <= own | {ENGINE}]
     return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
+
+
+def roomy(candidates: Sequence[Configuration], start: Configuration) -> Configuration | None:
+    """``start`` without what saves memory at the cost of time, as far as the space has it.
+
+    Where it fits it is mostly the faster one, and where it does not its failure rules out the most.
+    ``None`` if that is ``start`` itself.
+    """
+    found = [c for c in candidates if set(c.difference(start)) <= set(WITHOUT_SAVING)]
+    best = max([start, *found], key=lambda c: sum(c.get(name) == value for name, value in WITHOUT_SAVING.items()))
+    return None if best == start else best
+
+
+def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
+    """What is tried before the sampler is asked, each with its source."""
+    known = competent(candidates, baseline)
+    ample = roomy(candidates, known or baseline)
+    return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
 
 
 def _number(configuration: Configuration, name: str) -> float:
@@ -114,7 +142,7 @@ class TwoTrackProposer:
         sampler: who chooses among the candidates that are left.
         seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
-        first: a headline candidate to try before the sampler is asked, if any.
+        firsts: headline candidates to try before the sampler is asked, each with its source.
         knobs: the catalogue.
     """
 
@@ -129,7 +157,7 @@ class TwoTrackProposer:
         sampler: Sampler,
         seed: int,
         one_memory: bool,
-        first: Configuration | None = None,
+        firsts: Sequence[tuple[Configuration, str]] = (),
         knobs: Mapping[str, Knob] = KNOBS,
     ) -> None:
         names = tuple(searched)
@@ -143,15 +171,16 @@ class TwoTrackProposer:
         self._sampler = sampler
         self._seed = seed
         self._one_memory = one_memory
-        self._first = first
+        self._firsts = tuple(firsts)
         self._knobs = knobs
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         trials = self._as_candidates(history)
         taken = {t.configuration.key for t in trials if is_taken(t)}
         regions = self._regions(trials)
-        if self._first is not None and self._first.key not in taken and not self._is_covered(self._first, regions):
-            return self._first, COMPETENT
+        for configuration, source in self._firsts:
+            if configuration.key not in taken and not self._is_covered(configuration, regions):
+                return configuration, source
         known = evidence(trials)
         same = tuple(e for e in known if e.configuration in self._same_learning)
         for track in self._order(number):

@@ -30,7 +30,7 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
 
 
 def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
-    """What the trial's processes get beside the tuner's environment.
+    """What the trial's processes get beside the tuner's environment; the configuration's own wins.
 
     Args:
         spec: of the trial.
@@ -38,5 +38,5 @@ def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str
         own: the tuner's environment, whose number of threads stays.
     """
     if not launched(spec) or "OMP_NUM_THREADS" in own:
-        return {}
-    return {"OMP_NUM_THREADS": str(max(1, cores // spec.world_size))}
+        return dict(spec.environment)
+    return {"OMP_NUM_THREADS": str(max(1, cores // spec.world_size)), **spec.environment}

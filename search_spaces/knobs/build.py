@@ -40,6 +40,11 @@ def seam(place: str, default: KnobValue | None = None, *, follows: str = "") -> 
     return Setting(place, Reach.SEAM, default, follows)
 
 
+def environment(variable: str, default: KnobValue | None = None) -> Setting:
+    """The process is started with ``variable``."""
+    return Setting(variable, Reach.ENVIRONMENT, default)
+
+
 def training(direction: Direction, phases: frozenset[str]) -> tuple[MemoryEffect, ...]:
     """Memory of the training process: the device's, and the host's where that is the device or holds a copy."""
     return (MemoryEffect("device", phases, direction), MemoryEffect("host", phases, direction))

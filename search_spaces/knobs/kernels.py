@@ -10,15 +10,16 @@ from search_spaces.knobs.build import (
     UPDATE,
     cache,
     device,
+    environment,
     host,
     native,
     same,
-    seam,
     training,
 )
 from search_spaces.knobs.model import Effect, Kind, Knob
 
-_ENVIRONMENT = "environment: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_SEGMENTS = environment("PYTORCH_CUDA_ALLOC_CONF", False)
+_MALLOC = environment("GLIBC_TUNABLES", "default")
 
 KNOBS = (
     Knob(
@@ -141,8 +142,19 @@ KNOBS = (
         effect=Effect.SPEED,
         phases=ANY,
         memory=device(-1),
-        frameworks=same(seam(_ENVIRONMENT, False), verl=seam(_ENVIRONMENT, False)),
+        frameworks=same(_SEGMENTS, verl=_SEGMENTS),
         summary="the allocator grows segments instead of leaving gaps",
+    ),
+    Knob(
+        name="host_allocator",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.SPEED,
+        phases=ANY,
+        memory=host(1),
+        order=("default", "keep", "keep_huge_pages"),
+        frameworks=same(_MALLOC, verl=_MALLOC),
+        summary="on a CPU: freed memory goes back to the system, or is kept for the next tensor, or in huge pages",
     ),
     Knob(
         name="empty_cache_steps",

@@ -33,6 +33,8 @@ class Reach(StrEnum):
     """The framework has a setting."""
     SEAM = "seam"
     """It is reached from outside: a constant or a call is replaced."""
+    ENVIRONMENT = "environment"
+    """The process is started with a variable that a library below the framework reads."""
 
 
 class Kind(StrEnum):
@@ -49,7 +51,7 @@ class Setting:
     """A knob in one framework's words."""
 
     key: str
-    """The framework's own key, or the place a seam replaces."""
+    """The framework's own key, the place a seam replaces, or the variable."""
     reach: Reach
     default: KnobValue | None = None
     """Value when nothing is set; ``None`` if it depends on other settings."""

@@ -116,6 +116,15 @@ def expandable_segments(case: Case) -> str | None:
     return f"expandable_segments cannot be used with sleep_level {level}: vLLM's memory pool refuses it"
 
 
+@rule(("host_allocator",))
+def host_allocator(case: Case) -> str | None:
+    """How the host's memory is allocated matters where tensors are there."""
+    value = case.get("host_allocator")
+    if not case.on_gpu or value in (None, "default"):
+        return None
+    return f"host_allocator {value} is for runs on a CPU, and this one is on a GPU"
+
+
 @rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
 def engine_fp8(case: Case) -> str | None:
     """FP8 in the engine needs hardware for it."""
@@ -160,6 +169,7 @@ RULES = (
     batched_weights,
     sleep_mode,
     expandable_segments,
+    host_allocator,
     engine_fp8,
     token_budget,
 )

@@ -50,7 +50,9 @@ def test_a_baseline_that_runs_out_of_memory_and_nothing_after_it_asks_for_more(t
     """Micro-batch 8 without checkpointing needs over 4 GiB here; the limit is met by the watchdog or the backstop."""
     home = tmp_path / "home"
     hungry = ("--set", "gradient_checkpointing=false", "--set", "precision=fp32", "--memory-limit", "4GiB")
-    done = autotune(*start_arguments("--max-trials", "6", *hungry), home=home, cwd=tmp_path, timeout=2400)
+    done = autotune(
+        *start_arguments("--max-trials", "5", "--budget", "6m", *hungry), home=home, cwd=tmp_path, timeout=2400
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     trials = trials_of(home, tmp_path)
     first = trials[0]["outcome"]
@@ -81,7 +83,7 @@ def assert_nothing_asks_for_more(trials: list[Mapping[str, Any]]) -> None:
 
 def test_kill_9_of_a_real_study_loses_no_cycle_and_leaves_no_process(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    arguments = start_arguments("--max-trials", "3")
+    arguments = start_arguments("--max-trials", "3", "--budget", "4m")
     process = begin(*arguments, home=home, cwd=tmp_path)
     acknowledged = wait_for_cycles(home, trial=1, cycles=2)
     process.send_signal(signal.SIGKILL)

@@ -13,7 +13,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
-from autotune.proposals.proposer import TwoTrackProposer, competent, draw, named_sampler
+from autotune.proposals.proposer import TwoTrackProposer, competent, draw, named_sampler, openings, roomy
 from autotune.proposals.samplers import SAMPLERS
 from tests import factories as make
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
@@ -173,12 +173,46 @@ def test_the_first_proposal_is_what_someone_who_knows_the_framework_would_set() 
     assert competent([known], _generating("vllm", 1 << 26)) is None
 
 
+SAVING = BASELINE.with_(gradient_checkpointing=True, host_allocator="default")
+
+
+def test_the_second_proposal_saves_no_memory_and_changes_nothing_else() -> None:
+    """Of two that save nothing more, the one with other settings is not what is meant by it."""
+    known = SAVING.with_(rollout_engine="vllm")
+    ample = known.with_(gradient_checkpointing=False, host_allocator="keep")
+    half = known.with_(gradient_checkpointing=False)
+    others = [SAVING, known, half, ample.with_(micro_batch_size=4), SAVING.with_(gradient_checkpointing=False)]
+    assert openings([*others, ample], SAVING) == ((known, "competent"), (ample, "roomy"))
+    assert roomy(others, known) == half
+    assert roomy([SAVING, known], known) is None
+    assert openings([SAVING, ample], ample) == ()
+    without_engine = SAVING.with_(gradient_checkpointing=False)
+    assert openings([SAVING, without_engine], SAVING) == ((without_engine, "roomy"),)
+
+
+def test_openings_come_in_their_order_each_once() -> None:
+    candidates = [BASELINE, _generating("vllm", 1 << 28), _generating("vllm", 1 << 28, 4), _generating("vllm", 1 << 26)]
+    proposer = TwoTrackProposer(
+        headline=candidates, permitted=candidates, searched=tuple(BASELINE),
+        baseline=BASELINE, complete_baseline=BASELINE, sampler=named_sampler("tpe"), seed=0, one_memory=True,
+        firsts=[(candidates[1], "competent"), (candidates[2], "roomy")],
+    )  # fmt: skip
+    history = [make.finished(0, configuration=BASELINE)]
+    assert proposer.propose(history, 1) == (candidates[1], "competent")
+    history.append(make.finished(1, configuration=candidates[1]))
+    assert proposer.propose(history, 2) == (candidates[2], "roomy")
+    history.append(make.finished(2, configuration=candidates[2]))
+    last = proposer.propose(history, 3)
+    assert last is not None
+    assert last[0] == candidates[3]
+
+
 def test_it_is_proposed_once_and_not_where_an_oom_rules_it_out() -> None:
     candidates = [BASELINE, _generating("vllm", 1 << 26), _generating("vllm", 1 << 28), _generating("vllm", 1 << 28, 4)]
     proposer = TwoTrackProposer(
         headline=candidates, permitted=candidates, searched=tuple(BASELINE),
         baseline=BASELINE, complete_baseline=BASELINE, sampler=named_sampler("tpe"), seed=0, one_memory=True,
-        first=candidates[2],
+        firsts=[(candidates[2], "competent")],
     )  # fmt: skip
     first = make.finished(0, configuration=BASELINE)
     assert proposer.propose([first], 1) == (candidates[2], "competent")

@@ -67,3 +67,12 @@ def test_the_cores_are_shared_among_the_ranks(cores: int, ranks: int, threads: s
 
 def test_a_number_of_threads_the_user_set_stays() -> None:
     assert environment(spec(2), 4, {"OMP_NUM_THREADS": "3"}) == {}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("own", [{}, {"OMP_NUM_THREADS": "3", "GLIBC_TUNABLES": "glibc.malloc.check=1"}])
+def test_the_configurations_variables_reach_every_rank_whatever_the_tuner_has(ranks: int, own: dict[str, str]) -> None:
+    """A malloc reads its tunables before the first line of the child runs."""
+    tunables = environment(spec(ranks, host_allocator="keep_huge_pages"), 4, own)["GLIBC_TUNABLES"].split(":")
+    assert {"glibc.malloc.mmap_max=0", "glibc.malloc.hugetlb=1"} <= set(tunables)
+    assert "GLIBC_TUNABLES" not in environment(spec(ranks, host_allocator="default"), 4, own)

@@ -151,6 +151,7 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
             {"gpus": 1},
             {"expandable_segments": True, "rollout_engine": "vllm", "sleep_level": 2},
         ),
+        ("host_allocator", {"gpus": 1}, {"host_allocator": "keep"}),
         ("batched_weights", {}, {"continuous_batching": True, "precision": "bf16", "master_weights": "fp32"}),
         ("batched_weights", {"gpus": 1}, {"continuous_batching": True, "precision": "fp16"}),
         ("knob_acts", {}, {"continuous_batching_memory": 0.3}),

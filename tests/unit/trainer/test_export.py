@@ -240,6 +240,18 @@ def test_the_exported_engine_prepares_for_what_the_trial_prepared_for() -> None:
     assert config_of(made)["vllm_max_model_length"] == 36
 
 
+def test_knobs_of_the_environment_are_in_the_command_and_need_no_launcher() -> None:
+    made = export(wanted(configuration={**KNOBS, "host_allocator": "keep"}))
+    assert made.command.environment["GLIBC_TUNABLES"].startswith("glibc.malloc.")
+    assert "hugetlb" not in made.command.environment["GLIBC_TUNABLES"]
+    assert (made.seams, made.parts) == ({}, ())
+    assert "GLIBC_TUNABLES" in made.files[RUN]
+    segments = export(wanted(configuration={**KNOBS, "expandable_segments": True}, device="cuda"))
+    assert segments.command.environment["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    plain = export(wanted(configuration={**KNOBS, "host_allocator": "default", "expandable_segments": False}))
+    assert plain.files == export(wanted()).files
+
+
 def test_what_rests_is_in_no_file() -> None:
     resting = {**KNOBS, **ENGINE, "gpu_memory_utilization": 0.9, "zero_overlap": False, "fp8_emulate": True}
     assert export(wanted(configuration=resting)).files == export(wanted()).files

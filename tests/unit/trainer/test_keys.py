@@ -14,7 +14,7 @@ from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
 from tests.trl_fields import FIELDS
 from trainer.child.frameworks.trl import engine as child_engine
-from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, NESTED, SERVER, ZERO
+from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, NESTED, SERVER, ZERO
 from trainer.frameworks.trl.keys import (
     KEYS,
     SEAMS,
@@ -29,6 +29,7 @@ from trainer.frameworks.trl.keys import (
     unsupported,
 )
 from trainer.frameworks.trl.render import settings as rendered
+from trainer.frameworks.trl.variables import variables
 
 MACHINES = {
     "cpu": Resources(rows_per_update=16),
@@ -44,8 +45,8 @@ def legal(preset: str) -> tuple[Configuration, ...]:
 
 
 def with_keys(configuration: Configuration) -> Configuration:
-    """What TRL's file can say of it: knobs that act and are neither seams nor of a server's launch."""
-    values = {k: v for k, v in acting(configuration).items() if k not in SEAMS | SERVER}
+    """What TRL's file can say of it: knobs that act and are no seams, variables or of a server's launch."""
+    values = {k: v for k, v in acting(configuration).items() if k not in SEAMS | SERVER | ENVIRONMENT}
     if values.get("precision") == "fp8":
         values["precision"] = "bf16"  # around the matrix products, which a seam makes FP8
     if not values.get("zero_stage"):
@@ -110,7 +111,7 @@ def test_no_supported_knob_is_lost_on_its_way_to_a_trial() -> None:
             here["zero_stage"] = 2
         moved = [v for v in (*knob.choices, True, False, 2, 3, 0.25, 1 << 20) if differs(name, v, here)]
         assert moved, name
-        plain_, changed = (rendered(Configuration(c), 64, 1) for c in (here, {**here, name: moved[0]}))
+        plain_, changed = ((*rendered(Configuration(c), 64, 1), variables(c)) for c in (here, {**here, name: moved[0]}))
         assert plain_ != changed, (name, moved[0])
 
 

@@ -84,6 +84,8 @@ class TrialSpec:
     """Workload keys of the user's own configuration, given to the framework unchanged."""
     revision: str = ""
     """Commit of a model from the hub; empty for a folder."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables the parent starts the trial's processes with; the child has them when it reads this."""
     version: int = CONTRACT_VERSION
 
 

@@ -54,6 +54,9 @@ FSDP = frozenset({"fsdp", "fsdp_reshard_after_forward", "fsdp_offload"})
 SERVER = frozenset({"rollout_gpus", "rollout_data_parallel_size"})
 """Of the rollout server's launch; TRL's file has no key for them."""
 
+ENVIRONMENT = frozenset({"expandable_segments", "host_allocator"})
+"""Variables the process is started with (``variables.py``)."""
+
 NESTED: Mapping[str, tuple[str, str]] = {
     "checkpointing_reentrant": ("gradient_checkpointing_kwargs", "use_reentrant"),
     "hub_kernels": ("model_init_kwargs", "use_kernels"),
@@ -65,7 +68,7 @@ PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SUPPORTED = frozenset(
     {
-        *(frozenset(NATIVE) | frozenset(NESTED) | SEAMS | ZERO | FSDP | SERVER),
+        *(frozenset(NATIVE) | frozenset(NESTED) | SEAMS | ZERO | FSDP | SERVER | ENVIRONMENT),
         *("precision", "master_weights", "attn_implementation", "rollout_engine", "sleep_level"),
     }
 )

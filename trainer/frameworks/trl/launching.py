@@ -15,6 +15,7 @@ from trainer.frameworks.trl.server import (
     trainer_environment,
     wants_server,
 )
+from trainer.frameworks.trl.variables import variables
 
 PORT, GROUP_PORT = 8000, 51216
 """Of an exported rollout server, and of the group that weights are sent in: TRL's own."""
@@ -77,7 +78,7 @@ def _started(wanted: Wanted) -> tuple[str, ...]:
 
 
 def _environment(wanted: Wanted) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = variables(wanted.configuration)
     if by_torchrun(wanted):
         found["OMP_NUM_THREADS"] = str(wanted.threads)  # it would leave a process one thread
     if wanted.device == "cpu" and wanted.world_size > 1:

@@ -10,6 +10,7 @@ from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.sharding import beside
+from trainer.frameworks.trl.variables import variables
 
 
 def settings(
@@ -109,4 +110,5 @@ def render(
         meter=meter,
         passthrough=own_keys(passthrough, configuration),
         revision=revision,
+        environment=variables(configuration),
     )
