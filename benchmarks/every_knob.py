@@ -4,7 +4,8 @@
 a knob against the knob's first value, with the other knobs held (least squares over the trials' logarithms, so an
 effect is a factor). A factor without repeats has no interval here; it is for looking, not for ranking.
 
-The study: ``autotune start --space benchmarks/every_knob.yaml --ranks 2 --sampler random --max-trials 24 ...``.
+The study: ``autotune start --space benchmarks/every_knob.yaml --ranks 2 --sampler random --max-trials 24
+--effective-batch 8 ...``; a recorded one is ``benchmarks/tables/every-knob-cpu.md``.
 """
 
 from __future__ import annotations
