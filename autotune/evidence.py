@@ -118,6 +118,13 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
     return min(held, key=lambda c: held[c][0].number)
 
 
+LEAST_SPREAD = 0.02
+"""Standard deviation of log tokens/hour between processes that is presumed at least: clocks, memory layout and
+temperature differ however alike the cycles are."""
+PRESUMED_DEGREES = 4
+"""What that presumption counts."""
+
+
 @dataclass(frozen=True)
 class Noise:
     """Spread of log tokens/hour between processes of one configuration."""
@@ -148,6 +155,25 @@ def noise(trials: Sequence[Trial]) -> Noise:
     counts = [len(t.speed_cycles()) for runs in feasible(trials).values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
     return Noise(floor, within.degrees) if floor >= between.sigma else between
+
+
+def paired_noise(trials: Sequence[Trial]) -> Noise:
+    """The noise of processes that ran in rounds next to each other, as confirmations do.
+
+    A trial outside the rounds says nothing of it: what the machine did since a study's first trial is what running
+    next to each other takes out. Until the rounds have shown more, processes are presumed to differ as much as
+    cycles of one process do (and at least by ``LEAST_SPREAD``), which counts ``PRESUMED_DEGREES``:
+    (d0 s0^2 + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004), eq. 2.
+    """
+    runs = [t for group in feasible(trials).values() for t in group]
+    within = _pooled([_cycle_logs(t) for t in runs])
+    cycles = statistics.fmean([len(t.speed_cycles()) for t in runs]) if runs else 1.0
+    presumed = max(LEAST_SPREAD**2, within.sigma**2) + within.sigma**2 / cycles
+    rounds = [[t for t in group if t.pair is not None] for group in feasible(trials).values()]
+    shown = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds])
+    degrees = PRESUMED_DEGREES + shown.degrees
+    variance = (PRESUMED_DEGREES * presumed + shown.degrees * shown.sigma**2) / degrees
+    return Noise(math.sqrt(variance), degrees)
 
 
 def _repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -183,7 +209,7 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     if configuration not in held or over not in held:
         return None
     rounds = _paired_logs(held[configuration], held[over])
-    spread = noise(trials)
+    spread = paired_noise(trials) if rounds else noise(trials)
     if rounds:
         middle = statistics.fmean(rounds)
         error = spread.t * spread.sigma * math.sqrt(2.0 / len(rounds))

@@ -19,22 +19,23 @@ CLOCKS_S = 0.05
 """How far the clocks of files and processes may be apart."""
 
 
-def mapped(pid: int) -> set[str]:
-    """Names of the segments a process maps; empty for a process that is gone or not ours."""
+def mapped(pid: int) -> set[int]:
+    """Inodes of the segments a process maps; empty for a process that is gone or not ours.
+
+    Not names: a semaphore is mapped under a first name, which is gone when it has been linked under its own.
+    """
     try:
         text = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace")
     except OSError:
         return set()
-    start = f"{FOLDER}/"
-    names = {line[line.index(start) + len(start) :] for line in text.splitlines() if start in line}
-    return {name for name in names if not name.endswith(" (deleted)") and "/" not in name}
+    return {int(line.split(maxsplit=5)[4]) for line in text.splitlines() if f" {FOLDER}/" in line}
 
 
 class Segments:
     """Those the members of a tree were seen to map."""
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._seen: set[int] = set()
         self._began = float("inf")
 
     def note(self, members: Iterable[Stat]) -> None:
@@ -48,25 +49,31 @@ class Segments:
 
         What is older is somebody's data that the tree read.
         """
-        left = {name for name in self._seen if self._is_of_tree(FOLDER / name)}
+        left = {entry.name: entry.inode() for entry in self._entries() if self._is_of_tree(entry)}
         self._seen.clear()
-        if left:
-            left -= _in_use()
-        for name in left:
+        used = _in_use() if left else set()
+        gone = sorted(name for name, inode in left.items() if inode not in used)
+        for name in gone:
             with contextlib.suppress(OSError):
                 (FOLDER / name).unlink()
-        return tuple(sorted(left))
+        return tuple(gone)
 
-    def _is_of_tree(self, path: Path) -> bool:
+    def _entries(self) -> list[os.DirEntry[str]]:
+        if not self._seen:
+            return []
+        with os.scandir(FOLDER) as entries:
+            return [entry for entry in entries if entry.inode() in self._seen]
+
+    def _is_of_tree(self, entry: os.DirEntry[str]) -> bool:
         try:
-            stat = path.stat(follow_symlinks=False)
+            stat = entry.stat(follow_symlinks=False)
         except OSError:
             return False
         return stat.st_uid == os.geteuid() and stat.st_ctime >= self._began - CLOCKS_S
 
 
-def _in_use() -> set[str]:
-    used: set[str] = set()
+def _in_use() -> set[int]:
+    used: set[int] = set()
     for name in os.listdir("/proc"):
         if name.isdigit():
             used |= mapped(int(name))

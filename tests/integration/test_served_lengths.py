@@ -31,6 +31,7 @@ from autotune.running.supervisor import Supervisor
 from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
+from tests.rank_trials import shared_memory
 from tests.scripted_framework import SERVER
 from tests.trl_trials import LENGTHS, PLAIN, QUIET, ROOT, build_tiny, reward_file, training_python
 from trainer.child.contract import (
@@ -287,7 +288,7 @@ class Held:
 @pytest.mark.parametrize("killed", [False, True])
 def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path, killed: bool) -> None:
     """Started, asked for lengths by TRL's client, and ended, in the second case by SIGKILL alone."""
-    held, directory = Held(), tmp_path / "attempt"
+    held, directory, before = Held(), tmp_path / "attempt", shared_memory()
 
     def answered(stop: FakeStop) -> None:
         held.look()
@@ -308,6 +309,7 @@ def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path, killed:
     assert held.addresses == {"127.0.0.1"}
     assert held.segments, "its processes speak through shared memory"
     assert [path for path in held.segments if path.exists()] == []
+    assert shared_memory() <= before, "semaphores are mapped under a name they do not have"
     assert tagged(HOME) == []
     assert ran.ending.quarantined == ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -130,6 +131,46 @@ def test_interval_covers_the_true_gain_about_as_often_as_it_says() -> None:
         assert found is not None
         held += found.low <= 0.25 <= found.high
     assert 900 <= held <= 1000
+
+
+@pytest.mark.parametrize(
+    ("rounds", "process", "cycle"), [(2, 0.05, 0.05), (3, 0.03, 0.06), (3, 0.08, 0.05), (2, 0.01, 0.01)]
+)
+def test_it_covers_it_while_the_machine_drifts_and_begins_cold(rounds: int, process: float, cycle: float) -> None:
+    """Every study's first trial is 20 % slow and each round another 5 %: neither may widen or shift the interval."""
+    rng, held = random.Random(11), 0
+    for _ in range(600):
+        trials = [f.finished(0, configuration=BASELINE, cycle_seconds=_cycles(rng, 12.0, process, cycle))]
+        for pair in range(rounds):
+            for configuration, seconds in ((BASELINE, 10.0), (FASTER, 8.0)):
+                measured = _cycles(rng, seconds * 1.05**pair, process, cycle)
+                kind = TrialKind.CONFIRM
+                trials.append(
+                    f.finished(len(trials), configuration=configuration, kind=kind, cycle_seconds=measured, pair=pair)
+                )
+        found = evidence.gain(trials, FASTER, BASELINE)
+        assert found is not None
+        held += found.low <= 0.25 <= found.high
+        cycles = tuple(replace(c, seconds=c.seconds / 1.2) for c in trials[0].cycles)
+        warm = evidence.gain([trials[0].with_(cycles=cycles), *trials[1:]], FASTER, BASELINE)
+        assert warm is not None
+        assert (warm.low, warm.high) == pytest.approx((found.low, found.high))
+    assert 540 <= held <= 600
+
+
+def _cycles(rng: random.Random, seconds: float, process: float, cycle: float) -> list[float]:
+    offset = rng.gauss(0, process)
+    return [seconds * math.exp(offset + rng.gauss(0, cycle)) for _ in range(3)]
+
+
+def test_a_machine_whose_rounds_scatter_is_believed() -> None:
+    """Two rounds that disagree by a factor of two prove nothing, however alike their cycles are."""
+    agreeing = evidence.gain(_rounds([(10.0, 8.0), (10.0, 8.0)]), FASTER, BASELINE)  # type: ignore[arg-type]
+    scattered = evidence.gain(_rounds([(10.0, 8.0), (10.0, 4.0), (5.0, 8.0)]), FASTER, BASELINE)  # type: ignore[arg-type]
+    assert agreeing is not None
+    assert scattered is not None
+    assert agreeing.low > 0
+    assert scattered.low < 0
 
 
 def test_t_quantiles_fall_towards_the_normal() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,13 +62,36 @@ def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
     assert not segment.exists()
 
 
+LOCK = """
+import multiprocessing, sys, time
+lock = multiprocessing.get_context("spawn").Lock()
+print(lock._semlock.name, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_semaphore_whose_process_and_tracker_were_killed_is_unlinked() -> None:
+    """What an engine's processes wait for each other by; a tracker that lives would unlink it itself."""
+    child = subprocess.Popen([sys.executable, "-c", LOCK], stdout=subprocess.PIPE, start_new_session=True)
+    assert child.stdout is not None
+    name = "sem." + child.stdout.readline().decode().strip().lstrip("/")
+    stat, segments = proc.read_stat(child.pid), Segments()
+    assert stat is not None
+    segments.note([stat])
+    os.killpg(child.pid, signal.SIGKILL)
+    end(child)
+    assert (FOLDER / name).exists()
+    assert name in segments.remove()
+    assert not (FOLDER / name).exists()
+
+
 def test_a_users_file_that_was_there_before_is_kept(segment: Path) -> None:
     """A dataset put into memory, which every trial reads."""
     make(segment)
     time.sleep(0.2)
     child, stat = hold(segment)
     segments = Segments()
-    assert segment.name in mapped(child.pid)
+    assert segment.stat().st_ino in mapped(child.pid)
     segments.note([stat])
     end(child)
     assert segments.remove() == ()
