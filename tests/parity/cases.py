@@ -58,6 +58,8 @@ Sums in another order: about 1e-5 is seen. An update moves some token's by more 
 
 _GPU = "not yet measured on a GPU"
 LEFT_OUT: Mapping[str, str] = {
+    "expandable_segments": "places memory on a GPU: not yet measured on a GPU",
+    "host_allocator": "places memory, and only a process that is started with it has it; the cases share one",
     **dict.fromkeys(("fsdp", "fsdp_reshard_after_forward", "fsdp_offload"), f"FSDP2 needs a GPU: {_GPU}"),
     **dict.fromkeys(("offload_optimizer", "offload_parameters", "activation_offload"), f"moves from a GPU: {_GPU}"),
     **dict.fromkeys(("rollout_mode", "rollout_gpus", "rollout_data_parallel_size"), f"a server has a GPU: {_GPU}"),
