@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,12 @@ class Size:
 
 CPU_SIZE = Size(rows_per_update=8, max_completion_length=32)
 GPU_SIZE = Size(rows_per_update=64, max_completion_length=256)
+
+
+def gpu_size(ranks: int) -> Size:
+    """``GPU_SIZE`` with about as many rows, in whole micro-batches of TRL's own size on each of ``ranks`` processes."""
+    each = TRL_DEFAULT_MICRO_BATCH * ranks
+    return replace(GPU_SIZE, rows_per_update=each * max(1, round(GPU_SIZE.rows_per_update / each)))
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ class Request:
     seed: int = 0
     name: str | None = None
     memory_limit: int | None = None
+    gpus: int | None = None
+    """GPUs to hold; ``None`` is all visible ones of a kind, 0 a run on the CPU."""
     ranks: int | None = None
     """Training processes on a CPU; ``None`` is one."""
     python: str = ""
