@@ -211,7 +211,7 @@ def readme(exported: Exported, study: Study) -> str:
         "    sh run.sh",
         "",
         *_server_lines(exported),
-        "trains with it. `autotune verify` runs this command and compares.",
+        "trains with it." if exported.export.server else "trains with it. `autotune verify` runs this and compares.",
         "",
         "## What changed against the baseline",
         "",
