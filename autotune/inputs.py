@@ -33,7 +33,7 @@ def complete(
     """
     if request.config is not None:
         request = _configured(request, python, machine, talk)
-    size = gpu_size(training_gpus(request.baseline, machine)) if machine.device == "cuda" else CPU_SIZE
+    size = gpu_size(machine.gpus, training_gpus(request.baseline, machine)) if machine.gpus else CPU_SIZE
     return completed(request, size, bundled)
 
 

@@ -192,7 +192,14 @@ def answer(command: str, paths: RunPaths) -> Result:
     prompts = paths.root / "prompts.jsonl"
     prompts.write_text('{"prompt": "3 + 4"}\n')
     data = {
-        **{"count": 1, "found": 1, "longest_prompt": 8, "mean_prompt": 8.0, "sha256": "5" * 64, "prompts": str(prompts)},
+        **{
+            "count": 1,
+            "found": 1,
+            "longest_prompt": 8,
+            "mean_prompt": 8.0,
+            "sha256": "5" * 64,
+            "prompts": str(prompts),
+        },
         **{"columns": ["prompt"], "rewards": ["score"], "model_folder": wanted["model"], "commit": None},
         "model": {"parameters": 500_000_000, "layers": 24, "hidden_size": 896, "attention_heads": 16},
     }

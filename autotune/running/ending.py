@@ -152,8 +152,8 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
 
 
 def _by_rank(result: Result) -> str:
-    """The report's message, with the rank it is of where there are several."""
-    rank = result.data.get("rank")
+    """The report's message; of several ranks, with the one that ran out of memory. (Others fail alike on any.)"""
+    rank = result.data.get("rank") if result.reason is FailureReason.OOM else None
     return result.message if rank is None else f"rank {rank}: {result.message}"
 
 

@@ -120,7 +120,9 @@ def test_what_ran_out_on_one_side_is_known_for_every_other_setting_of_the_other(
         assert outcome["pool"] == "device"
         assert (outcome["phase"] == "update") is not server_was_full(trial)
         assert ("spread a replica" if server_was_full(trial) else "lower micro_batch_size") in outcome["suggestion"]
-    assert not any(knobs(t)["gpu_memory_utilization"] == 0.95 for t in trials(node) if split(t)[1] and t["outcome"]["ok"])
+    assert not any(
+        knobs(t)["gpu_memory_utilization"] == 0.95 for t in trials(node) if split(t)[1] and t["outcome"]["ok"]
+    )
     splits = [split(t) for t in full if not server_was_full(t)]
     assert len(splits) == len(set(splits)), "once for each split"
 

@@ -176,9 +176,33 @@ def test_replicas_somebody_named_are_not_touched() -> None:
         baseline(8, 512, **served_by(2), rollout_data_parallel_size=1)
 
 
-@pytest.mark.parametrize(("ranks", "rows"), [(1, 64), (2, 64), (3, 72), (4, 64), (5, 80), (7, 56), (8, 64), (16, 128)])
-def test_a_default_number_of_rows_can_be_shared_by_so_many(ranks: int, rows: int) -> None:
-    assert gpu_size(ranks).rows_per_update == rows
+@pytest.mark.parametrize(
+    ("count", "ranks", "rows"),
+    [
+        (1, 1, 64),
+        (2, 2, 64),
+        (2, 1, 64),
+        (3, 3, 96),
+        (4, 4, 96),
+        (4, 3, 96),
+        (4, 2, 96),
+        (8, 8, 448),
+        (8, 7, 448),
+        (8, 5, 80),
+    ],
+)
+def test_a_default_number_of_rows_can_be_shared_by_all_and_by_all_but_one(count: int, ranks: int, rows: int) -> None:
+    assert gpu_size(count, ranks).rows_per_update == rows
+
+
+@pytest.mark.parametrize(("count", "splits"), [(2, {(1, 1)}), (4, {(3, 1), (2, 2)}), (8, {(7, 1), (4, 4)})])
+def test_a_study_nobody_gave_rows_can_try_open_r1s_and_swifts_splits(count: int, splits: set[tuple[int, int]]) -> None:
+    """3 + 1 and 7 + 1, learning as the baseline does: else the headline gain could never come from one."""
+    rows = gpu_size(count, count).rows_per_update
+    resources, space = machine(count, rows_per_update=rows, num_generations=8), SearchSpace.load("node-8gpu")
+    found = space.candidates(baseline(count, rows), resources, same_learning=True, limit=3000)
+    served = {(count - int(c["rollout_gpus"]), int(c["rollout_gpus"])) for c in found if c["rollout_mode"] == "server"}
+    assert splits <= served
 
 
 CONFIG = """\

@@ -46,7 +46,10 @@ SERVER_LOG = "/studies/1/trials/4/1/server.txt"
 
 
 def failed(
-    configuration: Configuration, phase: str | None, pool: Pool = Pool.DEVICE, log: str = "/studies/1/trials/4/1/log.txt"
+    configuration: Configuration,
+    phase: str | None,
+    pool: Pool = Pool.DEVICE,
+    log: str = "/studies/1/trials/4/1/log.txt",
 ) -> Trial:
     return factories.failed(4, factories.oom(phase=phase, pool=pool, log_path=log), configuration=configuration)
 
