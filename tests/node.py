@@ -53,6 +53,7 @@ class Node:
         """``autotune WORDS``, to its end."""
         return subprocess.run(
             [sys.executable, "-m", "autotune.cli", *words, "--home", str(self.home)],
+            check=False,
             cwd=self.folder,
             env=self.environment(visible),
             capture_output=True,

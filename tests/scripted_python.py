@@ -48,8 +48,13 @@ from trainer.child.contract import (
 
 FOLDER = "SCRIPTED_PYTHON"
 PACKAGES = {
-    **{"torch": "2.13.0", "trl": "1.16.0", "transformers": "5.17.0", "accelerate": "1.15.0", "datasets": "5.2.0"},
-    **{"vllm": "0.31.0", "deepspeed": "0.19.8"},
+    "torch": "2.13.0",
+    "trl": "1.16.0",
+    "transformers": "5.17.0",
+    "accelerate": "1.15.0",
+    "datasets": "5.2.0",
+    "vllm": "0.31.0",
+    "deepspeed": "0.19.8",
 }
 GIB = 1 << 30
 MOST_ROWS = 8
@@ -191,18 +196,10 @@ def answer(command: str, paths: RunPaths) -> Result:
         return Result(ok=True, data=RECORDED)
     prompts = paths.root / "prompts.jsonl"
     prompts.write_text('{"prompt": "3 + 4"}\n')
-    data = {
-        **{
-            "count": 1,
-            "found": 1,
-            "longest_prompt": 8,
-            "mean_prompt": 8.0,
-            "sha256": "5" * 64,
-            "prompts": str(prompts),
-        },
-        **{"columns": ["prompt"], "rewards": ["score"], "model_folder": wanted["model"], "commit": None},
-        "model": {"parameters": 500_000_000, "layers": 24, "hidden_size": 896, "attention_heads": 16},
-    }
+    written = {"count": 1, "found": 1, "longest_prompt": 8, "mean_prompt": 8.0, "sha256": "5" * 64}
+    model = {"parameters": 500_000_000, "layers": 24, "hidden_size": 896, "attention_heads": 16}
+    found = {"columns": ["prompt"], "rewards": ["score"], "model_folder": wanted["model"], "commit": None}
+    data = {**written, **found, "prompts": str(prompts), "model": model}
     return Result(ok=True, data=data)
 
 
