@@ -191,7 +191,9 @@ def command_of(export: trl.Export, folder: Path) -> tuple[tuple[str, ...], str, 
 
 
 def shell_line(export: trl.Export, folder: Path) -> str:
-    """The command to copy and paste."""
+    """The command to copy and paste; beside a rollout server the script, which leaves the server its GPUs."""
+    if export.server:
+        return f"sh {shlex.quote(str(folder / trl.RUN))}"
     words, place, environment = command_of(export, folder)
     settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     line = " ".join([*settings, *(shlex.quote(word) for word in words)])

@@ -173,8 +173,8 @@ def serve(words: list[str]) -> None:
         sys.exit(f"{used} GPUs are asked for, and {os.environ['CUDA_VISIBLE_DEVICES']} are visible")
     if "--gpu-memory-utilization" in words and float(option(words, "--gpu-memory-utilization")) >= MOST_SHARE:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB")
-    name = option(words, "--served-model-name") if "--served-model-name" in words else words[words.index("serve") + 1]
-    scripted_server.main(int(option(words, "--port")), name, {})
+    if "--served-model-name" in words:  # a trial's; an exported script's has TRL's own port, which is not ours to take
+        scripted_server.main(int(option(words, "--port")), option(words, "--served-model-name"), {})
 
 
 def trial(words: list[str], ranks: int) -> int:
