@@ -131,7 +131,8 @@ def grandchild(how: str) -> None:
 
 
 def main(port: int, name: str, script: dict[str, Any]) -> None:
-    print(script.get("text", "scripted server"), f"(pid {os.getpid()})", flush=True)
+    print(f"pid {os.getpid()}")
+    print(script.get("text", "scripted server"), flush=True)
     if "dies" in script:
         os._exit(int(script["dies"]))
     if script.get("ignores"):
