@@ -364,6 +364,13 @@ class RecommendationRow:
     """Knobs that differ from the baseline, as ``name: before -> after``."""
     maximum_tokens_per_hour: float | None = None
     """At maximum completion length."""
+    gpus: int = 0
+    """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
+
+    @property
+    def tokens_per_hour_per_gpu(self) -> float | None:
+        """``None`` on a CPU."""
+        return self.tokens_per_hour / self.gpus if self.gpus else None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from autotune.figures import rate, signed_percent
 from autotune.ports import Store
 from autotune.recommend import native_best, row_of
 from autotune.words import clean
-from search_spaces.batch import training_gpus
+from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import write_atomic
@@ -191,7 +191,9 @@ def command_of(export: trl.Export, folder: Path) -> tuple[tuple[str, ...], str, 
 
 
 def shell_line(export: trl.Export, folder: Path) -> str:
-    """The command to copy and paste."""
+    """The command to copy and paste; beside a rollout server the script, which leaves the server its GPUs."""
+    if export.server:
+        return f"sh {shlex.quote(str(folder / trl.RUN))}"
     words, place, environment = command_of(export, folder)
     settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     line = " ".join([*settings, *(shlex.quote(word) for word in words)])
@@ -211,7 +213,7 @@ def readme(exported: Exported, study: Study) -> str:
         "    sh run.sh",
         "",
         *_server_lines(exported),
-        "trains with it. `autotune verify` runs this command and compares.",
+        "trains with it." if exported.export.server else "trains with it. `autotune verify` runs this and compares.",
         "",
         "## What changed against the baseline",
         "",
@@ -239,11 +241,15 @@ def _measured(exported: Exported, study: Study) -> list[str]:
     resources = study.spec.resources
     gpus = "one GPU" if resources.gpus == 1 else f"{resources.gpus} GPUs"
     where = f"{resources.cpu_cores} CPU cores" if resources.device == "cpu" else gpus
-    if resources.training_processes > 1:
-        where += f", {resources.training_processes} training processes"
+    ranks = training_gpus(exported.row.configuration, resources)
+    if ranks > 1 or exported.export.server:
+        where += f", {ranks} training process{'es' if ranks > 1 else ''}"
+    if exported.export.server:
+        where += f" and a rollout server on the other {resources.gpus - ranks}"
+    batch = batch_of(exported.row.configuration, resources)
     lines = [
         "Tokens/hour counts every completion token once, over whole cycles (generate, reward, update); the first",
-        f"batch never counts. {workload.rows_per_update} completions per update, recorded completion lengths of at",
+        f"batch never counts. {batch.rows} completions per update, recorded completion lengths of at",
         f"most {workload.max_completion_length} tokens, {where}.",
     ]
     if exported.row.worst_case_passed:

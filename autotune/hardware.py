@@ -1,50 +1,37 @@
-"""What this machine has, as far as this process may use it. The one file that speaks to NVML.
-
-Starts no process. A machine without a driver simply has no GPU.
-"""
+"""What this machine has, as far as this process may use it. Starts no process."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import MachineError
+from autotune.nvml import Gpu, GpuProcess, read_gpus
 from search_spaces.configuration import Resources
+
+__all__ = [
+    "HOST",
+    "Files",
+    "Gpu",
+    "GpuProcess",
+    "cpu_model",
+    "describe",
+    "driver_problem",
+    "driver_process_ids_are_ours",
+    "resources",
+    "usable_cores",
+    "usable_memory",
+    "visible_gpus",
+]
 
 GPU_LOCK_DRIVER = 580
 """Oldest driver branch the locked GPU packages run on."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 UNLIMITED = 1 << 60
 """Bytes above which a version 1 control group means "no limit"."""
-
-
-@dataclass(frozen=True)
-class GpuProcess:
-    """A process computing on a GPU, by the driver's process id; ``None`` bytes = not told."""
-
-    pid: int
-    memory: int | None
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU as the driver sees it now; memory in bytes."""
-
-    index: int
-    uuid: str
-    name: str
-    memory: int
-    memory_used: int
-    compute_capability: tuple[int, int]
-    driver: str
-    mig: bool = False
-    processes: tuple[GpuProcess, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +47,9 @@ HOST = Files()
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
-    """The GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
+    """The GPUs and slices of GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
+
+    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus.
 
     Args:
         environment: the process's own by default.
@@ -69,77 +58,34 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
     Raises:
         MachineError: the driver is there but a GPU cannot be read (lost, resetting).
     """
-    with _nvml(library) as nvml:
-        if nvml is None:
-            return ()
-        try:
-            driver = _text(nvml.nvmlSystemGetDriverVersion())
-            found = [_gpu(nvml, i, driver) for i in range(nvml.nvmlDeviceGetCount())]
-        except nvml.NVMLError as error:
-            raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
+    found = read_gpus(library)
     chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-    return tuple(found) if chosen is None else _select(found, chosen)
+    return _devices(found) if chosen is None else _select(found, chosen)
 
 
-def _select(gpus: list[Gpu], chosen: str) -> tuple[Gpu, ...]:
+def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Each GPU, or in its place the slices it has been cut into."""
+    return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
+
+
+def _select(gpus: tuple[Gpu, ...], chosen: str) -> tuple[Gpu, ...]:
     """CUDA's rule: by index or start of the UUID; the first that does not exist ends the list."""
     selected: list[Gpu] = []
     for word in (w.strip() for w in chosen.split(",")):
-        match = [g for g in gpus if word == str(g.index) or (word.startswith("GPU-") and g.uuid.startswith(word))]
-        if len(match) != 1 or match[0] in selected:
+        named = _named(gpus, word)
+        if not named or set(named) & set(selected):
             break
-        selected.append(match[0])
+        selected.extend(named)
     return tuple(selected)
 
 
-@contextmanager
-def _nvml(library: Any) -> Iterator[Any]:
-    try:
-        nvml = library or importlib.import_module("pynvml")
-    except ImportError:
-        yield None
-        return
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        yield None
-        return
-    try:
-        yield nvml
-    finally:
-        nvml.nvmlShutdown()
-
-
-def _gpu(nvml: Any, index: int, driver: str) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    # version 2 leaves out what the driver keeps for itself, which version 1 counts as used
-    memory = _ask(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2), None)
-    memory = memory or nvml.nvmlDeviceGetMemoryInfo(handle)
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    processes = _ask(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle), [])
-    return Gpu(
-        index=index,
-        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        name=_text(nvml.nvmlDeviceGetName(handle)),
-        memory=int(memory.total),
-        memory_used=int(memory.used),
-        compute_capability=(int(major), int(minor)),
-        driver=driver,
-        mig=bool(_ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0)),
-        processes=tuple(GpuProcess(p.pid, p.usedGpuMemory) for p in processes),
-    )
-
-
-def _ask(nvml: Any, question: Callable[[], Any], otherwise: Any) -> Any:
-    """An answer not every GPU has."""
-    try:
-        return question()
-    except nvml.NVMLError:
-        return otherwise
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
+    """The GPU, the slice, or all slices of the GPU ``word`` stands for; nothing if it is not one."""
+    if word.startswith("MIG-"):
+        found = [part for gpu in gpus for part in gpu.slices if part.uuid.startswith(word)]
+        return tuple(found) if len(found) == 1 else ()
+    whole = [g for g in gpus if word == str(g.index) or (word.startswith("GPU-") and g.uuid.startswith(word))]
+    return _devices(whole) if len(whole) == 1 else ()
 
 
 def driver_process_ids_are_ours(files: Files = HOST) -> bool:

@@ -10,7 +10,7 @@ from autotune.domain import Resources
 from autotune.errors import UsageError
 from autotune.interpreter import Interpreter
 from autotune.preparation import model_digest
-from autotune.request import CPU_SIZE, GPU_SIZE, Complete, Request, completed
+from autotune.request import CPU_SIZE, Complete, Request, completed, gpu_size
 from autotune.user_config import with_config
 from autotune.user_input import is_folder, sha256_of
 from autotune.words import clean
@@ -33,7 +33,7 @@ def complete(
     """
     if request.config is not None:
         request = _configured(request, python, machine, talk)
-    size = GPU_SIZE if machine.device == "cuda" else CPU_SIZE
+    size = gpu_size(machine.gpus, training_gpus(request.baseline, machine)) if machine.gpus else CPU_SIZE
     return completed(request, size, bundled)
 
 
@@ -52,16 +52,34 @@ def _configured(request: Request, python: Interpreter, machine: Resources, talk:
         raise UsageError(str(error)) from None
     if not answer.ok:
         raise UsageError(import_config.located(answer.message, name, imported.lines))
+    _check_split(imported, request, machine)
     for said in imported.notes:
         talk(said)
     return with_config(request, imported, fields, ranks)
 
 
 def _ranks(keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
-    """Processes that train: without those of a rollout server, of which only ``--set rollout_gpus`` says how many."""
+    """Processes that train: without those of a rollout server, of which only the command line says how many."""
     served = keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
     own = {"rollout_engine": "vllm", "rollout_mode": "server"} if served else {}
     return training_gpus({**own, **request.baseline}, machine)
+
+
+def _check_split(imported: import_config.Imported, request: Request, machine: Resources) -> None:
+    """TRL's file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
+
+    Raises:
+        UsageError: nobody says it.
+    """
+    knobs = {**imported.knobs, **request.baseline}
+    if knobs.get("rollout_engine") != "vllm" or knobs.get("rollout_mode") != "server" or "rollout_gpus" in knobs:
+        return
+    if machine.gpus == 0:  # legality says that a server needs a GPU
+        return
+    others = f"say with --rollout-gpus how many of the {machine.gpus} GPUs are its; the others train"
+    alone = "the server needs a GPU of its own, and one is held; write vllm_mode: colocate"
+    sentence = f"vllm_mode server: {others if machine.gpus > 1 else alone}"
+    raise UsageError(import_config.located(sentence, request.config_name, imported.lines))
 
 
 def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:

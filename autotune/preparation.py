@@ -19,14 +19,14 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.request import TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, Request, study_name
 from search_spaces import legality
+from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
-from search_spaces.space import SearchSpace
+from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
 from trainer.frameworks.trl.import_config import located
 
-CPU_PRESET = "cpu"
-GPU_PRESET = "single-gpu"
+RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
 SHORT_LIST = 8
 """Longer ones are shown as a whole where two differ."""
 
@@ -40,7 +40,7 @@ def ranked(machine: Resources, ranks: int | None) -> Resources:
     if ranks is None:
         return machine
     if machine.gpus:
-        raise UsageError("--ranks is for runs on a CPU; on this machine every GPU used trains, so leave it out")
+        raise UsageError(RANKS_WITH_GPUS)
     if not 1 <= ranks <= machine.cpu_cores:
         cores = f"{machine.cpu_cores} core{'s' if machine.cpu_cores != 1 else ''}"
         raise UsageError(f"--ranks {ranks}: expected a number from 1 to {machine.cpu_cores}; this machine has {cores}")
@@ -49,33 +49,41 @@ def ranked(machine: Resources, ranks: int | None) -> Resources:
 
 def load_space(request: Request, resources: Resources) -> SearchSpace:
     """The space asked for, or the preset for this machine. Raises ``SpaceError``."""
-    preset = GPU_PRESET if resources.device == "cuda" else CPU_PRESET
-    return SearchSpace.load(request.space or preset)
+    return SearchSpace.load(request.space or preset_for(resources.gpus, resources.nodes))
 
 
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
     """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
 
+    GPUs that a rollout server has do not train. Where the others cannot share the rows, an update has the nearest
+    number of rows they can, at most 5 % away.
+
     Raises:
         UsageError: the rows cannot be reached, or a rule forbids the combination.
     """
-    ranks = resources.training_processes
-    given = dict(request.baseline)
-    micro = int(given.get("micro_batch_size", min(TRL_DEFAULT_MICRO_BATCH, max(1, request.rows_per_update // ranks))))
-    if request.rows_per_update % (micro * ranks):
-        raise UsageError(
-            f"{request.rows_per_update} rows per update cannot be made of micro-batches of {micro} rows on "
-            f"{ranks} training process{'es' if ranks > 1 else ''}; "
-            f"choose --effective-batch as a multiple of {micro * ranks}"
-        )
-    values: dict[str, KnobValue] = {
-        "micro_batch_size": micro,
-        "gradient_accumulation_steps": request.rows_per_update // (micro * ranks),
-        "num_generations": min(TRL_DEFAULT_GROUP, request.rows_per_update),
-        "rollout_engine": "transformers",
-    }
-    fixed = {name: value for name, value in space.fixed.items() if name not in values}
-    return space.complete({**values, **fixed, **given}, resources)
+    rows, group = request.rows_per_update, min(TRL_DEFAULT_GROUP, request.rows_per_update)
+    own: dict[str, KnobValue] = {"num_generations": group, "rollout_engine": "transformers"}
+    batch = ("micro_batch_size", "gradient_accumulation_steps")
+    fixed = {name: value for name, value in space.fixed.items() if name not in own and name not in batch}
+    values = {**own, **fixed, **request.baseline}
+    ranks = data_ranks(values, resources)
+    values.setdefault("micro_batch_size", min(TRL_DEFAULT_MICRO_BATCH, max(1, rows // ranks)))
+    if "gradient_accumulation_steps" not in values:
+        values["gradient_accumulation_steps"] = _accumulation(values, ranks, rows)
+    return space.complete(values, resources)
+
+
+def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
+    """What brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    micro, group = int(values["micro_batch_size"]), int(values["num_generations"])
+    found, _ = fit(ranks, micro, group, values.get("steps_per_generation", ACCUMULATION), rows)
+    if rows_allowed(ranks * micro * found, rows, ranks):
+        return found
+    raise UsageError(
+        f"{rows} rows per update cannot be made of micro-batches of {micro} rows on "
+        f"{ranks} training process{'es' if ranks > 1 else ''}; "
+        f"choose --effective-batch as a multiple of {micro * ranks}"
+    )
 
 
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:

@@ -26,6 +26,7 @@ from autotune.domain import (
 from autotune.evidence import Leader, Row
 from autotune.insights import fp8, phases, rewards
 from autotune.retries import disproved
+from search_spaces import legality
 from search_spaces.knobs import Effect, effects_of_change
 from search_spaces.native import emulated, is_native
 
@@ -44,6 +45,7 @@ def recommend(
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
             notes += fp8.caution(kept, spec.framework)
+            notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
             rows.append(_row(spec, trials, leader.row, kept, anchor))
     notes += fp8.emulation(trials)
     return Recommendation(
@@ -169,6 +171,7 @@ def _row(
         trials=tuple(t.number for t in runs),
         changes=changes(configuration, spec.baseline),
         maximum_tokens_per_hour=_at_maximum(runs),
+        gpus=spec.resources.gpus * spec.resources.nodes,
     )
 
 

@@ -24,6 +24,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.ports import Proposer
+from search_spaces.batch import data_ranks
 
 NATURAL_CYCLES = 2
 """Natural-length cycles of the trial the recorded lengths are drawn from."""
@@ -127,7 +128,7 @@ def rows(study: Study, configuration: Configuration) -> int:
     """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
     micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
     if isinstance(micro, int) and isinstance(accumulation, int):
-        return micro * accumulation * study.spec.resources.training_processes
+        return micro * accumulation * data_ranks(configuration, study.spec.resources)
     return study.spec.workload.rows_per_update
 
 

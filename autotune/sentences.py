@@ -27,8 +27,9 @@ def over(recommendation: Recommendation) -> str:
 
 
 def speed_words(row: RecommendationRow) -> str:
-    """``226.0k (95 % interval 220.0k to 232.0k)``."""
-    return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)})"
+    """``226.0k (95 % interval 220.0k to 232.0k)``, and of several GPUs ``; 56.5k for each of 4 GPUs``."""
+    each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
+    return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)}){each}"
 
 
 def gain_words(gain: Gain) -> str:

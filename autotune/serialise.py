@@ -245,6 +245,8 @@ def row_json(row: RecommendationRow) -> Document:
         "tokens_per_hour": plain(row.tokens_per_hour),
         "tokens_per_hour_low": plain(row.low),
         "tokens_per_hour_high": plain(row.high),
+        "gpus": row.gpus,
+        "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
         "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
         "gain": None if row.gain is None else gain_json(row.gain),
         "confirmed": row.confirmed,

@@ -30,6 +30,7 @@ from autotune.verification import (
     stated_by,
     together,
 )
+from autotune.wiring import usable_resources
 
 START_S = 180.0
 """For a start no trial has told the length of."""
@@ -151,6 +152,7 @@ def _check_machine(study: Study, clock: Clock) -> None:
     python = study.spec.python
     if not os.access(python, os.X_OK):
         raise MachineError(f"{python} is not an interpreter that can be run; the study was measured with it")
+    usable_resources(lambda _: None, study.spec.resources.gpus, asked=f"study {study.spec.name!r}")  # as its trials
     if study.spec.resources.gpus:
         ours = hardware.driver_process_ids_are_ours()
         refusal = GpuGuard(hardware.visible_gpus, pids_are_ours=ours, allow_busy=False).before(clock)

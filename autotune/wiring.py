@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import hardware, preparation
+from autotune import gpu_choice, hardware, preparation
 from autotune.clock import SystemClock
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import MachineError, NotFoundError, StudyDiffersError, UsageError
@@ -23,6 +23,7 @@ from autotune.settings import Settings
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
 from autotune.user_input import is_folder
+from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import encode
@@ -93,7 +94,7 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     framework_named(request.framework)
     named_sampler(request.sampler)
     settings.home.prepare()
-    machine = preparation.ranked(usable_resources(talk), request.ranks)
+    machine = preparation.ranked(usable_resources(talk, request.gpus), request.ranks)
     python = Interpreter(request.python, settings.home.root)
     whole = complete(request, python, machine, bundled, talk)
     space = preparation.load_space(whole, machine)
@@ -107,6 +108,8 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     baseline = preparation.baseline_of(whole, space, resources)
     preparation.check_passthrough(whole, baseline, resources)
     preparation.check_baseline(whole, baseline, resources)
+    for note in legality.notes(baseline, resources):
+        talk(f"the baseline has {note}")
     _check_supported(space, baseline)
     legal = space.candidates(baseline, resources, same_learning=False)
     if not legal:
@@ -122,13 +125,25 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     )
 
 
-def usable_resources(talk: Talk) -> Resources:
-    """This machine; of several GPUs the first only, until a trial can be spread over them."""
-    gpus = hardware.visible_gpus()
-    if len(gpus) > 1:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0].uuid
-        talk(f"{len(gpus)} GPUs are visible; trials use one, {gpus[0].name} ({gpus[0].uuid})")
-    return hardware.resources(gpus=gpus[:1])
+def usable_resources(talk: Talk, gpus: int | None = None, asked: str = "") -> Resources:
+    """This machine with the GPUs a study holds; from here on this process and its trials see no others.
+
+    Args:
+        talk: told where not every visible GPU is among them.
+        gpus: how many; ``None`` is all of one kind, 0 a run on the CPU.
+        asked: who says so, if not ``--gpus``.
+
+    Raises:
+        UsageError: there are not so many.
+        MachineError: they cannot be read, or not be used.
+    """
+    visible = hardware.visible_gpus()
+    chosen = gpu_choice.choose(visible, gpus, asked)
+    if chosen.said:
+        talk(chosen.said)
+    if visible:
+        os.environ.update(gpu_choice.environment(chosen.gpus))
+    return hardware.resources(gpus=chosen.gpus)
 
 
 def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> tuple[Study, bool]:
@@ -173,9 +188,11 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
     """What a trial of a stored study would be measured on here and now.
 
     Raises:
+        UsageError: not so many GPUs as the study holds are visible.
         MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
     """
-    usable_resources(talk)
+    held = spec.resources.gpus
+    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
     found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards)
     if not Path(spec.workload.prompts).is_file():
         raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")

@@ -10,6 +10,8 @@ from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import resting
 
+REPLICAS = "rollout_data_parallel_size"
+
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
     """``baseline`` with what the framework would do on its own written out.
@@ -20,6 +22,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
       where it acts.
     - A knob that cannot act (a vLLM knob under transformers generation) rests at the framework's default.
     - ``logprob_rows`` is at most the rows a rank generates.
+    - Replicas of a rollout server that are not set fill its GPUs.
 
     Completing twice changes nothing more.
     """
@@ -30,11 +33,20 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
             continue
         setting = KNOBS[name].frameworks.get(resources.framework)
         default = unset.get(name, values.get(setting.follows) if setting else None)
+        if name == REPLICAS:
+            default = _replicas(Case(values, resources)) or default
         if default is not None:
             values[name] = default
     case = Case(values, resources)
     values.update({n: rest for n in names if n not in values and (rest := _resting(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
+
+
+def _replicas(case: Case) -> int | None:
+    """As many as fill the GPUs of the rollout server; ``None`` without one."""
+    if not case.server:
+        return None
+    return max(1, (case.number("rollout_gpus") or 0) // case.at_least_one("tensor_parallel_size"))
 
 
 def _resting(name: str, case: Case) -> KnobValue | None:

@@ -54,6 +54,11 @@ def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
     return max(1, processes)
 
 
+def served_by(gpus: int) -> dict[str, KnobValue]:
+    """The knobs that give ``gpus`` GPUs to a rollout server."""
+    return {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": gpus}
+
+
 def data_ranks(values: Mapping[str, KnobValue], resources: Resources) -> int:
     """Ranks with rows of their own: training GPUs over the ranks that share a sequence."""
     return max(1, training_gpus(values, resources) // _whole(values.get("sequence_parallel_size"), 1))

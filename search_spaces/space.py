@@ -20,10 +20,10 @@ from search_spaces.knobs import KNOBS, Kind
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
 from search_spaces.legality.knob_rules import unknown_knob
-from search_spaces.space_file import Content, Requirements, preset_names, preset_path, understand
+from search_spaces.space_file import Content, Requirements, preset_for, preset_names, preset_path, understand
 from search_spaces.yaml_text import problem
 
-__all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_names"]
+__all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_for", "preset_names"]
 
 _SUFFIXES = (".yaml", ".yml")
 _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

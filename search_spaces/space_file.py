@@ -120,6 +120,13 @@ def values_of(knob: Knob, entry: Entry, source: str) -> tuple[KnobValue, ...]:
     return tuple(found.values())
 
 
+def preset_for(gpus: int, nodes: int = 1) -> str:
+    """The preset of a machine: by its GPUs, of each node where there are several."""
+    if gpus == 0:
+        return "cpu"
+    return "multi-node" if nodes > 1 else "node-8gpu" if gpus > 1 else "single-gpu"
+
+
 def preset_names() -> tuple[str, ...]:
     """Names of the presets, sorted."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))

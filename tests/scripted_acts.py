@@ -154,6 +154,11 @@ def act_environment(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
         raise Ended(Result(False, FailureReason.CRASH, message=f"{act['name']} is {os.environ.get(act['name'])}"))
 
 
+def act_write_environment(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
+    """The variable ``name`` into the file called ``file`` of the trial's directory."""
+    (trial.paths.root / act["file"]).write_text(os.environ.get(act["name"], ""))
+
+
 def act_write(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
     """``text`` into the file called ``name`` of the trial's directory."""
     (trial.paths.root / act["name"]).write_text(act["text"])

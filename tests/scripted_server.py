@@ -131,6 +131,7 @@ def grandchild(how: str) -> None:
 
 
 def main(port: int, name: str, script: dict[str, Any]) -> None:
+    print(f"pid {os.getpid()}")
     print(script.get("text", "scripted server"), flush=True)
     if "dies" in script:
         os._exit(int(script["dies"]))

@@ -26,6 +26,8 @@ class Row(Shape):
     tokens_per_hour: Rate | None
     tokens_per_hour_low: Rate | None
     tokens_per_hour_high: Rate | None
+    gpus: int = Field(description="Held by the trials, a rollout server's included; 0 on a CPU.")
+    tokens_per_hour_per_gpu: Rate | None = Field(description="`null` on a CPU.")
     maximum_length_tokens_per_hour: Rate | None
     gain: Gain | None = Field(description="Over the baseline; `null` if this is the reference itself.")
     confirmed: bool

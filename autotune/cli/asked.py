@@ -12,6 +12,7 @@ from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.request import Request
 from autotune.user_input import data_named, model_named, rewards_named, task_named
+from search_spaces.batch import served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.space import parse_value
 
@@ -47,6 +48,8 @@ def request_of(
     seed: int,
     name: str | None,
     memory_limit: int | None,
+    gpus: int | None,
+    rollout_gpus: int | None,
     ranks: int | None,
 ) -> Request:
     """The request; relative paths begin in ``folder``.
@@ -64,12 +67,13 @@ def request_of(
         rows_per_update=rows_per_update,
         max_prompt_length=max_prompt_length,
         max_completion_length=max_completion_length,
-        baseline=knobs_of(knobs),
+        baseline={**({} if rollout_gpus is None else served_by(rollout_gpus)), **knobs_of(knobs)},
         space=space,
         sampler=sampler,
         seed=seed,
         name=name,
         memory_limit=memory_limit,
+        gpus=gpus,
         ranks=ranks,
         python=str(Path(os.path.expanduser(python)).absolute()),
         folder=str(folder),

@@ -122,7 +122,8 @@ def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> N
     if made.export.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
     console.line("train    " + exporting.shell_line(made.export, folder))
-    console.line(f"or       sh {folder / 'run.sh'}")
+    if not made.export.server:
+        console.line(f"or       sh {folder / 'run.sh'}")
 
 
 def verify(

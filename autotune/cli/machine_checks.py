@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 
-from autotune import hardware
+from autotune import gpu_choice, hardware
 from autotune.cli.findings import Finding, Verdict
 from autotune.errors import MachineError
 from autotune.figures import format_size
@@ -108,31 +108,33 @@ def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | No
     text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
     if visible:
         return [Finding("visible", Verdict.OK, text)]
-    if "MIG-" in chosen:
-        text += "; slices of a GPU are not used yet"
     return [Finding("visible", Verdict.WARNING, f"{text}: trials would run on the CPU", ALL_GPUS)]
 
 
 def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
-    """Each GPU, its driver, its slices and whether somebody else uses it; trials take the first."""
+    """Each GPU, its driver, whether a study would use it, and whether somebody else does."""
     if not gpus:
         return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
-    return [_gpu(gpu, name_of, used=place == 0) for place, gpu in enumerate(gpus)]
+    try:
+        chosen = gpu_choice.choose(gpus)
+    except MachineError as error:
+        return [Finding("GPU", Verdict.PROBLEM, str(error), f"sudo nvidia-smi -i {gpus[0].index} -mig 0")]
+    found = [_gpu(gpu, name_of, used=any(gpu is held for held in chosen.gpus)) for gpu in gpus]
+    return [*found, *([Finding("GPUs", Verdict.WARNING, chosen.said, ALL_GPUS)] if chosen.said else [])]
 
 
 def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
     label = f"GPU {gpu.index}"
-    text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}"
+    text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}" + ("" if used else "; not used")
     old = hardware.driver_problem(gpu.driver)
     if old is not None:
         return Finding(label, Verdict.WARNING, f"{text}. {old}", "nvidia-smi")
-    if gpu.mig:
-        sliced = f"{text}; MIG mode is on, and a trial that sees a slice has less than the memory counted with"
-        return Finding(label, Verdict.WARNING, sliced, f"sudo nvidia-smi -i {gpu.index} -mig 0")
     if gpu.memory_used <= GPU_IDLE and not gpu.processes:
         return Finding(label, Verdict.OK, text)
-    busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}, so trials on it are refused"
-    return Finding(label, Verdict.PROBLEM if used else Verdict.WARNING, busy, _free(gpu, name_of))
+    busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}"
+    if not used:
+        return Finding(label, Verdict.OK, busy)
+    return Finding(label, Verdict.PROBLEM, f"{busy}, so trials on it are refused", _free(gpu, name_of))
 
 
 def _by(gpu: Gpu, name_of: Callable[[int], str]) -> str:

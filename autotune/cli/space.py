@@ -14,12 +14,13 @@ from autotune.cli import console
 from autotune.cli.options import JsonOption
 from autotune.cli.text import clean, knob_value
 from autotune.errors import UsageError
+from autotune.preparation import RANKS_WITH_GPUS
 from search_spaces import legality
-from search_spaces.batch import accumulated
+from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.explanation import Explanation
 from search_spaces.knobs import FRAMEWORKS, KNOBS
-from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_names
+from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for, preset_names
 
 ILLEGAL = 2
 """Exit code when nothing is legal."""
@@ -41,7 +42,10 @@ RolloutGpusOption = Annotated[
     int | None, typer.Option("--rollout-gpus", min=0, max=65536, help="GPUs given to a vLLM server.")
 ]
 RowsOption = Annotated[
-    int | None, typer.Option("--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update.")
+    int | None,
+    typer.Option(
+        "--effective-batch", "--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update."
+    ),
 ]
 GenerationsOption = Annotated[int | None, typer.Option("--num-generations", min=1, help="Completions per prompt.")]
 MicroOption = Annotated[int | None, typer.Option("--micro-batch", min=1, help="Rows per rank.")]
@@ -55,6 +59,9 @@ LengthOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
+]
+RanksOption = Annotated[
+    int | None, typer.Option("--ranks", min=1, max=65536, help="Training processes on a CPU; 1 if left out.")
 ]
 
 
@@ -72,6 +79,7 @@ def show(
     framework: FrameworkOption = "trl",
     gpus: GpusOption = 0,
     nodes: NodesOption = 1,
+    ranks: RanksOption = None,
     rows_per_update: RowsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +87,7 @@ def show(
     name, found = _space(space, gpus, nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
-    question = _question(framework, gpus, nodes, rows=rows_per_update)
+    question = _question(framework, gpus, nodes, ranks, rows=rows_per_update)
     baseline = _beside(found, question)
     told = found.explain(baseline, question.resources)
     if as_json:
@@ -96,6 +104,7 @@ def check(
     framework: FrameworkOption = "trl",
     gpus: GpusOption = 0,
     nodes: NodesOption = 1,
+    ranks: RanksOption = None,
     rollout_gpus: RolloutGpusOption = None,
     rows_per_update: RowsOption = None,
     num_generations: GenerationsOption = None,
@@ -108,7 +117,7 @@ def check(
 ) -> None:
     """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
     given = _given(rollout_gpus, num_generations, micro_batch, settings or [])
-    question = _question(framework, gpus, nodes, given, rows_per_update)
+    question = _question(framework, gpus, nodes, ranks, given, rows_per_update)
     resources = replace(
         question.resources,
         compute_capability=_capability(compute_capability),
@@ -160,9 +169,9 @@ def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
 
 def _space(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
     """The space asked for, or the preset for the machine."""
-    usual = "cpu" if gpus == 0 else "multi-node" if nodes > 1 else "node-8gpu" if gpus > 1 else "single-gpu"
+    wanted = name or preset_for(gpus, nodes)
     try:
-        return name or usual, SearchSpace.load(name or usual)
+        return wanted, SearchSpace.load(wanted)
     except SpaceError as error:
         raise UsageError(str(error)) from None
 
@@ -173,7 +182,7 @@ def _given(
     """Knobs of the command line. GPUs for a rollout server mean that there is one."""
     values: dict[str, KnobValue] = {}
     if rollout_gpus:
-        values |= {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": rollout_gpus}
+        values |= served_by(rollout_gpus)
     if num_generations is not None:
         values["num_generations"] = num_generations
     if micro_batch is not None:
@@ -190,12 +199,24 @@ def _given(
 
 
 def _question(
-    framework: str, gpus: int, nodes: int, given: Mapping[str, KnobValue] | None = None, rows: int | None = None
+    framework: str,
+    gpus: int,
+    nodes: int,
+    ranks: int | None,
+    given: Mapping[str, KnobValue] | None = None,
+    rows: int | None = None,
 ) -> Question:
     if framework not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
+    if ranks is not None and gpus:
+        raise UsageError(RANKS_WITH_GPUS)
     resources = Resources(
-        gpus=gpus, nodes=nodes, device="cuda" if gpus else "cpu", framework=framework, rows_per_update=rows
+        gpus=gpus,
+        nodes=nodes,
+        device="cuda" if gpus else "cpu",
+        framework=framework,
+        rows_per_update=rows,
+        cpu_ranks=ranks or 1,
     )
     return Question(resources, Configuration(accumulated(given or {}, resources) if given else {}))
 
@@ -247,6 +268,7 @@ def _counted(name: str, space: SearchSpace, told: Explanation, resources: Resour
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )
+    machine += f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
     machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
     about = "" if told.exact else "about "
     lines = [

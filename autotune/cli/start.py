@@ -56,6 +56,8 @@ def start(
     sampler: o.SamplerOption = "tpe",
     seed: o.SeedOption = 0,
     memory_limit: o.MemoryLimitOption = None,
+    gpus: o.GpusOption = None,
+    rollout_gpus: o.RolloutGpusOption = None,
     ranks: o.RanksOption = None,
     name: o.NameOption = None,
     new: o.NewOption = False,
@@ -81,6 +83,7 @@ def start(
       autotune start --budget 4h --model ./my-model --data prompts.jsonl \\
           --reward my_reward.py:score --python ./env/bin/python
       autotune start --budget 2h --memory-limit 6GiB --set micro_batch_size=2
+      autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
       autotune start --budget 1h --dry-run
     """
     asked = import_module("autotune.cli.asked")
@@ -103,6 +106,8 @@ def start(
         seed=seed,
         name=name,
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
+        gpus=gpus,
+        rollout_gpus=rollout_gpus,
         ranks=ranks,
     )
     wiring = import_module("autotune.wiring")

@@ -91,6 +91,19 @@ RanksOption = Annotated[
     int | None,
     typer.Option("--ranks", help="Training processes on a CPU, which share its cores; 1 if left out.", metavar="N"),
 ]
+GpusOption = Annotated[
+    int | None,
+    typer.Option("--gpus", min=0, help="Hold the first N visible GPUs; all if left out, 0 is a CPU run.", metavar="N"),
+]
+RolloutGpusOption = Annotated[
+    int | None,
+    typer.Option(
+        "--rollout-gpus",
+        min=1,
+        help="GPUs your present configuration gives to a vLLM server; the others train.",
+        metavar="N",
+    ),
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="Name of the study.", metavar="NAME")]
 NewOption = Annotated[bool, typer.Option("--new", help="Start beside a study of this name that differs.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,6 +17,8 @@ from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
 from autotune.serialise import cycle_rate
+from search_spaces import legality
+from search_spaces.batch import training_gpus
 from trainer.child.contract import NoteRecord, StartupPart
 
 BAR_WIDTH = 20
@@ -40,7 +42,11 @@ def trial_screen(
     """
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
+    for note in legality.notes(trial.configuration, study.spec.resources):
+        facts.add("rows", note)
     _add_figures(more, trial)
+    if words := gpu_words(trial, study, notes):
+        more.add("GPUs", words)
     if words := numerics_words(notes):
         more.add("numerics", words)
     if log_path:
@@ -199,6 +205,20 @@ def numerics_words(notes: Sequence[NoteRecord]) -> str:
     if why := found.get("gradient_not_compared"):
         parts.append(f"gradient not compared with bf16's: {why.get('why')}")
     return "; ".join(parts)
+
+
+def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
+    """``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
+    resources = study.spec.resources
+    if resources.gpus < 2:
+        return ""
+    training = training_gpus(trial.configuration, resources)
+    served = resources.gpus - training
+    split = f", {served} generate{'s' if served == 1 else ''}" if served else ""
+    peaks: Mapping[str, int] = next((note.data.get("bytes", {}) for note in notes if note.name == "gpu_peaks"), {})
+    seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""
+    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / resources.gpus)} for each"
+    return f"{training} train{'s' if training == 1 else ''}{split}{each}{seen}"
 
 
 def peaks_table(trial: Trial) -> Table | None:

@@ -4,6 +4,9 @@ Pure. A failure met in one pool and phase is compared along the knobs that act o
 phase, each with its signed direction; a knob whose direction is not known must be equal. Whatever
 cannot be shown to need at least as much is not ruled out.
 
+Where a rollout server has GPUs of its own, a failure belongs to one side of the split: what the other side's knobs
+are does not bear on it.
+
 One thing is presumed: a knob in ``SLIGHT`` does not make up for twice the micro-batch. A feasible
 trial that shows otherwise ends the presumption.
 """
@@ -12,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
 from typing import TypeGuard
 
 from autotune import retries
-from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
+from autotune.domain import Configuration, FailureReason, Outcome, Phase, Pool, Trial, TrialState
 from search_spaces.knobs import Knob
-from trainer.child.contract import StartupPart
+from trainer.child.contract import RunPaths, StartupPart
 
 GENERATION_ROWS = "generation rows"
 """Rows a rank generates at once: micro_batch_size x steps_per_generation. Neither factor says anything alone."""
@@ -31,10 +36,27 @@ _WEIGHTS = frozenset({StartupPart.IMPORT.value, StartupPart.LOAD.value})
 _ENGINE = frozenset({StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value})
 """The rollout engine has been built beside the weights, for as many sequences as it will be given."""
 
+SERVED = {"rollout_engine": "vllm", "rollout_mode": "server"}
+SPLIT, REPLICAS = "rollout_gpus", "rollout_data_parallel_size"
+"""A replica holds the same however many there are; of GPUs that shard the training, fewer hold more each."""
+_SERVER_LOG = RunPaths(Path()).server_log.name
+_SERVERS = frozenset({StartupPart.SERVER.value, StartupPart.CAPTURE.value})
+_TRAINERS = frozenset(
+    {*(Phase.UPDATE.value, Phase.LOGPROB.value, Phase.REWARD.value), *_WEIGHTS, StartupPart.ENGINE.value}
+)
+"""Of a trial with a rollout server: phases that are its own, not the server's, if its own log tells of them."""
+
 UNSET = repr(None)
 """``value_text`` of a knob that is not set."""
 
 _POOL_WORDS = {Pool.DEVICE: "device memory", Pool.HOST: "host memory", Pool.ROLLOUT_CACHE: "rollout cache"}
+
+
+class Side(Enum):
+    """Whose GPUs were full, where a rollout server has its own."""
+
+    TRAINING = "training"
+    SERVER = "server"
 
 
 @dataclass(frozen=True)
@@ -101,13 +123,24 @@ def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Regi
         return None
     pools = _pools(outcome.pool, one_memory)
     phase = outcome.phase if outcome.phase in _PHASES | _WEIGHTS | _ENGINE else None
-    bounds = _bounds(trial.configuration, knobs, pools, phase)
+    side = _side(trial.configuration, outcome)
+    bounds = _bounds(trial.configuration, knobs, pools, phase, side)
     if phase is not None and not any(b.sign for b in bounds):
         # The catalogue knows of no knob in this phase, so the phase cannot be what matters.
-        bounds = _bounds(trial.configuration, knobs, pools, None)
+        bounds = _bounds(trial.configuration, knobs, pools, None, side)
     if not any(b.sign for b in bounds):
         return None
     return Region(trial.number, outcome.pool, outcome.phase, bounds)
+
+
+def _side(configuration: Configuration, outcome: Outcome) -> Side | None:
+    """``None``: there is one side only, the host's memory is everybody's, or nobody knows."""
+    if any(configuration.get(name) != value for name, value in SERVED.items()) or outcome.pool in (Pool.HOST, None):
+        return None
+    of_server = outcome.pool is Pool.ROLLOUT_CACHE or Path(outcome.log_path).name == _SERVER_LOG
+    if of_server or outcome.phase in _SERVERS:
+        return Side.SERVER
+    return Side.TRAINING if outcome.phase in _TRAINERS else None
 
 
 def covers(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> bool:
@@ -158,12 +191,18 @@ def _pools(pool: Pool | None, one_memory: bool) -> frozenset[str]:
 
 
 def _bounds(
-    configuration: Configuration, knobs: Mapping[str, Knob], pools: frozenset[str], phase: str | None
+    configuration: Configuration,
+    knobs: Mapping[str, Knob],
+    pools: frozenset[str],
+    phase: str | None,
+    side: Side | None,
 ) -> tuple[Bound, ...]:
     """The conditions under which another configuration needs at least as much as ``configuration``."""
     names = sorted(set(knobs) | set(configuration))
     signs = {n: s for n in names if (s := _sign(knobs.get(n), pools, phase)) is not None}
-    if phase in _ENGINE and configuration.get("max_num_seqs") is None:
+    if side is not None:
+        signs = _on_side(signs, knobs, side)
+    elif phase in _ENGINE and configuration.get("max_num_seqs") is None:
         # An engine that is not told for how many sequences is built for those of one generation.
         signs.update({"micro_batch_size": 1, "steps_per_generation": 1})
     if "steps_per_generation" in signs and generation_rows(configuration) is not None:
@@ -172,6 +211,16 @@ def _bounds(
             signs.pop("micro_batch_size", None)
         signs[GENERATION_ROWS] = sign
     return tuple(_bound(name, sign, configuration, knobs) for name, sign in sorted(signs.items()))
+
+
+def _on_side(signs: Mapping[str, int], knobs: Mapping[str, Knob], side: Side) -> dict[str, int]:
+    """``signs`` without the knobs of the other side."""
+    engine = {n for n in signs if n in knobs and "rollout_engine" in knobs[n].needs} - set(SERVED)
+    if side is Side.TRAINING:
+        split = {SPLIT: 1} if SPLIT in signs else {}
+        return {n: s for n, s in signs.items() if n not in engine} | split
+    strangers = {n for n in signs if n not in knobs}
+    return {n: s for n, s in signs.items() if n in engine | strangers | set(SERVED) and n not in (SPLIT, REPLICAS)}
 
 
 def _bound(name: str, sign: int, configuration: Configuration, knobs: Mapping[str, Knob]) -> Bound:

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool
 from autotune.ports import Diagnosis, Framework
-from trainer.child.contract import CurrentPhase, Result
+from trainer.child.contract import CurrentPhase, Result, StartupPart
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _CYCLE_PHASES = frozenset(phase.value for phase in Phase)
@@ -123,7 +123,10 @@ def _by_server(ending: Ending, framework: Framework) -> Outcome:
     found = framework.diagnose(ending.server_log)
     if found is None or found.reason is FailureReason.CRASH or _killed(found):
         return plain
-    return replace(_diagnosed(found, plain), message=f"{ending.why}: {found.message}")
+    outcome = replace(_diagnosed(found, plain), message=f"{ending.why}: {found.message}")
+    # Whatever the trial was at, it was the server's memory.
+    there = replace(outcome, phase=StartupPart.SERVER.value)
+    return replace(outcome, suggestion=found.suggestion or framework.suggest(there))
 
 
 def _drowned(stop: Stop | None, result: Result) -> bool:
@@ -135,7 +138,7 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
     if result.ok:
         return Outcome(message=ending.why if ending.stop is Stop.LINGERED else "")
     phase = result.phase.value if result.phase else _phase(ending)
-    outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, result.message)
+    outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, _by_rank(result))
     own = framework.diagnose(f"{result.detail}\n{result.message}")
     if outcome.reason is FailureReason.CANCELLED and ending.stop is None:
         # Nobody here asked for that: a launcher ends all ranks when one of them has failed.
@@ -146,6 +149,12 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
         return _diagnosed(own, outcome)
     # An exception the child does not know, or one that only tells of another process: its words may be in the log.
     return _by_log(ending, framework, outcome, own)
+
+
+def _by_rank(result: Result) -> str:
+    """The report's message; of several ranks, with the one that ran out of memory. (Others fail alike on any.)"""
+    rank = result.data.get("rank") if result.reason is FailureReason.OOM else None
+    return result.message if rank is None else f"rank {rank}: {result.message}"
 
 
 def _by_exit(ending: Ending, framework: Framework) -> Outcome:

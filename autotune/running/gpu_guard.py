@@ -71,7 +71,9 @@ class GpuGuard:
         self._patience = patience_s
         self._known: set[int] = set()
         self._suspects: set[int] = set()
-        self._used: dict[int, int] = {}
+        self._used: dict[str, int] = {}
+        self.peaks: dict[str, int] = {}
+        """GPU, as CUDA is told of it -> the most bytes seen in use during the trial, whoever used them."""
         self.busy: str | None = None
         """Set by ``before`` if the trial was let in although someone is there."""
 
@@ -85,16 +87,19 @@ class GpuGuard:
         self.busy = self._occupied() if self._allow_busy else self._wait(clock, self._occupied)
         gpus = self._look()
         self._known = {p.pid for gpu in gpus for p in gpu.processes}
-        self._used = {gpu.index: gpu.memory_used for gpu in gpus}
+        self._used = {gpu.uuid: gpu.memory_used for gpu in gpus}
         return None if self._allow_busy else self.busy
 
     def during(self, members: Set[int]) -> str | None:
-        if not self._pids_are_ours:
-            return None
         try:
-            strangers = {p.pid for gpu in self._look() for p in gpu.processes} - self._known - members
+            gpus = self._look()
         except MachineError as error:
             return str(error)
+        for gpu in gpus:
+            self.peaks[gpu.cuda_name] = max(gpu.memory_used, self.peaks.get(gpu.cuda_name, 0))
+        if not self._pids_are_ours:
+            return None
+        strangers = {p.pid for gpu in gpus for p in gpu.processes} - self._known - members
         again = strangers & self._suspects  # a process of ours may be seen here before it is in the tree
         self._suspects = strangers
         return f"another process ({_join(again)}) began to use the GPU during the trial" if again else None
@@ -120,8 +125,8 @@ class GpuGuard:
 
     def _held(self) -> str | None:
         for gpu in self._look():
-            if gpu.memory_used > self._used.get(gpu.index, 0) + FREE_BYTES:
-                taken = (gpu.memory_used - self._used.get(gpu.index, 0)) / 2**30
+            if gpu.memory_used > self._used.get(gpu.uuid, 0) + FREE_BYTES:
+                taken = (gpu.memory_used - self._used.get(gpu.uuid, 0)) / 2**30
                 return f"GPU {gpu.index} still holds {taken:.1f} GiB that no process of the trial owns"
         return None
 

@@ -7,9 +7,10 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune import hardware
+from autotune import gpu_choice, hardware
 from autotune.domain import Study
 from autotune.errors import MachineError
+from autotune.hardware import Gpu
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
@@ -97,7 +98,8 @@ class LocalRunner:
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
             try:
-                companion = self._companion(assignment, spec)
+                gpus = self._held(assignment.study)
+                companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
             except MachineError as error:
@@ -107,23 +109,37 @@ class LocalRunner:
                 write_atomic(paths.config, dumps(spec))
             except OSError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"{paths.config} could not be written: {error}")
-            ending = self._supervise(self._job(assignment, spec, paths, spent, companion), watcher, stop)
+            ending = self._supervise(self._job(assignment, spec, paths, spent, companion, gpus), watcher, stop)
             if not ending.port_taken:
                 break
         return ending
 
-    def _companion(self, assignment: Assignment, spec: TrialSpec) -> Companion | None:
-        held = assignment.study.spec.resources.gpus
-        gpus = tuple(gpu.uuid for gpu in hardware.visible_gpus()[:held]) if held else ()
-        return self.framework.companion(assignment, spec, Place(self.python, gpus, *free_ports(2)))
+    @staticmethod
+    def _held(study: Study) -> tuple[Gpu, ...]:
+        """The study's GPUs as they are now. Raises ``MachineError``: they cannot be read, or some are gone."""
+        count = study.spec.resources.gpus
+        return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
+
+    def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
+        place = Place(self.python, tuple(gpu.cuda_name for gpu in gpus), *free_ports(2))
+        return self.framework.companion(assignment, spec, place)
 
     def _job(
-        self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, spent: float, companion: Companion | None
+        self,
+        assignment: Assignment,
+        spec: TrialSpec,
+        paths: RunPaths,
+        spent: float,
+        companion: Companion | None,
+        gpus: tuple[Gpu, ...],
     ) -> Job:
         trial, study = assignment.trial, assignment.study
         return Job(
             argv=launch.command(self.python, self.start, paths, spec),
-            environment=launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
+            environment={
+                **launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
+                **(gpu_choice.environment(gpus) if gpus else {}),
+            },
             paths=paths,
             tag=f"{study_tag(self.home, study.id)}{trial.number}:{trial.attempt}",
             deadline_s=max(0.0, assignment.deadline_s - spent),
@@ -137,13 +153,15 @@ class LocalRunner:
         guard = job.guard
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))
+        if isinstance(guard, GpuGuard) and guard.peaks:
+            watcher.record(NoteRecord("gpu_peaks", {"bytes": guard.peaks}))
         return ending
 
     def _guard(self, study: Study) -> Guard:
         if study.spec.resources.gpus == 0:
             return NoGuard()
         ours = hardware.driver_process_ids_are_ours()
-        return GpuGuard(hardware.visible_gpus, pids_are_ours=ours, allow_busy=self.allow_busy)
+        return GpuGuard(lambda: self._held(study), pids_are_ours=ours, allow_busy=self.allow_busy)
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
         prefix = study_tag(self.home, study_id)

@@ -19,7 +19,7 @@ from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.spawn import spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
-from trainer.child.contract import ContractError, Result, read_result
+from trainer.child.contract import SERVER_VARIABLE, ContractError, Result, read_result
 
 STEP_S = 0.05
 TICK_S = 0.5
@@ -82,6 +82,8 @@ class _Attempt:
         """The trial's own process. Raises ``OSError`` if it cannot be started."""
         job = self._job
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
+        if self._server is not None:
+            environment[SERVER_VARIABLE] = str(self._server.child.pid)
         self._child, self._pump = spawn(job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
         self._tree.add(self._child)
 

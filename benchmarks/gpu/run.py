@@ -289,6 +289,7 @@ def _request(wanted: Wanted, stop: StopToken) -> Request:
         max_completion_length=wanted.completion,
         space=wanted.space,
         seed=wanted.seed,
+        gpus=1 if wanted.device == "cuda" else 0,
         name=f"table-{wanted.architecture.name}",
         python=wanted.python,
         protocol=Protocol(warmup=1, natural=0, recorded=RECORDED, maximum=0),

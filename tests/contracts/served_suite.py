@@ -22,7 +22,7 @@ from autotune.domain import FailureReason, Pool
 from autotune.ports import Assignment, RunReport
 from tests.contracts.runner_suite import MakeRunner, Seen, tagged
 from tests.fakes import FakeStop
-from trainer.child.contract import CycleRecord, RunPaths, StartupPart, StartupRecord
+from trainer.child.contract import SERVER_VARIABLE, CycleRecord, RunPaths, StartupPart, StartupRecord
 
 Assign = Callable[..., Assignment]
 MIB = 1 << 20
@@ -75,6 +75,14 @@ class ServedTrialSuite:
         assert list(records) == seen.records
         assert result is not None
         assert result.ok
+
+    def test_the_trial_is_told_which_process_its_server_is(self, make_runner: MakeRunner, assign: Assign) -> None:
+        """Its engine keeps a core busy, which is no neighbour's doing."""
+        assignment = assign(server={}, acts=[act("write_environment", name=SERVER_VARIABLE, file="pid")])
+        assert self.run(make_runner, assignment).outcome.ok
+        said = (assignment.directory / "pid").read_text()
+        assert said.isdigit()
+        assert f"pid {said}" in RunPaths(assignment.directory).server_log.read_text()
 
     def test_each_gets_the_environment_meant_for_it(self, make_runner: MakeRunner, assign: Assign) -> None:
         assignment = assign(server={}, acts=[act("environment", name="SCRIPTED", value="trial")])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune import gpu_choice
 from tests.gpu.device import GPUS, WHY_NOT
 
 
@@ -22,5 +23,6 @@ def _one_gpu() -> Iterator[None]:
     """A trial of one process would spread itself over every GPU it sees."""
     with pytest.MonkeyPatch.context() as patch:
         if len(GPUS) > 1:
-            patch.setenv("CUDA_VISIBLE_DEVICES", GPUS[0].uuid)
+            for name, value in gpu_choice.environment(GPUS[:1]).items():
+                patch.setenv(name, value)
         yield

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import gpu_choice
 from autotune.running import launch as launching
 from tests.gpu.device import BOTH, GPUS, require, synchronised, watched
 from tests.trl_trials import LENGTHS, PLAIN, START, Ran, build_tiny, end, reward_file, tiny_spec, training_python
@@ -138,7 +139,7 @@ def test_ranks_that_wait_for_each_other_are_seen_waiting(tiny: Path) -> None:
     spec = replace(tiny_spec(tiny, reward, PROTOCOL, knobs={"gradient_accumulation_steps": 2}), device="cuda")
     paths = written(tiny / "ranks" / "run", replace(spec, world_size=2))
     command = launching.command(training_python(), START, paths, replace(spec, world_size=2))
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in GPUS[:2])}
+    environment = {**os.environ, **gpu_choice.environment(GPUS[:2])}
     with paths.log.open("wb") as log:
         process = subprocess.Popen(command, cwd=paths.scratch, stdout=log, stderr=log, env=environment)
     end(process)

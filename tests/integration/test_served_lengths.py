@@ -159,7 +159,12 @@ class Served(TrlFramework):
 
 
 def trial(
-    tiny: Path, directory: Path, launch: Callable[[TrialSpec, Place], Companion], protocol: Protocol, **own: Any
+    tiny: Path,
+    directory: Path,
+    launch: Callable[[TrialSpec, Place], Companion],
+    protocol: Protocol,
+    ranks: int = 1,
+    **own: Any,
 ) -> tuple[RunReport, Seen]:
     """A whole TRL trial of the tiny model with a server, through the runner."""
     workload = factories.workload(
@@ -171,9 +176,10 @@ def trial(
         rows_per_update=16,
         passthrough={"learning_rate": 0.0, **own},
     )
-    spec = factories.study_spec(workload=workload, memory_limit=None)
+    resources = factories.resources(cpu_ranks=ranks)
+    spec = factories.study_spec(workload=workload, memory_limit=None, resources=resources)
     knobs: dict[str, Any] = {
-        "micro_batch_size": 4,
+        "micro_batch_size": 4 // ranks,
         "gradient_accumulation_steps": 4,
         "num_generations": 4,
         "steps_per_generation": 2,
@@ -189,10 +195,10 @@ def trial(
     return runner.run(assignment, seen, FakeStop()), seen
 
 
-def check_trial(report: RunReport, seen: Seen) -> None:
+def check_trial(report: RunReport, seen: Seen, ranks: int = 1) -> None:
     assert report.outcome.ok, report.outcome.sentence() + Path(report.outcome.log_path).read_text()[-3000:]
     recorded = [cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.RECORDED]
-    assert len(recorded) == 2
+    assert sorted(cycle.rank for cycle in recorded) == sorted(2 * list(range(ranks)))
     for cycle in recorded:
         assert sorted(cycle.lengths) == sorted(LENGTHS)
         assert cycle.phases["generate"] > 0
@@ -201,7 +207,9 @@ def check_trial(report: RunReport, seen: Seen) -> None:
     assert (worst.prompt_tokens, worst.completion_tokens) == (48, 16)
 
 
-def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path, ranks: int) -> None:
+    """Of several ranks one speaks to the server, for all: rows, tokens and weights are counted once."""
     told = tmp_path / "told"
 
     def launch(spec: TrialSpec, place: Place) -> Companion:
@@ -215,13 +223,15 @@ def test_a_whole_trl_trial_beside_a_server(tiny: Path, tmp_path: Path) -> None:
         )
 
     # Its log-probs are made up; with top_p TRL's are not compared with the rollout's.
-    report, seen = trial(tiny, tmp_path / "attempt", launch, QUIET, top_p=0.9)
-    check_trial(report, seen)
+    report, seen = trial(tiny, tmp_path / "attempt", launch, QUIET, ranks, top_p=0.9)
+    check_trial(report, seen, ranks)
     requests = [json.loads(line) for line in told.read_text().splitlines()]
     synced = [request for request in requests if request["path"] == "/collective_rpc"]
-    assert len(synced) == len(seen.cycles()), "weights once for every update"
+    cycles = [cycle for cycle in seen.cycles() if cycle.rank == 0]
+    assert len(synced) == len(cycles), "weights once for every update"
     rows = sum(len(r["prompt"]) * r["n"] for r in requests if r["path"] == "/v1/completions")
-    assert rows == 16 * len(seen.cycles())
+    assert rows == 16 * len(cycles)
+    assert all(cycle.completion_tokens == sum(cycle.lengths) and cycle.rows == 16 for cycle in seen.cycles())
     parts = [record.part for record in seen.records if isinstance(record, StartupRecord)]
     assert parts[0] is StartupPart.SERVER
     assert StartupPart.ENGINE in parts

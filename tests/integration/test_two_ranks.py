@@ -215,6 +215,7 @@ def test_what_fails_in_rank_1_only_is_the_reason(
     assert trial.outcome.reason is reason, trial.outcome.sentence()
     assert trial.outcome.pool is pool
     assert words in trial.outcome.message
+    assert trial.outcome.message.startswith("rank 1: ") is (reason is FailureReason.OOM)
     assert tagged(trial.tag) == []
 
 

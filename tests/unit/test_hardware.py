@@ -62,7 +62,17 @@ class FakeNvml:
         return b"Example 80GB"
 
     def nvmlDeviceGetMigMode(self, handle: dict[str, Any]) -> list[int]:  # noqa: N802
-        raise self.NVMLError("not supported")
+        if "slices" not in handle:
+            raise self.NVMLError("not supported")
+        return [1, 1]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: dict[str, Any]) -> int:  # noqa: N802
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: dict[str, Any], index: int) -> dict[str, Any]:  # noqa: N802
+        if index >= len(handle["slices"]):
+            raise self.NVMLError("not found")
+        return dict(handle["slices"][index])
 
 
 def gpu(letter: str, **changes: Any) -> dict[str, Any]:
@@ -101,6 +111,34 @@ def test_the_visible_gpus_are_cudas(visible: str | None, uuids: list[str]) -> No
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert [g.uuid for g in hardware.visible_gpus(environment, nvml)] == uuids
     assert nvml.open == 0
+
+
+SLICED = gpu("b", slices=[gpu("p", uuid="MIG-pp", memory=10 * GIB), gpu("q", uuid="MIG-qq", memory=20 * GIB, used=GIB)])
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids"),
+    [
+        (None, ["GPU-aa", "MIG-pp", "MIG-qq"]),
+        ("MIG-q", ["MIG-qq"]),
+        ("MIG-qq,MIG-pp", ["MIG-qq", "MIG-pp"]),
+        ("1", ["MIG-pp", "MIG-qq"]),
+        ("GPU-bb", ["MIG-pp", "MIG-qq"]),
+        ("0,MIG-pp", ["GPU-aa", "MIG-pp"]),
+        ("MIG-", []),
+        ("MIG-z,0", []),
+    ],
+)
+def test_slices_stand_for_the_gpu_they_were_cut_from(visible: str | None, uuids: list[str]) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = hardware.visible_gpus(environment, FakeNvml([gpu("a"), SLICED]))
+    assert [g.uuid for g in found] == uuids
+
+
+def test_a_slice_has_a_memory_and_a_name_for_cuda_of_its_own() -> None:
+    whole, part = hardware.visible_gpus({"CUDA_VISIBLE_DEVICES": "0,MIG-qq"}, FakeNvml([gpu("a"), SLICED]))
+    assert (part.memory, part.memory_used, part.mig, part.index) == (20 * GIB, GIB, True, 1)
+    assert (whole.cuda_name, part.cuda_name) == ("0", "MIG-qq")
 
 
 def test_a_gpu_is_described_whatever_it_can_answer() -> None:

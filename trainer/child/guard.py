@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence, Tuple
 
+from .contract import SERVER_VARIABLE
 from .memory import descendants
 
 SAMPLE_SECONDS = 0.01
@@ -35,8 +36,23 @@ def machine_cpu() -> Optional[Tuple[float, int]]:
 def tree_cpu() -> float:
     """CPU seconds of this process and all below it, the ended and reaped ones included."""
     own = os.times()
-    total = own.user + own.system + own.children_user + own.children_system
-    for pid in descendants(os.getpid()):
+    return own.user + own.system + own.children_user + own.children_system + _cpu(descendants(os.getpid()))
+
+
+def server_pid() -> Optional[int]:
+    """The rollout server beside this trial, ``None`` without one."""
+    pid = os.environ.get(SERVER_VARIABLE, "")
+    return int(pid) if pid.isdigit() else None
+
+
+def other_tree_cpu(pid: Optional[int]) -> float:
+    """CPU seconds of another process and all below it; 0 if there is none."""
+    return 0.0 if pid is None else _cpu([pid, *descendants(pid)])
+
+
+def _cpu(pids: Sequence[int]) -> float:
+    total = 0.0
+    for pid in pids:
         try:
             fields = Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
         except OSError:
@@ -103,10 +119,17 @@ def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
 
 
 class Guard:
-    """``before`` and ``after`` enclose a cycle, outside its clock."""
+    """``before`` and ``after`` enclose a cycle, outside its clock.
 
-    def __init__(self, kernel: Any) -> None:
+    Args:
+        kernel: the reference kernel.
+        server: process of the rollout server, on the rank that answers for it.
+    """
+
+    def __init__(self, kernel: Any, server: Optional[int] = None) -> None:
         self._kernel = kernel
+        self._server = server
+        self._served = 0.0
         self._before: Optional[float] = None
         self._machine: Optional[Tuple[float, int]] = None
         self._own = 0.0
@@ -117,17 +140,19 @@ class Guard:
         self._before = self._kernel.seconds() if timed else None
         self._machine = machine_cpu()
         self._own = tree_cpu()
+        self._served = other_tree_cpu(self._server)
         self._started = time.perf_counter()
 
     def after(self, of_all: Callable[[float], float] = float) -> Verdict:
         """Arguments:
 
-        of_all: CPU seconds of all ranks of the trial, from this rank's; called once.
+        of_all: CPU seconds of all ranks of the trial, from this rank's (and its server's); called once.
         """
         seconds = time.perf_counter() - self._started
         own = tree_cpu() - self._own
+        served = max(0.0, other_tree_cpu(self._server) - self._served)
         now = machine_cpu()
-        whole = of_all(own)
+        whole = of_all(own + served)
         outside = None
         if self._before is not None and now is not None and self._machine is not None:
             outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)

@@ -60,7 +60,8 @@ def _phase_of(trial: Optional[Trial], error: BaseException) -> Optional[Phase]:
 def _facts(trial: Optional[Trial]) -> Dict[str, Any]:
     if trial is None:
         return {}
-    return {**trial.facts, **({"startup_part": trial.part.value} if trial.part is not None else {})}
+    rank = {"rank": trial.rank} if trial.world_size > 1 else {}
+    return {**trial.facts, **rank, **({"startup_part": trial.part.value} if trial.part is not None else {})}
 
 
 def _answer_sigterm(ending: Ending) -> None:

@@ -37,7 +37,7 @@ def test_gpus_idle_busy_and_with_an_old_driver() -> None:
     idle, busy, old = check_gpus([gpu(), gpu(index=1, memory_used=20 * GIB), gpu(index=2, driver="550.54")])
     assert idle.verdict is Verdict.OK
     assert "80.0 GiB" in idle.detail
-    assert busy.verdict is Verdict.WARNING
+    assert busy.verdict is Verdict.PROBLEM, "a study takes every GPU of the kind"
     assert "20.0 GiB in use" in busy.detail
     assert old.verdict is Verdict.WARNING
     assert "580 or newer" in old.detail
@@ -88,10 +88,25 @@ def test_the_gpu_trials_would_take_being_in_use_is_a_problem_and_its_processes_a
     assert hidden.command == "nvidia-smi", "ids of the driver that are not this system's must not be killed"
 
 
-def test_a_sliced_gpu_is_a_warning() -> None:
+def test_a_gpu_that_must_be_cut_into_slices_first_is_a_problem() -> None:
     (found,) = check_gpus([gpu(index=3, mig=True)])
-    assert found.verdict is Verdict.WARNING
+    assert found.verdict is Verdict.PROBLEM
     assert found.command == "sudo nvidia-smi -i 3 -mig 0"
+
+
+def test_of_slices_a_study_takes_one_and_a_busy_one_beside_it_is_no_problem() -> None:
+    first, second = gpu(uuid="MIG-a", mig=True), gpu(uuid="MIG-b", mig=True, memory_used=20 * GIB)
+    found = check_gpus([first, second])
+    assert [f.verdict for f in found] == [Verdict.OK, Verdict.OK, Verdict.WARNING]
+    assert "not used" in found[1].detail
+    assert "one slice" in found[2].detail
+
+
+def test_a_gpu_of_another_kind_is_told_as_not_used() -> None:
+    found = check_gpus([gpu(), gpu(index=1), gpu(index=2, name="Small 24GB", memory=24 * GIB, memory_used=9 * GIB)])
+    assert [f.verdict for f in found] == [Verdict.OK, Verdict.OK, Verdict.OK, Verdict.WARNING]
+    assert "not used" in found[2].detail
+    assert "Small 24GB" in found[3].detail
 
 
 def test_what_cuda_visible_devices_leaves() -> None:
@@ -99,10 +114,10 @@ def test_what_cuda_visible_devices_leaves() -> None:
     assert check_visible(every, every, None) == []
     assert check_visible([], [], "0") == []
     assert check_visible(every, every[:1], "0")[0].verdict is Verdict.OK
-    for chosen, said in (("7", "leaves 0 of 2"), ("MIG-1a", "slices of a GPU are not used yet")):
+    for chosen in ("7", "MIG-1a"):
         (found,) = check_visible(every, [], chosen)
         assert found.verdict is Verdict.WARNING
-        assert said in found.detail
+        assert "leaves 0 of 2" in found.detail
         assert found.command == "unset CUDA_VISIBLE_DEVICES"
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool
+from autotune.frameworks import TrlFramework
 from autotune.running.ending import REASONS, Ending, Stop, outcome_of
 from tests.scripted_framework import ScriptedFramework
 from trainer.child.contract import CurrentPhase, Phase, Result
@@ -31,6 +32,27 @@ def test_the_childs_own_report_comes_first(stop: Stop | None) -> None:
     report = Result(False, FailureReason.NAN, Phase.LOGPROB, None, "loss is NaN")
     got = outcome(result=report, stop=stop, exit_code=-9, oom_kills=1, log_tail="CUDA out of memory")
     assert (got.reason, got.phase, got.message) == (FailureReason.NAN, "logprob", "loss is NaN")
+
+
+def test_of_several_ranks_the_one_whose_memory_was_full_is_named() -> None:
+    """Ranks are not all alike: one gathers, another has the longest rows."""
+    full = Result(False, FailureReason.OOM, Phase.UPDATE, Pool.DEVICE, "CUDA out of memory", data={"rank": 2})
+    assert outcome(result=full).message == "rank 2: CUDA out of memory"
+    broken = Result(False, FailureReason.REWARD_ERROR, Phase.REWARD, None, "no such column", data={"rank": 2})
+    assert outcome(result=broken).message == "no such column", "all fail alike, and whoever was first is chance"
+
+
+def test_a_server_out_of_memory_is_advised_on_its_own_gpus() -> None:
+    """Whatever the trial was at when its server died."""
+    real = TrlFramework()
+    ending = Ending(
+        exit_code=1, seconds=1.0, phase=CurrentPhase("generate", 2, "recorded"), stop=Stop.SERVER, served=True,
+        why="the rollout server ended with exit code 1 in the middle of the trial",
+        server_log="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB",
+    )  # fmt: skip
+    got = outcome_of(ending, real, "/studies/1/1/server.txt")
+    assert (got.reason, got.pool, got.phase) == (FailureReason.OOM, Pool.DEVICE, "generate")
+    assert "spread a replica" in got.suggestion
 
 
 def test_an_ok_report_is_believed_whatever_the_exit_code() -> None:

@@ -98,6 +98,34 @@ def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> No
     assert "9.0 GiB" in held
 
 
+def test_every_gpu_is_watched_whichever_side_of_a_split_it_is_on(bench: Bench) -> None:
+    """A stranger on the rollout server's GPU spoils a trial as much as one beside the training."""
+    four = tuple(replace(FREE, index=n, uuid=f"GPU-{n}") for n in range(4))
+    last = (*four[:3], replace(four[3], memory_used=20 * GIB, processes=(GpuProcess(88, None),)))
+    bench.gpus = last
+    assert "GPU 3 is in use by process 88" in str(bench.guard().before(bench.clock))
+    bench.gpus = four
+    guard = bench.guard()
+    assert guard.before(bench.clock) is None
+    bench.gpus = last
+    assert guard.during({5}) is None
+    assert "88" in str(guard.during({5}))
+    bench.gpus = (*four[:3], replace(four[3], memory_used=5 * GIB))
+    assert "GPU 3 still holds 5.0 GiB" in str(guard.after(bench.clock))
+
+
+def test_the_most_memory_seen_is_kept_for_each_gpu_whoever_the_ids_are_of(bench: Bench) -> None:
+    """Of a rollout server's GPUs no process of the trainer can tell."""
+    two = tuple(replace(FREE, index=n, uuid=f"GPU-{n}") for n in (2, 5))
+    bench.gpus = two
+    guard = bench.guard(pids_are_ours=False)
+    guard.before(bench.clock)
+    for used in ((10, 30), (20, 25), (5, 1)):
+        bench.gpus = tuple(replace(gpu, memory_used=size * GIB) for gpu, size in zip(two, used, strict=True))
+        guard.during({5})
+    assert guard.peaks == {"2": 20 * GIB, "5": 30 * GIB}
+
+
 def test_a_gpu_that_does_not_answer_is_a_reason_not_an_exception(bench: Bench) -> None:
     def lost() -> tuple[Gpu, ...]:
         raise MachineError("GPU is lost")

@@ -77,7 +77,7 @@ def test_more_ranks_than_cores_or_none_at_all_are_refused(ranks: int) -> None:
 
 
 def test_on_a_gpu_machine_every_gpu_trains() -> None:
-    with pytest.raises(UsageError, match="on this machine every GPU used trains"):
+    with pytest.raises(UsageError, match="--ranks is for runs on a CPU"):
         preparation.ranked(Resources(gpus=1, device="cuda", cpu_cores=8), 2)
 
 

@@ -71,6 +71,31 @@ def test_the_preset_for_the_machine_is_checked(machine: list[str]) -> None:
     assert {"rule", "sentence", "nearest", "combinations"} <= set(told["removed"][0])
 
 
+def test_ranks_and_rows_are_called_as_start_calls_them() -> None:
+    code, text = run("check", "--ranks", "2", "--effective-batch", "16", "--set", "micro_batch_size=4")
+    assert (code, text) == (0, "legal\n")
+    code, text = run("check", "--ranks", "3", "--effective-batch", "16", "--set", "micro_batch_size=4")
+    assert code == 2
+    assert "3 training processes × micro-batch 4 × accumulation 1 = 12 rows per update is 25.0 % off 16" in text
+    code, text = run("show", "--ranks", "2")
+    assert code == 0
+    assert "trl, CPU, 2 training processes" in text
+    code, text = run("check", "--ranks", "2", "--gpus", "4")
+    assert code == 2
+    assert "--ranks is for runs on a CPU" in text
+
+
+@pytest.mark.parametrize("split", [("4", "1"), ("8", "1"), ("8", "4"), ("4", "2")])
+def test_a_split_of_the_node_is_legal_with_replicas_nobody_named(split: tuple[str, str]) -> None:
+    """3 + 1 and 7 + 1 among them; the preset searches replicas, and the split given says how many there are."""
+    gpus, given = split
+    arguments = ("check", "node-8gpu", "--gpus", gpus, "--rollout-gpus", given, "--effective-batch", "672", "--json")
+    code, text = run(*arguments)
+    assert code == 0
+    assert json.loads(text)["as_given"] == []
+    assert json.loads(text)["legal"] > 1000
+
+
 def test_nothing_legal_says_why_and_fails() -> None:
     code, text = run("check", "cpu", "--gpus", "2")
     assert code == 2

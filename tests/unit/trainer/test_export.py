@@ -325,7 +325,6 @@ def test_a_rollout_server_has_its_own_script_and_gpus() -> None:
     assert made.server
     assert (made.seams, made.parts) == ({}, ())
     script = made.files["server.sh"]
-    assert "CUDA_VISIBLE_DEVICES=3;" in script
     assert "--max-num-seqs 16" in script
     assert "--host 127.0.0.1 --port 8000" in script
     assert made.command.environment["CUDA_VISIBLE_DEVICES"] == "0,1,2"
@@ -333,6 +332,28 @@ def test_a_rollout_server_has_its_own_script_and_gpus() -> None:
     assert (found["vllm_mode"], found["vllm_server_base_url"]) == ("server", "http://127.0.0.1:8000")
     assert yaml.safe_load(made.files["accelerate.yaml"])["num_processes"] == 3
     assert not export(wanted(configuration=VLLM)).server
+
+
+@pytest.mark.parametrize(
+    ("visible", "training", "serving"),
+    [(None, "0,1,2", "3"), ("4,5,6,7", "4,5,6", "7"), ("GPU-a,GPU-b,GPU-c,GPU-d", "GPU-a,GPU-b,GPU-c", "GPU-d")],
+)
+def test_both_scripts_share_out_the_gpus_the_caller_leaves_them(
+    visible: str | None, training: str, serving: str, tmp_path: Path
+) -> None:
+    """Else a server would take a GPU the user had kept for something else, or one that trains."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"\n')
+    python.chmod(0o755)
+    split = {**VLLM, "rollout_mode": "server", "rollout_gpus": 1}
+    made = export(wanted(configuration=split, device="cuda", world_size=3, rows_per_update=24, python=str(python)))
+    environment = {"PATH": os.environ["PATH"], **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    said = {}
+    for name in ("run.sh", "server.sh"):
+        (tmp_path / name).write_text(made.files[name])
+        done = subprocess.run(["sh", name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        said[name] = done.stdout.split()
+    assert said == {"run.sh": [training, "PCI_BUS_ID"], "server.sh": [serving, "PCI_BUS_ID"]}
 
 
 def test_seam_knobs_go_through_the_launcher_and_only_where_they_differ() -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 
 import pytest
 
-from trainer.child.guard import Guard, Verdict, machine_cpu, outside_share, tree_cpu, worst
+from trainer.child import guard
+from trainer.child.contract import SERVER_VARIABLE
+from trainer.child.guard import Guard, Verdict, machine_cpu, outside_share, server_pid, tree_cpu, worst
 from trainer.child.memory import descendants, pss, status_bytes
 
 
@@ -50,6 +53,50 @@ def test_another_rank_of_the_trial_is_no_stranger() -> None:
     assert shares[0] == 0.0
     assert shares[1] is not None
     assert shares[1] > 1.0
+
+
+BUSY = (
+    "import time; s = time.process_time()\nwhile time.process_time() - s < 0.5: pass\nprint(flush=True); time.sleep(60)"
+)
+"""Half a second of one core."""
+FORKS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
+
+
+def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor its engine processes below it, which keep a core busy while they generate: else every cycle of a trial with a
+    server would be thrown away."""
+    told: list[float] = []
+
+    def of_all(own: float) -> float:
+        told.append(own)
+        return own
+
+    monkeypatch.setattr(guard, "tree_cpu", lambda: 0.0)  # a trial's server is no child of its own, as this one is
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, start_new_session=True) as server:
+        monkeypatch.setenv(SERVER_VARIABLE, str(server.pid))
+        assert server_pid() == server.pid
+        guards = (Guard(Kernel(1.0, 1.0), server_pid()), Guard(Kernel(1.0, 1.0)))
+        for each in guards:
+            each.before()
+        assert server.stdout is not None
+        server.stdout.readline()
+        verdicts = [each.after(of_all) for each in guards]
+        for pid in [*descendants(server.pid), server.pid]:
+            os.kill(pid, signal.SIGKILL)
+    assert told[0] == pytest.approx(0.5, abs=0.3)
+    assert told[1] == 0.0
+    assert verdicts[0].outside_cpu is not None
+    assert verdicts[1].outside_cpu is not None
+    assert verdicts[0].outside_cpu < verdicts[1].outside_cpu
+    assert verdicts[0].cpu_seconds == 0.0, "a rank's own seconds stay its own"
+
+
+def test_a_server_that_is_gone_or_never_was_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    assert server_pid() is None
+    alone = Guard(Kernel(1.0, 1.0), 2**22 + 1)
+    alone.before()
+    assert alone.after().outside_cpu is not None
 
 
 def test_ranks_accept_a_cycle_together() -> None:

@@ -35,6 +35,7 @@ from .sign_table import SIGNS
 from .signs import Nearness, Reading, Sign, read_signs
 from .words import (
     CONTRACT_VERSION,
+    SERVER_VARIABLE,
     TAG_VARIABLE,
     ContractError,
     CycleKind,
@@ -49,6 +50,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "MAY_BE_NAN",
     "RECORD_SHAPES",
+    "SERVER_VARIABLE",
     "SIGNS",
     "TAG_VARIABLE",
     "ContractError",

@@ -11,6 +11,9 @@ CONTRACT_VERSION = 1
 TAG_VARIABLE = "AUTOTUNE_TAG"
 """Environment variable every process of a trial inherits; the sweep looks for it."""
 
+SERVER_VARIABLE = "AUTOTUNE_SERVER_PID"
+"""Environment variable of a trial beside a rollout server: the server's process, which is no stranger to it."""
+
 
 class Phase(str, Enum):
     """Where a rank's time goes. Phases do not overlap on one rank."""

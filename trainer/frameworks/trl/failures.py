@@ -12,6 +12,10 @@ FEWER_ROWS = "lower steps_per_generation, so that fewer rows are generated at on
 FEWER_LOGPROB_ROWS = "lower logprob_rows, or logprob_token_chunk"
 LESS_HOST = "lower micro_batch_size or dataloader_workers, offload less, or raise --memory-limit"
 SMALLER_SHARE = "lower gpu_memory_utilization, so that the trainer keeps more of the device"
+LESS_SERVED = (
+    "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens, or spread a replica over more of the "
+    "server's GPUs (tensor_parallel_size)"
+)
 LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), which is what the cache is cut from"
 SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
 NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
@@ -109,6 +113,8 @@ def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool 
         return LARGER_SHARE
     if where in _WEIGHTS:
         return SMALLER_MODEL
+    if where == StartupPart.SERVER.value and pool is not Pool.HOST:
+        return LESS_SERVED
     if where in _ENGINE:
         return LESS_HOST if pool is Pool.HOST else SMALLER_SHARE
     return _BY_PHASE.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)

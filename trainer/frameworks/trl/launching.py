@@ -95,6 +95,18 @@ def _gpus(wanted: Wanted) -> list[str]:
     return [str(i) for i in range(wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0)))]
 
 
+def _taken(wanted: Wanted, *, serving: bool) -> str:
+    """The line that leaves one side its GPUs, of those the caller lets it see as of all.
+
+    Both scripts are started with the same GPUs visible: the first train, the last are the server's.
+    """
+    gpus = _gpus(wanted)
+    training = len(split(gpus, wanted.configuration)[0])
+    places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
+    visible = f'"${{CUDA_VISIBLE_DEVICES:-{",".join(gpus)}}}"'
+    return f'CUDA_VISIBLE_DEVICES=$(printf "%s\\n" {visible} | cut -s -d, -f{places})'
+
+
 def server_script(wanted: Wanted) -> str:
     """The script that starts the rollout server.
 
@@ -114,6 +126,8 @@ def server_script(wanted: Wanted) -> str:
     lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
     environment = server_environment(split(_gpus(wanted), wanted.configuration)[1])
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
+    del environment["CUDA_VISIBLE_DEVICES"]
+    lines += [_taken(wanted, serving=True), "export CUDA_VISIBLE_DEVICES"]
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
     return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
 
@@ -139,6 +153,8 @@ def script(wanted: Wanted, command: Command) -> str:
     for name, value in command.environment.items():
         if name == "PYTHONPATH":
             lines.append(f"PYTHONPATH={_quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
+        elif name == "CUDA_VISIBLE_DEVICES" and wants_server(wanted.configuration):
+            lines.append(_taken(wanted, serving=False))
         else:
             lines.append(f': "${{{name}:={value}}}"')
         lines.append(f"export {name}")

@@ -36,6 +36,8 @@ SWITCHES: Mapping[str, str] = {
     "chunked_prefill": "enable-chunked-prefill",
 }
 """Knob -> option that is there, or there with ``--no-`` before it."""
+BY_THE_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+"""GPUs are told apart by number, and CUDA by itself counts the fastest first."""
 IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
 """Of a trial's server: its sockets go to its working directory, whose whole path may be too long for a socket."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
@@ -142,6 +144,7 @@ def server_environment(gpus: Sequence[str]) -> dict[str, str]:
     """
     return {
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
+        **BY_THE_BUS,
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_HOST_IP": HOST,
         "VLLM_NO_USAGE_STATS": "1",
@@ -155,7 +158,8 @@ def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
     Args:
         gpus: those that train.
     """
-    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "VLLM_HOST_IP": HOST}  # the weight group meets at that address
+    # The weight group meets at that address.
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **BY_THE_BUS, "VLLM_HOST_IP": HOST}
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:

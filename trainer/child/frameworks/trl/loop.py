@@ -21,7 +21,7 @@ from ...contract import (
 )
 from ...cycles import CyclePlan, assign, resample
 from ...failures import IllegalSettingError, MeterError
-from ...guard import Guard, ReferenceKernel
+from ...guard import Guard, ReferenceKernel, server_pid
 from ...meter import Meter
 from ...thrash import ThrashWatch
 from ...trial import Trial
@@ -99,7 +99,7 @@ class Loop:
         self._quality = quality
         self._compiler = CompileWatch()
         self._watch = watch
-        self._guard = Guard(ReferenceKernel(trial.spec.device))
+        self._guard = Guard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
         self._meter = meter
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)

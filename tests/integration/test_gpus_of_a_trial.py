@@ -1,0 +1,125 @@
+"""The GPUs a trial sees, and who watches them, on a machine with several that are only made up.
+
+Were one of these to fail, a trial would train on GPUs of somebody else, or be measured beside them unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import hardware
+from autotune.domain import FailureReason
+from autotune.hardware import Gpu, GpuProcess
+from autotune.ports import Assignment, RunReport
+from autotune.running import gpu_guard, supervisor
+from tests.contracts.runner_suite import Seen, tagged
+from tests.fakes import FakeStop
+from tests.scripted import assignment, local_runner
+from trainer.child.contract import NoteRecord
+
+GIB = 1 << 30
+HOME = "several-gpus"
+
+
+class Node:
+    """GPUs that a test changes while a trial runs."""
+
+    def __init__(self, count: int, first: int = 0) -> None:
+        self.gpus = tuple(
+            Gpu(n, f"GPU-{n}", "Example 80GB", 80 * GIB, 0, (9, 0), "580.1") for n in range(first, first + count)
+        )
+
+    def use(self, index: int, size: int, *pids: int) -> None:
+        """``size`` bytes of one GPU are in use, by these processes."""
+        processes = tuple(GpuProcess(pid, None) for pid in pids)
+        changed = replace(self.gpus[index], memory_used=size, processes=processes)
+        self.gpus = (*self.gpus[:index], changed, *self.gpus[index + 1 :])
+
+    def look(self, *_: object) -> tuple[Gpu, ...]:
+        return self.gpus
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    node = Node(4, first=4)
+    monkeypatch.setattr(hardware, "visible_gpus", node.look)
+    monkeypatch.setattr(hardware, "driver_process_ids_are_ours", lambda: True)
+    monkeypatch.setattr(supervisor, "GUARD_S", 0.05)
+    monkeypatch.setattr(gpu_guard, "STEP_S", 0.01)
+    yield node
+    assert tagged(HOME) == []
+
+
+def wanted(folder: Path, held: int, acts: list[dict[str, Any]], server: dict[str, Any] | None = None) -> Assignment:
+    script = {"acts": acts, **({} if server is None else {"server": server})}
+    made = assignment(folder / "attempt", script)
+    resources = replace(made.study.spec.resources, gpus=held, device="cuda")
+    return replace(made, study=replace(made.study, spec=replace(made.study.spec, resources=resources)))
+
+
+def run(made: Assignment, seen: Seen | None = None) -> RunReport:
+    return local_runner(HOME).run(made, seen or Seen(), FakeStop())
+
+
+def environment(name: str, value: str) -> dict[str, Any]:
+    return {"do": "environment", "at": "start", "name": name, "value": value}
+
+
+@pytest.mark.parametrize(("held", "numbers"), [(4, "4,5,6,7"), (2, "4,5"), (1, "4")])
+def test_a_trial_sees_the_gpus_its_study_holds_and_no_other(
+    node: Node, tmp_path: Path, held: int, numbers: str
+) -> None:
+    acts = [environment("CUDA_VISIBLE_DEVICES", numbers), environment("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]
+    outcome = run(wanted(tmp_path, held, acts)).outcome
+    assert outcome.ok, outcome.sentence()
+
+
+def test_a_gpu_that_is_gone_is_the_machines_fault(node: Node, tmp_path: Path) -> None:
+    node.gpus = node.gpus[:3]
+    outcome = run(wanted(tmp_path, 4, [])).outcome
+    assert outcome.reason is FailureReason.INFRA
+    assert outcome.message == "the study holds 4 GPUs, and 3 GPUs are visible now"
+
+
+@pytest.mark.parametrize(("held", "refused"), [(4, True), (3, False)])
+def test_a_stranger_on_any_gpu_held_keeps_a_trial_from_starting(
+    node: Node, tmp_path: Path, held: int, refused: bool
+) -> None:
+    node.use(3, 20 * GIB, 1)
+    outcome = run(wanted(tmp_path, held, [])).outcome
+    assert (outcome.reason is FailureReason.INFRA) is refused
+    assert not refused or "GPU 7 is in use by process 1" in outcome.message
+
+
+@pytest.mark.parametrize("server", [None, {}])
+def test_a_stranger_who_comes_to_the_last_gpu_spoils_the_trial(
+    node: Node, tmp_path: Path, server: dict[str, Any] | None
+) -> None:
+    """With a rollout server that GPU is the server's, and no less watched."""
+    seen = Seen(on_tick=lambda: node.use(3, GIB // 2, 1))
+    outcome = run(wanted(tmp_path, 4, [{"do": "sleep", "at": 1}], server), seen).outcome
+    assert outcome.reason is FailureReason.INFRA
+    assert "another process (1) began to use the GPU" in outcome.message
+
+
+def test_what_was_in_use_on_each_gpu_is_kept_with_the_trial(node: Node, tmp_path: Path) -> None:
+    def grow() -> None:
+        for index, size in enumerate((60, 61, 62, 71)):
+            node.use(index, size * GIB)
+
+    def free(record: Any) -> None:
+        if type(record).__name__ == "WorstCaseRecord":
+            for index in range(4):
+                node.use(index, 0)
+
+    seen = Seen(react=free, on_tick=grow)
+    acts = [{"do": "sleep", "at": 0, "seconds": 0.8}]
+    outcome = run(wanted(tmp_path, 4, acts), seen).outcome
+    assert outcome.ok, outcome.sentence()
+    (note,) = [r for r in seen.records if isinstance(r, NoteRecord) and r.name == "gpu_peaks"]
+    assert note.data == {"bytes": {"4": 60 * GIB, "5": 61 * GIB, "6": 62 * GIB, "7": 71 * GIB}}
