@@ -12,6 +12,7 @@ from autotune import exporting, hardware
 from autotune.domain import Study, Trial
 from autotune.errors import MachineError, UsageError
 from autotune.exporting import Exported
+from autotune.held_gpus import usable_resources
 from autotune.ports import Clock, StopToken
 from autotune.running.command import Command, Line, run_command
 from autotune.running.ending import Stop
@@ -30,7 +31,6 @@ from autotune.verification import (
     stated_by,
     together,
 )
-from autotune.wiring import usable_resources
 
 START_S = 180.0
 """For a start no trial has told the length of."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import gpu_choice, hardware, preparation
+from autotune import hardware, preparation
 from autotune.clock import SystemClock
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import MachineError, NotFoundError, StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
+from autotune.held_gpus import usable_resources
 from autotune.inputs import Talk, complete, keep_prompts, prepared_prompts
 from autotune.interpreter import Interpreter, check_rewards, probe
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
@@ -123,27 +123,6 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         legal=len(legal),
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
     )
-
-
-def usable_resources(talk: Talk, gpus: int | None = None, asked: str = "") -> Resources:
-    """This machine with the GPUs a study holds; from here on this process and its trials see no others.
-
-    Args:
-        talk: told where not every visible GPU is among them.
-        gpus: how many; ``None`` is all of one kind, 0 a run on the CPU.
-        asked: who says so, if not ``--gpus``.
-
-    Raises:
-        UsageError: there are not so many.
-        MachineError: they cannot be read, or not be used.
-    """
-    visible = hardware.visible_gpus()
-    chosen = gpu_choice.choose(visible, gpus, asked)
-    if chosen.said:
-        talk(chosen.said)
-    if visible:
-        os.environ.update(gpu_choice.environment(chosen.gpus))
-    return hardware.resources(gpus=chosen.gpus)
 
 
 def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> tuple[Study, bool]:
