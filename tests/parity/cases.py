@@ -28,6 +28,7 @@ TOLERANCES: Mapping[str, tuple[Tolerance, str]] = {
     "pad_to_multiple": (ORDER, "sums over more, masked, columns"),
     "empty_cache_steps": (BITS, "nothing is computed"),
     "dataloader_workers": (BITS, "nothing is computed"),
+    "host_allocator": (BITS, "nothing is computed"),
     "torch_compile": (ORDER, "fused kernels round in other places"),
     "ddp_bucket_mib": (ORDER, "gradients are summed over ranks"),
     "zero_stage": (ORDER, "gradients are summed over ranks, the optimizer works on pieces"),
@@ -59,7 +60,6 @@ Sums in another order: about 1e-5 is seen. An update moves some token's by more 
 _GPU = "not yet measured on a GPU"
 LEFT_OUT: Mapping[str, str] = {
     "expandable_segments": "places memory on a GPU: not yet measured on a GPU",
-    "host_allocator": "places memory, and only a process that is started with it has it; the cases share one",
     **dict.fromkeys(("fsdp", "fsdp_reshard_after_forward", "fsdp_offload"), f"FSDP2 needs a GPU: {_GPU}"),
     **dict.fromkeys(("offload_optimizer", "offload_parameters", "activation_offload"), f"moves from a GPU: {_GPU}"),
     **dict.fromkeys(("rollout_mode", "rollout_gpus", "rollout_data_parallel_size"), f"a server has a GPU: {_GPU}"),
@@ -110,6 +110,9 @@ CORE: tuple[Case, ...] = (
     ),
 )
 """One process, quick enough for ``make test``."""
+
+STARTED: tuple[Case, ...] = _each("host_allocator", "keep", "keep_huge_pages")
+"""Each in a process of its own, which is started with it."""
 
 COMPILED: tuple[Case, ...] = _each("torch_compile", True)
 """One process; most of it is the C++ compiler's time."""

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from engines import ARGUMENTS
 
 CHUNKED, UTILS = "trl.kernels.chunked_logprob", "trl.trainer.utils"
+
+
+FREED = 256 << 20
+"""Bytes; more than any threshold at which glibc would keep them by default."""
+
+
+def keeps_freed_memory() -> bool:
+    """Whether this process still holds the pages of a large block after it has freed it."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+    block = libc.malloc(FREED)
+    ctypes.memset(block, 1, FREED)
+    before = resident()
+    libc.free(block)
+    return resident() > before - FREED // 2
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Facts:
@@ -78,5 +102,6 @@ class Facts:
             "ranks": trainer.accelerator.num_processes,
             "zero_stage": trainer.model_wrapped.zero_optimization_stage() if trainer.is_deepspeed_enabled else 0,
             "engine": {name: value for name, value in ARGUMENTS.items() if isinstance(value, (bool, int, str))},
+            "host_allocator": f"freed memory is kept: {keeps_freed_memory()}, {os.environ.get('GLIBC_TUNABLES')}",
             "torch_compile": type(trainer.model_wrapped).__name__,
         }

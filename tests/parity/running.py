@@ -79,18 +79,22 @@ def results(built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0) ->
 def run(built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0, seconds: float = 600) -> None:
     """Run ``cases`` in one process, or in as many as there are ranks; each leaves its files in ``folder``/<name>.
 
+    The processes are started with the variables of the last of them.
+
     Args:
         ranks: started by ``torchrun``; 0 is a process without it.
         seconds: after which the test fails.
     """
     cases = list(cases)
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "GLIBC_TUNABLES")}
     for case in cases:
-        paths = write_spec(folder / case.name, rendered(case, built, max(1, ranks)))
+        spec = rendered(case, built, max(1, ranks))
+        paths = write_spec(folder / case.name, spec)
         if case.ask:
             (paths.root / "ask").touch()
     (folder / "cases.json").write_text(json.dumps([{"name": case.name, "fault": case.fault} for case in cases]))
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment["OMP_NUM_THREADS"] = "1"  # of so small a model, threads only wait for each other
+    environment.update(spec.environment)
     with (folder / "log.txt").open("wb") as log:
         command = [training_python(), *torchrun(ranks, folder), str(HARNESS), str(folder)]
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)

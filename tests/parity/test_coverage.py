@@ -13,6 +13,7 @@ from tests.parity.cases import (
     ENGINES,
     LEFT_OUT,
     ORDER,
+    STARTED,
     TOLERANCES,
     TWO_RANKS,
     VALUES_LEFT_OUT,
@@ -23,7 +24,7 @@ from tests.parity.comparison import Update, compare
 from tests.parity.running import OBJECTIVE, PLAIN_KNOBS, Case
 from trainer.frameworks.trl.keys import SUPPORTED
 
-EVERY = (*CORE, *COMPILED, *BATCHED, *TWO_RANKS, *ZERO, *ENGINES)
+EVERY = (*CORE, *COMPILED, *BATCHED, *STARTED, *TWO_RANKS, *ZERO, *ENGINES)
 DERIVED = {"gradient_accumulation_steps": "micro_batch_size"}
 """Follows from another knob wherever that is moved."""
 

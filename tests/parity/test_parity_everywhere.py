@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.parity.cases import (
     LOGP,
     REFERENCE,
     STALE,
+    STARTED,
     TWO_RANKS,
     ZERO,
     tolerance,
@@ -57,6 +59,13 @@ def engines(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     yield from results(built, tmp_path_factory.mktemp("parity-engines"), (*STALE, *ENGINES))
 
 
+@pytest.fixture(scope="module", params=STARTED, ids=lambda case: case.name)
+def started(request: pytest.FixtureRequest, built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """(a case, what it did in a process of its own)."""
+    for ran in results(built, tmp_path_factory.mktemp("parity-started"), (request.param,)):
+        yield request.param, ran
+
+
 def agrees(ran: Ran, case: Case, reference: Ran) -> None:
     difference = compare(ran.update(case.name), reference.update(case.against))
     assert difference.broken(tolerance(case)) == [], difference
@@ -66,6 +75,14 @@ def agrees(ran: Ran, case: Case, reference: Ran) -> None:
 def test_compiled(compiled: Ran, case: Case) -> None:
     agrees(compiled, case, compiled)
     assert compiled.facts(case.name)["torch_compile"] != compiled.facts("reference")["torch_compile"]
+
+
+def test_started_with_other_variables(started: tuple[Case, Ran], alone: Ran) -> None:
+    case, ran = started
+    agrees(ran, case, alone)
+    found, usual = ran.facts(case.name)["host_allocator"], alone.facts("reference")["host_allocator"]
+    assert (found[:26], usual) == ("freed memory is kept: True", "freed memory is kept: False, None")
+    assert ("hugetlb" in found) == (case.knobs["host_allocator"] == "keep_huge_pages")
 
 
 @pytest.mark.parametrize("case", BATCHED, ids=lambda case: case.name)
