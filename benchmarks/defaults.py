@@ -5,7 +5,8 @@ defaults, and runs in each round, one after the other and in turned-round order 
 
 * ``defaults``: the study's baseline, nothing set;
 * ``competent``: vLLM beside the trainer, all else as in the baseline (left out where it cannot run);
-* ``same learning`` and ``permitted``: the rows of the study's recommendation.
+* ``same learning`` and ``permitted``: the fastest of each row of the study's answer. Where the study could not prove
+  its lead, and so kept the baseline, it says so: this run is what decides then.
 
 It prints tokens/hour and seconds by phase of each, and the ratios with two-sided 95 % intervals: Student's t over
 the rounds' logarithms, ROUNDS - 1 degrees of freedom.
@@ -40,10 +41,18 @@ def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration
     known = competent(same, space.complete(spec.baseline, spec.resources))
     if known is not None:
         found["competent"] = known
-    answer = recommend(spec, trials, "")
-    for name, row in zip(("same learning", "permitted"), answer.rows if answer else (), strict=False):
-        found[name] = row.configuration
+    for leader in evidence.leaders(trials, spec.baseline, spec.framework):
+        if leader.configuration not in found.values():
+            found["same learning" if leader.row is evidence.Row.SAME_LEARNING else "permitted"] = leader.configuration
     return found
+
+
+def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:
+    """Leaders the study does not recommend."""
+    answer = recommend(study.spec, trials, "")
+    named = {row.configuration for row in answer.rows} if answer else set()
+    leaders = evidence.leaders(trials, study.spec.baseline, study.spec.framework)
+    return frozenset(leader.configuration for leader in leaders) - named
 
 
 def ratio(here: Sequence[Trial], there: Sequence[Trial]) -> tuple[float, float, float]:
@@ -74,10 +83,12 @@ def main(home: Path, name: str, rounds: int) -> None:
     settings = read_settings(home=home)
     store = open_store(settings.database)
     study = store.study(name)
-    chosen = contenders(study, store.trials(study.id))
+    trials = store.trials(study.id)
     store.close()
+    chosen, doubtful = contenders(study, trials), unproven(study, trials)
     for label, configuration in chosen.items():
-        print(f"{label}: {dict(configuration.difference(study.spec.baseline)) or 'the baseline'}", flush=True)
+        knobs = dict(configuration.difference(study.spec.baseline)) or "the baseline"
+        print(f"{label}{' (not proven in the study)' if configuration in doubtful else ''}: {knobs}", flush=True)
     ran: Mapping[str, list[Trial]] = {label: [] for label in chosen}
     for number in range(rounds):
         for label in list(chosen) if number % 2 == 0 else list(reversed(chosen)):
@@ -91,8 +102,8 @@ def main(home: Path, name: str, rounds: int) -> None:
             if over in ran and over != label:
                 value, low, high = ratio(ran[label], ran[over])
                 print(f"{label} / {over}: {value:.2f} (95 % interval {low:.2f} to {high:.2f}, {rounds} rounds)")
-    best = ran[list(chosen)[-1]][-1]
-    print(f"{list(chosen)[-1]}: {phases.limit_sentence(best, study.spec.memory_limit, None)}")
+    for label, runs in ran.items():
+        print(f"{label}: {phases.limit_sentence(runs[-1], study.spec.memory_limit, None)}")
 
 
 def once(study: Study, configuration: Configuration, settings: Settings) -> Trial:
