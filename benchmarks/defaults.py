@@ -1,12 +1,13 @@
 """How much faster is the recommendation than what people start from? Interleaved in one run, in fresh processes.
 
-``python -m benchmarks.defaults HOME STUDY [ROUNDS]`` takes a finished study whose baseline is the framework's
-defaults, and runs in each round, one after the other and in turned-round order in every second round:
+``python -m benchmarks.defaults HOME STUDY [ROUNDS [KNOB=VALUE,KNOB=VALUE...]]`` takes a finished study whose baseline
+is the framework's defaults, and runs in each round, one after the other and in turned-round order in every second one:
 
 * ``defaults``: the study's baseline, nothing set;
 * ``competent``: vLLM beside the trainer, all else as in the baseline (left out where it cannot run);
 * ``same learning`` and ``permitted``: the fastest of each row of the study's answer. Where the study could not prove
-  its lead, and so kept the baseline, it says so: this run is what decides then.
+  its lead, and so kept the baseline, it says so: this run is what decides then;
+* ``asked``: each further argument, a configuration as it differs from ``same learning``.
 
 It prints tokens/hour and seconds by phase of each, and the ratios with two-sided 95 % intervals: Student's t over
 the rounds' logarithms, ROUNDS - 1 degrees of freedom.
@@ -20,6 +21,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import yaml
 
 from autotune import evidence
 from autotune.domain import Configuration, Study, Trial
@@ -78,7 +81,14 @@ def show(name: str, runs: Sequence[Trial]) -> None:
     print(f"{name:14} {speed:>10,.0f} tokens/hour over {len(cycles)} cycles ({noisy} disturbed): {parts}")
 
 
-def main(home: Path, name: str, rounds: int) -> None:
+def changed(configuration: Configuration, text: str, study: Study) -> Configuration:
+    """``configuration`` with the knobs of ``text``, which is ``KNOB=VALUE,KNOB=VALUE``."""
+    values = {knob: yaml.safe_load(value) for knob, value in (word.split("=", 1) for word in text.split(","))}
+    space = SearchSpace.from_json(study.spec.space)
+    return space.complete(configuration.with_(**values), study.spec.resources)
+
+
+def main(home: Path, name: str, rounds: int, asked: Sequence[str] = ()) -> None:
     """Run and print."""
     settings = read_settings(home=home)
     store = open_store(settings.database)
@@ -86,6 +96,8 @@ def main(home: Path, name: str, rounds: int) -> None:
     trials = store.trials(study.id)
     store.close()
     chosen, doubtful = contenders(study, trials), unproven(study, trials)
+    fastest = chosen.get("same learning", study.spec.baseline)
+    chosen.update({f"asked {text}": changed(fastest, text, study) for text in asked})
     for label, configuration in chosen.items():
         knobs = dict(configuration.difference(study.spec.baseline)) or "the baseline"
         print(f"{label}{' (not proven in the study)' if configuration in doubtful else ''}: {knobs}", flush=True)
@@ -113,4 +125,4 @@ def once(study: Study, configuration: Configuration, settings: Settings) -> Tria
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3)
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 3, sys.argv[4:])
