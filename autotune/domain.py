@@ -29,6 +29,7 @@ from trainer.child.contract import (
 
 __all__ = [
     "Budget",
+    "Ceiling",
     "Configuration",
     "CycleKind",
     "CycleRecord",
@@ -162,6 +163,8 @@ class StudySpec:
         value.pop("python")
         for name in ("user_config", "user_folder", "user_prompts"):
             value.pop(name)
+        if not self.protocol.looks:  # as studies have it that were stored before there were looks
+            value["protocol"].pop("looks")
         return value
 
     @property
@@ -186,6 +189,28 @@ class Study:
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """Why a trial was ended before all its cycles: it cannot win. Tokens/hour; see ``autotune.stopping``."""
+
+    at_most: float
+    """What the trial can reach at most."""
+    best_at_least: float
+    """What the best it competes with has at least."""
+    rival: int
+    """Number of that trial."""
+    cycles: int
+    """Speed cycles of the trial this rests on."""
+    physical: bool = False
+    """By the phases of so few cycles that their noise is not known, not by the noise."""
+
+    def sentence(self) -> str:
+        """``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
+        cycles = f"{self.cycles} cycle{'' if self.cycles == 1 else 's'}"
+        most, best = (f"{v / 1000:.1f}k" if v >= 1000 else f"{v:.3g}" for v in (self.at_most, self.best_at_least))
+        return f"stopped after {cycles}: at most {most} tokens/hour, the best has at least {best}"
+
+
+@dataclass(frozen=True)
 class Outcome:
     """How an attempt ended. ``reason`` is ``None`` exactly when it ended OK."""
 
@@ -198,15 +223,17 @@ class Outcome:
     log_path: str = ""
     fresh: bool = True
     """The worker was fresh, or its memory was checked clean, when the trial began."""
+    ceiling: Ceiling | None = None
+    """Of a PRUNED trial: nothing went wrong, but it cannot win."""
 
     @property
     def ok(self) -> bool:
         return self.reason is None
 
     def sentence(self) -> str:
-        """``OOM in update (host memory): ...`` or ``OK``."""
+        """``OOM in update (host memory): ...``, ``OK`` or what stopped it."""
         if self.reason is None:
-            return "OK"
+            return "OK" if self.ceiling is None else self.ceiling.sentence()
         where = f" in {self.phase}" if self.phase else ""
         pool = f" ({self.pool.value} memory)" if self.pool else ""
         text = f": {self.message}" if self.message else ""
@@ -266,6 +293,12 @@ class Trial:
         return emulated(self.configuration)
 
     @property
+    def at_most(self) -> float | None:
+        """Tokens/hour a trial that was stopped early can reach at most; ``None`` of any other."""
+        ceiling = None if self.outcome is None else self.outcome.ceiling
+        return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
+
+    @property
     def feasible(self) -> bool:
         """Finished, OK, and through the worst case."""
         return self.state is TrialState.COMPLETE and self.worst_case_passed
@@ -276,7 +309,12 @@ class Trial:
 
     @property
     def tokens_per_hour(self) -> float | None:
-        """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any."""
+        """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any.
+
+        ``None`` also of a PRUNED trial: it was ended when it could not win, so of it only a bound is known.
+        """
+        if self.state is TrialState.PRUNED:
+            return None
         cycles = self.speed_cycles()
         seconds = sum(c.seconds for c in cycles)
         if not cycles or seconds <= 0:

@@ -19,6 +19,8 @@ class CyclePlan:
     protocol: Protocol
     done: Dict[CycleKind, int] = field(default_factory=lambda: dict.fromkeys(CycleKind, 0))
     repeats: int = 0
+    ended: bool = False
+    """Set when the parent says that the recorded cycles made so far are enough."""
 
     @property
     def longest(self) -> int:
@@ -29,6 +31,8 @@ class CyclePlan:
     def next(self) -> Optional[CycleKind]:
         """The kind of the next cycle; ``None`` when the protocol is fulfilled."""
         p, done = self.protocol, self.done
+        if self.ended:
+            return None
         if done[CycleKind.WARMUP] < p.warmup:
             return CycleKind.WARMUP
         if done[CycleKind.NATURAL] < p.natural:

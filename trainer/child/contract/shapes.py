@@ -29,6 +29,9 @@ class Protocol:
     """Share of the machine's CPU time that processes outside the trial may use in a cycle."""
     max_repeats: int = 3
     """Cycles that may be discarded and repeated over the whole trial; then they are kept, marked."""
+    looks: Tuple[int, ...] = ()
+    """Numbers of recorded cycles after which the parent may say that they are enough; ``recorded`` is then the most.
+    After every recorded cycle the child waits for ``RunPaths.enough``. Empty: nobody is asked."""
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,11 @@ class RunPaths:
         return self.root / "phase"
 
     @property
+    def enough(self) -> Path:
+        """The parent's answer to a recorded cycle of a trial with looks: ``<cycle index> go`` or ``... end``."""
+        return self.root / "enough"
+
+    @property
     def log(self) -> Path:
         return self.root / "log.txt"
 

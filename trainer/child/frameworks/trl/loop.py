@@ -22,6 +22,7 @@ from ...contract import (
 from ...cycles import CyclePlan, assign, resample
 from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel, server_pid
+from ...looks import is_enough
 from ...meter import Meter
 from ...thrash import ThrashWatch
 from ...trial import Trial
@@ -213,8 +214,17 @@ class Loop:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
             self._worst_case(seconds, tally, peaks)
+        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks:
+            self._ask()
         if self._plan.next() is None:
             self._trainer.control.should_training_stop = True
+
+    def _ask(self) -> None:
+        """Whether the recorded cycles made so far are enough; all ranks get rank 0's answer."""
+        mine = self._trial.rank == 0 and is_enough(self._trial.paths, self._index)
+        if any(self._together.all(mine)):
+            self._plan.ended = True
+            self._trial.facts["ended_after"] = self._plan.done[CycleKind.RECORDED]
 
     def _with_engine(self, record: CycleRecord) -> CycleRecord:
         if self._watch is None:

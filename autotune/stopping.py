@@ -1,0 +1,285 @@
+"""When a search trial has been measured enough, and when it cannot win any more; pure.
+
+Logarithms of tokens/hour throughout, one for each whole recorded-length cycle the clock guard let pass. See
+docs/decisions/0021-when-to-stop-measuring.md.
+
+* How far cycles of one process scatter is pooled over the study (``fit_prior``), by which a trial's own few cycles are
+  moderated: (d0 s0^2 + d s^2) / (d0 + d), Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004.
+* Looks are taken after ``LOOKS`` cycles; each spends a part of ``ALPHA`` (``spent_by``), Lan and DeMets, Biometrika 70
+  (1983), their O'Brien-Fleming-like function. What a look spends is not given back, so that by Bonferroni's
+  inequality the looks together err no more often than ``ALPHA``.
+* Before the first look only the trial's phases speak (``physical_limit``).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from statistics import NormalDist
+
+from autotune.distributions import digamma, inverse_trigamma, student_quantile, trigamma
+from autotune.domain import Ceiling, Protocol
+
+LOOKS = (3, 5, 8)
+"""Clean recorded cycles after which a trial is looked at; it never has more than the last."""
+ALPHA = 0.01
+"""Chance that a trial as fast as the best is ended for its own bad luck, over all looks; as much again for the luck of
+those it is compared with."""
+
+CYCLE_SPREAD = 0.03
+"""Standard deviation of a cycle's logarithm while the study has shown none: the limit at which the clock guard takes a
+drift for a disturbance (``Protocol.drift_limit``), so undisturbed cycles should differ less."""
+PROCESS_SPREAD = 0.045
+"""The same between processes of one configuration: the median of the ten intervals recorded in
+benchmarks/tables/defaults-cpu.md, each 4.30 sd / sqrt(3) of the log ratio of two processes, is sd = 0.063."""
+PRESUMED_DEGREES = 4
+"""What each of the two presumptions counts beside what the study has shown (as ``evidence.PRESUMED_DEGREES``)."""
+LEAST_CYCLE_SPREAD = 0.002
+"""Cycles that agree better than this do so by chance."""
+FITTED_FROM = 3
+"""Trials with a variance of their own before their scatter is fitted."""
+
+COULD_STILL: Mapping[int, float] = {1: 0.5, 2: 0.7}
+"""Share of the shortest time a phase has taken that later cycles may still take, after one cycle and after two: a
+first cycle has been seen to take an engine twice the time of the next."""
+LEAST_MARGIN = 0.8
+"""Share of the shortest time any trial of the study needed for a phase that is taken as the physical minimum."""
+
+
+class Verdict(StrEnum):
+    """What is to become of a running trial."""
+
+    GO_ON = "go on"
+    ENOUGH = "enough"
+    """It is decided, or more cycles would not decide it: interleaved confirmation does, if it leads."""
+    LOSES = "loses"
+    """The most it can reach is less than the best has at least."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The clean recorded cycles of one trial."""
+
+    trial: int
+    logs: tuple[float, ...]
+    """Natural logarithms of tokens/hour."""
+    phases: tuple[Mapping[str, float], ...] = ()
+    """Hours per completion token by phase, for each cycle."""
+    disturbed: int = 0
+    """Cycles kept although the guard objected; they are not among the others and do not count for a look."""
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.logs)
+
+    @property
+    def variance(self) -> float:
+        """Between cycles; 0 for fewer than two."""
+        return statistics.variance(self.logs) if len(self.logs) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What the study's other trials say of the variance of a cycle's logarithm."""
+
+    variance: float
+    degrees: float
+
+    def moderated(self, sample: Sample) -> Prior:
+        """With the trial's own cycles counted in."""
+        own = max(0, len(sample.logs) - 1)
+        degrees = self.degrees + own
+        return Prior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The best a trial has to beat, in logarithms of tokens/hour."""
+
+    trial: int
+    low: float
+    """The highest of the lower bounds of all rivals."""
+    high: float
+    """The highest of their upper bounds."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """All a running trial is weighed against."""
+
+    prior: Prior
+    between: float
+    """Variance of a process's mean, on top of its cycles' noise."""
+    rival: Rival | None
+    least: Mapping[str, float]
+    """Physical minimum by phase: hours per completion token."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict and, where the trial loses, its bound."""
+
+    verdict: Verdict
+    ceiling: Ceiling | None = None
+
+
+GO_ON, ENOUGH = Decision(Verdict.GO_ON), Decision(Verdict.ENOUGH)
+
+
+def with_looks(protocol: Protocol) -> Protocol:
+    """``protocol`` with the looks, where it has as many recorded cycles as the first; any other number is meant."""
+    return replace(protocol, recorded=LOOKS[-1], looks=LOOKS) if protocol.recorded == LOOKS[0] else protocol
+
+
+def spent_by(share: float, alpha: float = ALPHA) -> float:
+    """What of ``alpha`` may have been spent when ``share`` of the cycles are there: 2 - 2 Phi(z(alpha/2) / sqrt(share)).
+
+    Lan and DeMets (1983), the function that resembles O'Brien and Fleming's boundaries; 0 < ``share`` <= 1.
+    """
+    normal = NormalDist()
+    return 2.0 - 2.0 * normal.cdf(normal.inv_cdf(1.0 - alpha / 2.0) / math.sqrt(share))
+
+
+@functools.cache
+def spends(look: int) -> float:
+    """The part of ``ALPHA`` the look after ``LOOKS[look]`` cycles spends."""
+    before = spent_by(LOOKS[look - 1] / LOOKS[-1]) if look else 0.0
+    return spent_by(LOOKS[look] / LOOKS[-1]) - before
+
+
+def fit_prior(samples: Sequence[Sample]) -> Prior:
+    """The prior of a cycle's variance from the study's trials: Smyth (2004), section 6.2 (limma's ``fitFDist``).
+
+    With fewer than ``FITTED_FROM`` variances it is ``CYCLE_SPREAD``, counting ``PRESUMED_DEGREES``, pooled with what
+    there is. The fitted degrees never exceed those of all trials together.
+    """
+    shown = [(max(s.variance, LEAST_CYCLE_SPREAD**2), len(s.logs) - 1) for s in samples if len(s.logs) > 1]
+    degrees = sum(d for _, d in shown)
+    pooled = sum(v * d for v, d in shown)
+    if len(shown) < FITTED_FROM:
+        counted = PRESUMED_DEGREES + degrees
+        return Prior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + pooled) / counted, counted)
+    moved = [math.log(v) - digamma(d / 2) + math.log(d / 2) for v, d in shown]
+    excess = statistics.variance(moved) - statistics.fmean(trigamma(d / 2) for _, d in shown)
+    if excess <= 0.0:  # no more different than chance makes them: one variance for all
+        return Prior(pooled / degrees, degrees)
+    half = inverse_trigamma(excess)
+    return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
+
+
+def between_processes(repeats: Sequence[Sequence[float]]) -> float:
+    """Variance between processes: ``PROCESS_SPREAD`` moderated by configurations that ran more than once.
+
+    Args:
+        repeats: for each such configuration the logarithm of each process.
+    """
+    groups = [group for group in repeats if len(group) > 1]
+    degrees = sum(len(group) - 1 for group in groups)
+    squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
+    return (PRESUMED_DEGREES * PROCESS_SPREAD**2 + squares) / (PRESUMED_DEGREES + degrees)
+
+
+def weigh(
+    samples: Sequence[Sample], rivals: Sequence[Sequence[Sample]], repeats: Sequence[Sequence[float]] = ()
+) -> Known:
+    """What a trial is weighed against.
+
+    Args:
+        samples: of every measured trial of the study.
+        rivals: the runs of each configuration it competes with.
+        repeats: as of ``between_processes``.
+    """
+    prior, between = fit_prior(samples), between_processes(repeats)
+    found = [_rival(runs, prior, between, len(rivals)) for runs in rivals]
+    best = max(found, key=lambda r: r.low, default=None)
+    if best is not None:
+        best = replace(best, high=max(r.high for r in found))
+    return Known(prior, between, best, _least(samples))
+
+
+def _rival(runs: Sequence[Sample], prior: Prior, between: float, count: int) -> Rival:
+    """Bounds of one configuration. ``ALPHA`` is shared by all ``count``, because the best of them is looked for."""
+    spread = prior.moderated(max(runs, key=lambda s: len(s.logs)))
+    variance = statistics.fmean(between + spread.variance / len(s.logs) for s in runs) / len(runs)
+    error = _quantile(ALPHA / count, spread.degrees) * math.sqrt(variance)
+    middle = statistics.fmean(s.mean for s in runs)
+    return Rival(runs[0].trial, middle - error, middle + error)
+
+
+def _least(samples: Sequence[Sample]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for sample in samples:
+        for cycle in sample.phases:
+            for name, hours in cycle.items():
+                if hours > 0.0:
+                    found[name] = min(hours, found.get(name, math.inf))
+    return {name: LEAST_MARGIN * hours for name, hours in found.items()}
+
+
+def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
+    """What becomes of a trial with these cycles.
+
+    Args:
+        sample: the running trial's.
+        known: what it is weighed against.
+        room: whether its time allows the cycles up to the next look.
+    """
+    count, rival = len(sample.logs), known.rival
+    if count in COULD_STILL and not sample.disturbed and rival is not None:
+        limit = physical_limit(sample, known.least)
+        return _lost(limit, rival, sample, physical=True) if limit < rival.low else GO_ON
+    if count in LOOKS:
+        return _look(sample, known, room)
+    # What the guard objects to is no evidence against a trial, and its repeats are used up: more would be as bad.
+    return ENOUGH if sample.disturbed and count + sample.disturbed >= LOOKS[0] else GO_ON
+
+
+def _look(sample: Sample, known: Known, room: bool) -> Decision:
+    rival, look = known.rival, LOOKS.index(len(sample.logs))
+    if rival is None:
+        return ENOUGH
+    error = error_after(sample, known, look)
+    if sample.mean + error < rival.low:
+        return _lost(sample.mean + error, rival, sample, physical=False)
+    if look == len(LOOKS) - 1 or not room or sample.disturbed or sample.mean - error > rival.high:
+        return ENOUGH
+    # Were all further cycles like these: would the last look decide? If not, it is a tie (stochastic curtailment).
+    last = error_after(sample, known, len(LOOKS) - 1)
+    tie = sample.mean + last >= rival.low and sample.mean - last <= rival.high
+    return ENOUGH if tie else GO_ON
+
+
+def error_after(sample: Sample, known: Known, look: int) -> float:
+    """Half width of the interval of the trial's logarithm at a look, by what its cycles so far say of the noise."""
+    spread = known.prior.moderated(sample)
+    variance = known.between + spread.variance / LOOKS[look]
+    return _quantile(spends(look), spread.degrees) * math.sqrt(variance)
+
+
+def physical_limit(sample: Sample, least: Mapping[str, float]) -> float:
+    """The most the trial can reach by the phases of its first cycles, as the logarithm of tokens/hour.
+
+    Each phase may still fall to ``COULD_STILL`` of the shortest time it has taken, but not below its physical minimum.
+    """
+    share = COULD_STILL[len(sample.phases)]
+    shortest = {name: min(c.get(name, 0.0) for c in sample.phases) for name in sample.phases[0]}
+    hours = {name: max(share * taken, min(taken, least.get(name, 0.0))) for name, taken in shortest.items()}
+    return -math.log(sum(hours.values()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole_quantile(tail: float, degrees: int) -> float:
+    return student_quantile(1.0 - tail, degrees)
+
+
+def _quantile(tail: float, degrees: float) -> float:
+    return _whole_quantile(tail, max(1, math.floor(degrees)))
+
+
+def _lost(limit: float, rival: Rival, sample: Sample, *, physical: bool) -> Decision:
+    ceiling = Ceiling(math.exp(limit), math.exp(rival.low), rival.trial, len(sample.logs), physical)
+    return Decision(Verdict.LOSES, ceiling)

@@ -1,0 +1,39 @@
+"""Asks the parent whether the recorded cycles made so far are enough.
+
+It weighs them against the study's other trials, which the child knows nothing of. Nothing is timed while the child
+waits: it does so between cycles.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Optional, Tuple
+
+from .contract import RunPaths
+
+GO, END = "go", "end"
+
+ANSWER_S = 2.0
+"""A parent that takes longer is not waited for: the next cycle is made, and what it says later counts then."""
+POLL_S = 0.01
+
+
+def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
+    """The parent's answer to the record of cycle ``cycle``; once it has said that it is enough, it is."""
+    until = time.monotonic() + wait_s
+    while True:
+        answered, word = read_answer(paths) or (-1, GO)
+        if word == END:
+            return True
+        if answered >= cycle or time.monotonic() >= until:
+            return False
+        time.sleep(POLL_S)
+
+
+def read_answer(paths: RunPaths) -> Optional[Tuple[int, str]]:
+    """(cycle, word); ``None`` before there is one."""
+    try:
+        cycle, word = paths.enough.read_text(encoding="utf-8").split()
+        return int(cycle), word
+    except (OSError, ValueError):
+        return None
