@@ -90,10 +90,13 @@ class Cost:
     start_up: float
     cycle: float
     maximum_cycle: float
+    looked: float | None = None
+    """Recorded cycles of a trial that may be ended early; ``None`` before there was one."""
 
     def total(self, protocol: Protocol) -> float:
-        """All cycles of ``protocol``, guard repeats not expected."""
-        plain = protocol.natural + protocol.recorded
+        """All cycles of ``protocol``, as many as such trials had where it may be ended early; no guard repeats."""
+        often = protocol.recorded if self.looked is None or not protocol.looks else self.looked
+        plain = protocol.natural + often
         return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle
 
     def first_measurement(self, protocol: Protocol) -> float:
@@ -107,7 +110,8 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
     A configuration that has run is predicted from its own trials, any other from the upper quartile
     of all, so that a reserve made from it is rarely too small.
     """
-    measured = [t for t in trials if t.state is TrialState.COMPLETE and t.seconds is not None and t.speed_cycles()]
+    ended = (TrialState.COMPLETE, TrialState.PRUNED)
+    measured = [t for t in trials if t.state in ended and t.seconds is not None and t.speed_cycles()]
     own = [t for t in measured if t.configuration == configuration]
     pool = own or measured
     if not pool:
@@ -115,7 +119,13 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
     cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
     start_up = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) for t in pool]
-    return Cost(start_up=_upper(start_up), cycle=cycle, maximum_cycle=_upper(longest) if longest else cycle)
+    looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
+    return Cost(
+        start_up=_upper(start_up),
+        cycle=cycle,
+        maximum_cycle=_upper(longest) if longest else cycle,
+        looked=_upper(looked) if looked else None,
+    )
 
 
 def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:

@@ -299,6 +299,11 @@ class Trial:
         return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
 
     @property
+    def fits(self) -> bool:
+        """Ended well and went through the worst case; of a PRUNED trial that is known too."""
+        return self.worst_case_passed and self.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+    @property
     def feasible(self) -> bool:
         """Finished, OK, and through the worst case."""
         return self.state is TrialState.COMPLETE and self.worst_case_passed

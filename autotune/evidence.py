@@ -150,7 +150,7 @@ def noise(trials: Sequence[Trial]) -> Noise:
     better than their spread / sqrt(n)); that figure alone is used while nothing has run twice.
     Search trials of a configuration that was later confirmed are left out: it was chosen for being high.
     """
-    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(trials)])
+    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in repeats(trials)])
     within = _pooled([_cycle_logs(t) for runs in feasible(trials).values() for t in runs])
     counts = [len(t.speed_cycles()) for runs in feasible(trials).values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
@@ -176,7 +176,8 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
     return Noise(math.sqrt(variance), degrees)
 
 
-def _repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
+def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """The trials of each configuration that ran in two or more processes, without those chosen for being fast."""
     groups = []
     for runs in feasible(trials).values():
         unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]

@@ -140,6 +140,14 @@ class RunReport:
 class Watcher(Port):
     """Told what a running trial does, in order, from the thread that called ``run``."""
 
+    @property
+    def enough(self) -> bool | None:
+        """Whether the trial is to end, its recorded cycles so far being enough; ``None`` if nobody weighs them.
+
+        A runner looks after each RECORDED cycle it has passed on; a trial that ends for it has ended OK.
+        """
+        ...
+
     def record(self, record: Record) -> None: ...
 
     def phase(self, phase: CurrentPhase) -> None: ...

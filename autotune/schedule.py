@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import confirm, retries
+from autotune import confirm, retries, stopping
 from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
 from autotune.domain import (
     Budget,
@@ -188,7 +188,7 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
         return None
     # A few trials at least, even where what they find could no longer be confirmed.
     kept = reserve_s(study, trials, budget) if searched(trials) >= FEW_TRIALS else 0.0
-    return "the time budget is used up" if left - kept < cost.total(_protocol(study)) else None
+    return "the time budget is used up" if left - kept < cost.total(stopping.with_looks(_protocol(study))) else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
@@ -199,7 +199,7 @@ def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> Tria
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=_protocol(study),
+        protocol=stopping.with_looks(_protocol(study)),
         rows_per_update=rows(study, configuration),
         source=source,
     )

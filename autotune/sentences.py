@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
+from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow, Trial
 from autotune.figures import format_size, rate, signed_percent
 from autotune.words import clean
 from trainer.child.contract import CurrentPhase
@@ -24,6 +24,11 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
 def over(recommendation: Recommendation) -> str:
     """What gains are stated over."""
     return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
+
+
+def measured_words(trial: Trial) -> str:
+    """A trial's tokens/hour: ``226.0k``; ``≤ 171.2k`` of one that was stopped because it cannot win; ``-``."""
+    return rate(trial.tokens_per_hour) if trial.at_most is None else f"≤ {rate(trial.at_most)}"
 
 
 def speed_words(row: RecommendationRow) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from autotune.domain import (
     Budget,
+    Ceiling,
     Configuration,
     CycleRecord,
     Event,
@@ -119,6 +120,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         "changes": changes_json(trial.configuration, baseline),
         "rows_per_update": trial.rows_per_update,
         "tokens_per_hour": plain(trial.tokens_per_hour),
+        "at_most_tokens_per_hour": plain(trial.at_most),
         "speed_cycles": len(trial.speed_cycles()),
         "feasible": trial.feasible,
         "emulated": trial.emulated,
@@ -156,7 +158,14 @@ def outcome_json(outcome: Outcome) -> Document:
         "sentence": plain(outcome.sentence()),
         "log_path": plain(outcome.log_path) or None,
         "fresh_worker": outcome.fresh,
+        "ceiling": None if outcome.ceiling is None else ceiling_json(outcome.ceiling),
     }
+
+
+def ceiling_json(ceiling: Ceiling) -> Document:
+    """Why a trial was ended before all its cycles."""
+    bounds = {"at_most_tokens_per_hour": ceiling.at_most, "best_at_least_tokens_per_hour": ceiling.best_at_least}
+    return {**plain(bounds), "best_trial": ceiling.rival, "cycles": ceiling.cycles, "by_phases": ceiling.physical}
 
 
 def protocol_json(protocol: Protocol) -> Document:
@@ -170,6 +179,7 @@ def protocol_json(protocol: Protocol) -> Document:
         "drift_limit_share": plain(protocol.drift_limit),
         "outside_cpu_limit_share": plain(protocol.outside_cpu_limit),
         "max_repeats": protocol.max_repeats,
+        "looks_cycles": list(protocol.looks),
     }
 
 

@@ -6,7 +6,7 @@ docs/decisions/0021-when-to-stop-measuring.md.
 * How far cycles of one process scatter is pooled over the study (``fit_prior``), by which a trial's own few cycles are
   moderated: (d0 s0^2 + d s^2) / (d0 + d), Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004.
 * Looks are taken after ``LOOKS`` cycles; each spends a part of ``ALPHA`` (``spent_by``), Lan and DeMets, Biometrika 70
-  (1983), their O'Brien-Fleming-like function. What a look spends is not given back, so that by Bonferroni's
+  (1983), their Pocock-like function. What a look spends is not given back, so that by Bonferroni's
   inequality the looks together err no more often than ``ALPHA``.
 * Before the first look only the trial's phases speak (``physical_limit``).
 """
@@ -19,7 +19,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import NormalDist
 
 from autotune.distributions import digamma, inverse_trigamma, student_quantile, trigamma
 from autotune.domain import Ceiling, Protocol
@@ -136,12 +135,12 @@ def with_looks(protocol: Protocol) -> Protocol:
 
 
 def spent_by(share: float, alpha: float = ALPHA) -> float:
-    """What of ``alpha`` may have been spent when ``share`` of the cycles are there: 2 - 2 Phi(z(alpha/2) / sqrt(share)).
+    """What of ``alpha`` may be spent by the time ``share`` (0 to 1) of the cycles are there: alpha ln(1 + (e - 1) share).
 
-    Lan and DeMets (1983), the function that resembles O'Brien and Fleming's boundaries; 0 < ``share`` <= 1.
+    Lan and DeMets (1983), the function that resembles Pocock's boundaries. O'Brien and Fleming's keep nearly all of it
+    for the last look; here most noise is between processes, of which more cycles tell nothing, so to wait gains little.
     """
-    normal = NormalDist()
-    return 2.0 - 2.0 * normal.cdf(normal.inv_cdf(1.0 - alpha / 2.0) / math.sqrt(share))
+    return alpha * math.log1p((math.e - 1.0) * share)
 
 
 @functools.cache

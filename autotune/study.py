@@ -10,7 +10,6 @@ from autotune import schedule
 from autotune.budget import Ledger
 from autotune.domain import (
     Budget,
-    CycleRecord,
     Event,
     FailureReason,
     Outcome,
@@ -21,9 +20,10 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.judging import judge_of
 from autotune.ports import Assignment, Clock, Observer, Proposer, RunReport, StopToken, Store, TrialRunner
 from autotune.recommend import recommend, unconfirmed
-from trainer.child.contract import CurrentPhase, NoteRecord, Record, StartupRecord, WorstCaseRecord
+from autotune.recording import Recorder, store_record
 
 INFRA_ATTEMPTS = 2
 """A trial the machine broke is repeated once."""
@@ -160,15 +160,17 @@ class StudyLoop:
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent())
         trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now())
         self._say("trial_started", f"trial {trial.number} ({trial.kind}) started", trial)
-        recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial)
+        until = self._clock.monotonic() + bound.seconds
+        judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
+        recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
         report = self._runner.run(assignment, recorder, self._stop)
         ledger.persist(force=True)
-        self._finish(trial, report, bound, recorder.lengths)
+        self._finish(trial, report, bound, recorder)
 
-    def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, lengths: tuple[int, ...]) -> None:
-        measured = self._store.trial(self._study.id, trial.number)
-        outcome = schedule.judged(report.outcome, measured, bound)
+    def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
+        measured, lengths = self._store.trial(self._study.id, trial.number), recorder.lengths
+        outcome = recorder.concluded(schedule.judged(report.outcome, measured, bound))
         if report.bad_lines:
             message = f"trial {trial.number}: {report.bad_lines} unreadable lines in its metrics were skipped"
             self._say("bad_lines", message, trial)
@@ -181,7 +183,8 @@ class StudyLoop:
         if outcome.ok and lengths and not self._study.lengths:
             self._store.set_lengths(self._study.id, lengths)
             self._study = replace(self._study, lengths=lengths)
-        state = TrialState.COMPLETE if outcome.ok else TrialState.FAIL
+        ended_well = TrialState.COMPLETE if outcome.ceiling is None else TrialState.PRUNED
+        state = ended_well if outcome.ok else TrialState.FAIL
         finished = self._store.finish_trial(
             self._study.id, trial.number, state, outcome, self._clock.now(), report.seconds, report.host_peak
         )
@@ -211,7 +214,7 @@ class StudyLoop:
     def _recover_trial(self, trial: Trial) -> None:
         records, _ = self._runner.recover(self._directory_of(trial))
         for record in records:
-            _store_record(self._store, self._study.id, trial, record)
+            store_record(self._store, self._study.id, trial, record)
         if trial.attempt >= LOST_ATTEMPTS:
             outcome = Outcome(
                 reason=FailureReason.CRASH,
@@ -246,51 +249,3 @@ class StudyLoop:
         number = None if trial is None else trial.number
         event = Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
         self._observer.event(self._store.add_event(self._study.id, event))
-
-
-class Recorder:
-    """Puts what a running trial reports into the store at once, and shows it."""
-
-    def __init__(
-        self,
-        store: Store,
-        observer: Observer,
-        ledger: Ledger,
-        study: Study,
-        budget: Budget,
-        trial: Trial,
-    ) -> None:
-        self._store = store
-        self._observer = observer
-        self._ledger = ledger
-        self._study = study
-        self._budget = budget
-        self._trial = trial
-        self.lengths: tuple[int, ...] = ()
-
-    def record(self, record: Record) -> None:
-        _store_record(self._store, self._study.id, self._trial, record)
-        if isinstance(record, NoteRecord) and record.name == "lengths":
-            self.lengths = tuple(int(n) for n in record.data.get("lengths", ()))
-        if isinstance(record, CycleRecord):
-            self._trial = self._trial.with_(cycles=(*self._trial.cycles, record))
-            self._observer.trial(self._trial)
-
-    def phase(self, phase: CurrentPhase) -> None:
-        self._observer.phase(self._trial, phase)
-
-    def tick(self) -> None:
-        self._ledger.persist()
-        spent = self._ledger.spent()
-        self._observer.tick(spent.wall_s, schedule.predicted_end_s(self._study, self._budget, spent))
-
-
-def _store_record(store: Store, study_id: int, trial: Trial, record: Record) -> None:
-    if isinstance(record, CycleRecord):
-        store.add_cycle(study_id, trial.number, trial.attempt, record)
-    elif isinstance(record, StartupRecord):
-        store.add_startup(study_id, trial.number, trial.attempt, record)
-    elif isinstance(record, WorstCaseRecord):
-        store.add_worst_case(study_id, trial.number, trial.attempt, record)
-    else:
-        store.add_note(study_id, trial.number, trial.attempt, record)

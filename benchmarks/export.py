@@ -39,6 +39,8 @@ class GoOn:
 class Cycles:
     """Keeps what a trial measures."""
 
+    enough: bool | None = None
+
     def __init__(self) -> None:
         self.cycles: list[CycleRecord] = []
 

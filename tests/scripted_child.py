@@ -48,6 +48,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.looks import is_enough
 
 
 class ScriptedTrial:
@@ -73,6 +74,8 @@ class ScriptedTrial:
             self.cycle(index, kind)
             if index == 0:
                 self.worst_case()
+            if kind is CycleKind.RECORDED and self.spec.protocol.looks and is_enough(self.paths, index):
+                break
         self.act("end")
 
     def order(self) -> list[CycleKind]:

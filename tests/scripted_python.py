@@ -45,6 +45,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
+from trainer.child.looks import is_enough
 
 FOLDER = "SCRIPTED_PYTHON"
 PACKAGES = {
@@ -116,6 +117,8 @@ class MadeUpTrial:
             if index == 0:
                 rows, longest = int(self.settings["per_device_train_batch_size"]), self.spec.max_completion_length
                 self.record(WorstCaseRecord(rows, self.spec.max_prompt_length, longest, 0.05, self.peaks(0)))
+            if kind is CycleKind.RECORDED and protocol.looks and is_enough(self.paths, index):
+                break
         return Result(True)
 
     def cycle(self, index: int, kind: CycleKind) -> None:

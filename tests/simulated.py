@@ -85,6 +85,8 @@ class SimulatedRunner:
                 watcher.record(record)
             watcher.tick()
             self._on_cycle(trial, index)
+            if kind is CycleKind.RECORDED and watcher.enough:
+                return Outcome()
         return Outcome()
 
     def _plan(self, trial: Trial) -> list[tuple[CycleKind, float]]:

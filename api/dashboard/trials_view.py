@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from api.snapshot import Snapshot
 from autotune import evidence
 from autotune.domain import Trial, TrialState
-from autotune.figures import format_duration, rate, signed_percent
+from autotune.figures import format_duration, signed_percent
 from autotune.insights.standings import outcome_word
-from autotune.sentences import PERMITTED_MARK
+from autotune.sentences import PERMITTED_MARK, measured_words
 from autotune.words import brief, changes, clean, differing, knob_value, short_name
 
 SHOWN_TRIALS = 200
@@ -24,6 +24,8 @@ class TrialLine:
     number: int
     kind: str
     outcome: str
+    why: str
+    """The sentence of a trial that was stopped early; empty of any other."""
     tone: str
     """``good``, ``bad``, ``now`` or nothing: how the row is coloured, beside its words."""
     speed: str
@@ -58,6 +60,8 @@ class TrialTable:
     """Trials that are not shown."""
     marked: bool
     """Some row has the mark of other learning."""
+    stopped: bool = False
+    """Some row is of a trial that was stopped because it cannot win."""
 
 
 def trial_table(found: Snapshot) -> TrialTable:
@@ -72,6 +76,7 @@ def trial_table(found: Snapshot) -> TrialTable:
         over="vs baseline" if reference_is_baseline(found) else "vs reference",
         hidden=len(found.trials) - len(shown),
         marked=any(PERMITTED_MARK in line.speed for line in lines),
+        stopped=any(line.why for line in lines),
     )
 
 
@@ -86,8 +91,9 @@ def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float)
         number=trial.number,
         kind=trial.kind.value.replace("_", " "),
         outcome=outcome_word(trial),
+        why=trial.outcome.sentence() if trial.outcome is not None and trial.at_most is not None else "",
         tone=tone(trial),
-        speed=rate(speed) + mark,
+        speed=measured_words(trial) + mark,
         bar=f"{100.0 * speed / fastest:.1f}" if speed and fastest > 0 else "0",
         ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
         knobs=tuple(

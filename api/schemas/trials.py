@@ -15,6 +15,16 @@ class Change(Shape):
     here: Knob | None
 
 
+class Ceiling(Shape):
+    """Why a trial was ended before all its cycles: it cannot win."""
+
+    at_most_tokens_per_hour: Rate | None = Field(description="What the trial can reach at most.")
+    best_at_least_tokens_per_hour: Rate | None = Field(description="What the best it competes with has at least.")
+    best_trial: int
+    cycles: int = Field(description="Recorded cycles this rests on.")
+    by_phases: bool = Field(description="By the phases of its first cycles, not by the noise of several.")
+
+
 class Outcome(Shape):
     """How a trial ended."""
 
@@ -27,6 +37,7 @@ class Outcome(Shape):
     sentence: str
     log_path: str | None
     fresh_worker: bool
+    ceiling: Ceiling | None = Field(description="Of a PRUNED trial.")
 
 
 class Trial(Shape):
@@ -42,6 +53,9 @@ class Trial(Shape):
     changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
     rows_per_update: int
     tokens_per_hour: Rate | None
+    at_most_tokens_per_hour: Rate | None = Field(
+        description="Of a PRUNED trial, which was stopped because it cannot win: what it can reach at most."
+    )
     speed_cycles: int = Field(description="Whole cycles the speed rests on.")
     feasible: bool = Field(description="Finished, and through the longest completions.")
     emulated: bool = Field(description="It ran FP8 in emulation: its speed is nobody's, and it is never recommended.")
@@ -75,6 +89,9 @@ class Protocol(Shape):
     drift_limit_share: Share | None
     outside_cpu_limit_share: Share | None
     max_repeats: int
+    looks_cycles: list[int] = Field(
+        description="Recorded cycles after which they may be found enough; `recorded_cycles` are then the most."
+    )
 
 
 class PeakBytes(Shape):

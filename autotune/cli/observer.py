@@ -197,6 +197,8 @@ class PlainObserver:
         if outcome is not None and not outcome.ok:
             hint = f"; {outcome.suggestion}" if outcome.suggestion else ""
             return f"{outcome.sentence()}{hint}{lasted}"
+        if outcome is not None and outcome.ceiling is not None:
+            return f"{outcome.sentence()}{lasted}"
         ratios = [s.ratio for s in self._state.standings if s.configuration == trial.configuration]
         gain = f" ({signed_percent(ratios[0])})" if ratios and ratios[0] is not None else ""
         return f"ok: {rate(trial.tokens_per_hour)} tokens/hour{gain}{lasted}"

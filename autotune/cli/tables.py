@@ -13,7 +13,7 @@ from rich.text import Text
 from autotune.cli.text import differing, fit, knob_value, rate, short_name, signed_percent
 from autotune.domain import Configuration, Trial, TrialState
 from autotune.insights.standings import Standing, best_first, count, outcome_word, standings
-from autotune.sentences import PERMITTED_MARK, PERMITTED_NOTE
+from autotune.sentences import PERMITTED_MARK, PERMITTED_NOTE, measured_words
 
 __all__ = [
     "PERMITTED_MARK",
@@ -129,7 +129,7 @@ def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
     )
     for trial in trials:
         label, style = outcome_label(trial)
-        cells = [f"#{trial.number}", trial.kind.value, label, rate(trial.tokens_per_hour)]
+        cells = [f"#{trial.number}", trial.kind.value, label, measured_words(trial)]
         table.add_row(*(Text(cell, style) for cell in (*cells, *columns.cells(trial.configuration))))
     return table
 

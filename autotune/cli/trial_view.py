@@ -84,6 +84,9 @@ def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
     outcome = trial.outcome
     if outcome is None:
         grid.add("outcome", trial.state.value.lower())
+    elif outcome.ceiling is not None:
+        grid.add("outcome", f"{outcome.sentence()} (trial #{outcome.ceiling.rival})")
+        grid.add("", "it cannot win, so it was not measured further; never recommended")
     elif outcome.ok:
         worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
         grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; maximum-length batch {worst}")

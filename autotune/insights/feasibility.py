@@ -58,9 +58,9 @@ def cause(outcome: Outcome) -> str:
 
 
 def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
-    failures = Counter(cause(t.outcome or Outcome()) for t in trials if not t.feasible)
+    failures = Counter(cause(t.outcome or Outcome()) for t in trials if not t.fits)
     ordered = dict(sorted(failures.items(), key=lambda item: (-item[1], item[0])))
-    return ValueRecord(name, value, len(trials), sum(t.feasible for t in trials), ordered)
+    return ValueRecord(name, value, len(trials), sum(t.fits for t in trials), ordered)
 
 
 def _has_verdict(trial: Trial) -> bool:

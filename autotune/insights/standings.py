@@ -47,7 +47,7 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
 
 def place(trial: Trial) -> tuple[int, float, int]:
     """Sort key of ``best_first``; no two trials of a study have the same."""
-    speed = trial.tokens_per_hour or 0.0
+    speed = trial.tokens_per_hour or trial.at_most or 0.0
     if trial.feasible and speed and not trial.emulated:
         return 0, -speed, trial.number
     order = {TrialState.COMPLETE: 1, TrialState.PRUNED: 1, TrialState.RUNNING: 2, TrialState.WAITING: 3}
@@ -61,7 +61,7 @@ def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def outcome_word(trial: Trial) -> str:
-    """A word for how a trial stands: ``ok``, ``emulated`` (and ok), ``OOM``, ``running``."""
+    """A word for how a trial stands: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win), ``OOM``, ``running``."""
     if trial.state is TrialState.FAIL:
         reason = trial.outcome.reason if trial.outcome is not None else None
         return reason.value if reason is not None else "FAIL"
@@ -69,6 +69,8 @@ def outcome_word(trial: Trial) -> str:
         if trial.emulated and trial.worst_case_passed:
             return "emulated"
         return "ok" if trial.worst_case_passed else "no worst case"
+    if trial.at_most is not None:
+        return "stopped"
     return trial.state.value.lower()
 
 
@@ -85,8 +87,11 @@ class Counts:
         return sum(n for state, n in self.states.items() if state != TrialState.WAITING.value)
 
     def sentence(self) -> str:
-        """``12 tried: 9 ok, 2 OOM, 1 CRASH``."""
+        """``12 tried: 7 ok, 2 stopped early, 2 OOM, 1 CRASH``."""
         parts = [f"{n} {reason}" for reason, n in self.failures.items()]
+        stopped = self.states.get(TrialState.PRUNED.value, 0)
+        if stopped:
+            parts.insert(0, f"{stopped} stopped early")
         ok = self.states.get(TrialState.COMPLETE.value, 0)
         running = self.states.get(TrialState.RUNNING.value, 0)
         if running:

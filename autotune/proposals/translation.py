@@ -7,9 +7,10 @@ would go on proposing what ran out of memory.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import optuna
@@ -34,6 +35,8 @@ class Standing(Enum):
     """What is known of a configuration."""
 
     FEASIBLE = "feasible"
+    CENSORED = "censored"
+    """It fits, but was ended when it could not win: its value is at most what stands there."""
     INFEASIBLE = "infeasible"
     PENDING = "pending"
 
@@ -46,7 +49,8 @@ class Evidence:
     configuration: Configuration
     standing: Standing
     value: float = math.nan
-    """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere."""
+    """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere. Of a censored one
+    the logarithm of its upper bound."""
 
 
 def is_taken(trial: Trial) -> bool:
@@ -67,7 +71,9 @@ def _evidence(trial: Trial) -> Evidence | None:
     if not trial.state.is_finished:
         return Evidence(trial.number, trial.configuration, Standing.PENDING)
     if trial.state is TrialState.PRUNED:
-        return None
+        if trial.at_most is None or trial.at_most <= 0:
+            return None
+        return Evidence(trial.number, trial.configuration, Standing.CENSORED, math.log(trial.at_most))
     if not trial.feasible:
         return Evidence(trial.number, trial.configuration, Standing.INFEASIBLE)
     speed = trial.tokens_per_hour
@@ -91,6 +97,12 @@ def frozen_trials(
 ) -> list[FrozenTrial]:
     """``evidence`` as Optuna trials; what has no point on the lattice is left out.
 
+    No sampler here knows a censored value. A censored trial is told as feasible, with its bound or the median of what
+    was measured in full, whichever is less. The bound alone is below the best, but optimistic: every censored trial
+    would stand a bound's width too high beside those that were measured, and the estimator would count it among what
+    is good. With the median it never is; where the bound says more, it stays the bound, so the order of slow ones is
+    kept.
+
     Args:
         lattice: gives the points.
         evidence: by trial number.
@@ -98,11 +110,19 @@ def frozen_trials(
             surrogate takes the failure for speed.
         constrained: say by a constraint which are feasible.
     """
-    worst = infeasible([e.value for e in evidence if e.standing is Standing.FEASIBLE] or [0.0])
+    measured = [e.value for e in evidence if e.standing is Standing.FEASIBLE]
+    evidence = [_told(e, measured) for e in evidence]
+    worst = infeasible(measured or [0.0])
     shapes = distributions(lattice)
     located = ((e, lattice.point(e.configuration)) for e in evidence)
     found = [_frozen(e, lattice, point, shapes, worst) for e, point in located if point is not None]
     return found if constrained else [_unconstrained(t) for t in found]
+
+
+def _told(evidence: Evidence, measured: Sequence[float]) -> Evidence:
+    if evidence.standing is not Standing.CENSORED or not measured:
+        return evidence
+    return replace(evidence, value=min(evidence.value, statistics.median(measured)))
 
 
 def _frozen(
@@ -111,7 +131,7 @@ def _frozen(
     params = {d.name: place for d, place in zip(lattice.dimensions, point, strict=True)}
     if evidence.standing is Standing.PENDING:
         return optuna.create_trial(state=optuna.trial.TrialState.RUNNING, params=params, distributions=shapes)
-    feasible = evidence.standing is Standing.FEASIBLE
+    feasible = evidence.standing in (Standing.FEASIBLE, Standing.CENSORED)
     return optuna.create_trial(
         value=evidence.value if feasible else worst,
         params=params,

@@ -13,7 +13,15 @@ from autotune.figures import format_duration, format_size, rate
 from autotune.insights import phases
 from autotune.report import found, measured
 from autotune.report.markdown import bars, block, code, facts, sections, table
-from autotune.sentences import baseline_words, evidence_words, gain_words, headline, memory_words, speed_words
+from autotune.sentences import (
+    baseline_words,
+    evidence_words,
+    gain_words,
+    headline,
+    measured_words,
+    memory_words,
+    speed_words,
+)
 from autotune.serialise import plain, timestamp
 from autotune.words import changes, in_order, knob_value
 from trainer.child.contract import encode
@@ -173,5 +181,5 @@ def _baseline(material: Material) -> list[str]:
     spec = material.study.spec
     own = [t for t in material.trials if t.configuration == spec.baseline]
     knobs = table(["knob", "value"], [(code(n), code(knob_value(spec.baseline[n]))) for n in in_order(spec.baseline)])
-    runs = [f"#{t.number} {code(t.kind.value)}: {found.outcome(t)}, {rate(t.tokens_per_hour)} tokens/hour" for t in own]
+    runs = [f"#{t.number} {code(t.kind.value)}: {found.outcome(t)}, {measured_words(t)} tokens/hour" for t in own]
     return [knobs, "\n".join(f"- {run}" for run in runs)]

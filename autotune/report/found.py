@@ -15,6 +15,7 @@ from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.report.markdown import code, table
 from autotune.retries import disproved
+from autotune.sentences import measured_words
 from autotune.words import changes, in_order, knob_value
 from search_spaces.knobs import KNOBS
 
@@ -50,7 +51,7 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
                 code(trial.kind.value),
                 code(trial.source),
                 outcome(trial),
-                rate(speed),
+                measured_words(trial),
                 signed_percent(speed / base - 1.0) if speed and base else "-",
                 "-" if peak is None else format_size(peak),
                 "-" if trial.seconds is None else format_duration(trial.seconds),

@@ -25,6 +25,8 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         f"Then {how.recorded} whole cycles (generate, reward, log-probabilities, update, weight sync) are timed on the "
         "wall clock. In each, every row's completion has a length recorded from the baseline's own, so that all "
         "configurations do the same work. The warm-up does not count.",
+        "A search trial has as many of these cycles as it takes to tell that it cannot win or that more would not "
+        "decide, 8 at most; one that cannot win is stopped, and of it only an upper bound is stated.",
         "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held. A "
         f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
         f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,16 @@ from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.spawn import spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
-from trainer.child.contract import SERVER_VARIABLE, ContractError, Result, read_result
+from trainer.child.contract import (
+    SERVER_VARIABLE,
+    ContractError,
+    CycleKind,
+    CycleRecord,
+    Record,
+    Result,
+    read_result,
+    write_atomic,
+)
 
 STEP_S = 0.05
 TICK_S = 0.5
@@ -168,9 +178,18 @@ class _Attempt:
             watcher.phase(phase)
         for record in self._metrics.poll():
             watcher.record(record)
+            self._answer(record, watcher)
         if self._clock.monotonic() - self._ticked >= TICK_S:
             self._ticked = self._clock.monotonic()
             watcher.tick()
+
+    def _answer(self, record: Record, watcher: Watcher) -> None:
+        """Tell the child whether its recorded cycles are enough; one that cannot be told makes the next."""
+        if not isinstance(record, CycleRecord) or record.cycle_kind is not CycleKind.RECORDED or record.rank:
+            return
+        if (enough := watcher.enough) is not None:
+            with contextlib.suppress(OSError):
+                write_atomic(self._job.paths.enough, f"{record.index} {'end' if enough else 'go'}")
 
     def _must_stop(self, stop: StopToken) -> tuple[Stop, str] | None:
         now = self._clock.monotonic()

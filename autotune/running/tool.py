@@ -21,6 +21,8 @@ KNOWN_FILES = ("config", "metrics", "result", "phase", "log")
 class _Listener:
     """A watcher that passes on phases only."""
 
+    enough: bool | None = None
+
     def __init__(self, on_phase: Callable[[CurrentPhase], None] | None) -> None:
         self._on_phase = on_phase
 

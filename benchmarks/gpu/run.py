@@ -213,6 +213,8 @@ class Run:
 class Heard:
     """What a running trial reports."""
 
+    enough: bool | None = None
+
     def __init__(self) -> None:
         self.cycles: list[CycleRecord] = []
         self.startup: dict[str, float] = {}

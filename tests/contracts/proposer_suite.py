@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from autotune.domain import (
+    Ceiling,
     Configuration,
     CycleKind,
     CycleRecord,
@@ -277,6 +278,29 @@ class ProposerSuite:
         proposal = self.build(world).propose(history, 5)
         assert proposal is not None
         assert proposal[0] in world.permitted
+
+
+    def test_a_stopped_trial_is_not_proposed_again(self, small: Landscape) -> None:
+        made = [complete(i, c, small.speed(c)) for i, c in enumerate(small.permitted[:-1])]
+        made.append(stopped(len(made), small.permitted[-1], 1.0))
+        assert self.build(small).propose(made, len(made)) is None
+
+    def test_a_bound_makes_nothing_the_best(self, world: Landscape) -> None:
+        """However high bounds are told, what is proposed is what would be if they were lower."""
+        proposer = self.build(world)
+        made = search(proposer, world, 12)
+        slow = {t.number for t in sorted(made[1:], key=lambda t: world.speed(t.configuration))[:3]}
+
+        def told(at_most: float) -> list[Trial]:
+            return [stopped(t.number, t.configuration, at_most) if t.number in slow else t for t in made]
+
+        assert proposer.propose(told(1e9), 13) == proposer.propose(told(1e12), 13)
+
+
+def stopped(number: int, configuration: Configuration, at_most: float) -> Trial:
+    """A trial that was ended early: it can reach ``at_most`` tokens/hour."""
+    outcome = Outcome(ceiling=Ceiling(at_most, 2 * at_most, rival=0, cycles=3))
+    return complete(number, configuration, at_most / 3600.0, state=TrialState.PRUNED, outcome=outcome)
 
 
 def _asks_for_as_much(later: Configuration, failed: Configuration) -> bool:

@@ -55,6 +55,7 @@ class Seen:
     records: list[Record] = field(default_factory=list)
     phases: list[CurrentPhase] = field(default_factory=list)
     ticks: list[float] = field(default_factory=list)
+    enough: bool | None = None
 
     def record(self, record: Record) -> None:
         self.records.append(record)

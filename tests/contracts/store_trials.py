@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import CycleKind, FailureReason, Peaks, Trial, TrialKind, TrialState
+from autotune.domain import Ceiling, CycleKind, FailureReason, Outcome, Peaks, Trial, TrialKind, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
 from tests import factories as make
@@ -105,6 +105,24 @@ class TrialTests:
         outcome = make.oom(reason=reason, message=HOSTILE, log_path="/tmp/\udcff", fresh=False)
         assert finish(store, study, outcome=outcome).outcome == outcome
         assert store.trial(study, 0).outcome == outcome
+
+    def test_the_bound_of_a_stopped_trial_is_kept_and_is_no_figure(self, store: Store) -> None:
+        study = begin(store)
+        for index in range(3):
+            store.add_cycle(study, 0, 1, make.cycle(index))
+        store.add_worst_case(study, 0, 1, make.worst_case())
+        outcome = Outcome(ceiling=Ceiling(171_000.5, 190_000.25, rival=4, cycles=3))
+        stopped = finish(store, study, state=TrialState.PRUNED, outcome=outcome)
+        assert stopped.outcome == outcome
+        assert store.trials(study) == (stopped,)
+        assert (stopped.at_most, stopped.tokens_per_hour, len(stopped.speed_cycles())) == (171_000.5, None, 3)
+        assert (stopped.feasible, stopped.fits) == (False, True)
+
+    def test_a_protocol_keeps_its_looks(self, store: Store) -> None:
+        study = store.create_study(make.study_spec(), 1.0).id
+        protocol = make.protocol(recorded=8, looks=(3, 5, 8))
+        store.add_trial(study, make.draft(protocol=protocol), 1.0)
+        assert store.trial(study, 0).protocol == protocol
 
 
 class MeasurementTests:

@@ -1,0 +1,202 @@
+"""How often does the stopping rule discard the true best, and what does it save? On synthetic studies.
+
+``python -m benchmarks.stopping [--studies 1000] [--trials 20] [--home HOME]``
+
+Each study is a baseline and search trials, decided one after the other by the functions a real study uses
+(``autotune.stopping``). How fast configurations are is drawn from a normal distribution with the spread of the
+configurations recorded in ``benchmarks/tables/every-knob-cpu.md`` (their logarithms), in the harder case a third of it.
+Noise of a cycle's logarithm, all parts independent:
+
+* of each process once, and of each cycle: from the stored studies of ``HOME`` where one is given (configurations that
+  ran in several processes; trials of two cycles or more), else the constants of ``autotune.stopping``, which say what
+  they were taken from;
+* drift: from cycle to cycle a step of a random walk with ``DRIFT`` of a cycle's spread;
+* outliers the clock guard does not see: one cycle in fifty takes 1.3 times as long;
+* a first cycle that takes 1.5 times as long, in one trial of ten (an engine's first batch of a new shape).
+
+It prints how often the true best was discarded, with the exact one-sided 95 % binomial (Clopper-Pearson) bound; the
+recorded cycles spared against eight in every trial; and what the choice among the trials lost against the true best,
+with the rule and with eight cycles: the leader is confirmed beside the baseline either way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune import evidence, stopping
+from autotune.domain import Trial
+from autotune.settings import read_settings
+from autotune.stopping import Sample, Verdict
+from autotune.store import open_store
+
+TABLE = Path(__file__).with_name("tables") / "every-knob-cpu.md"
+DRIFT = 0.3
+OUTLIERS, OUTLIER = 1 / 50, math.log(1.3)
+SLOW_FIRSTS, SLOW_FIRST = 1 / 10, math.log(1.5)
+PHASES = ("generate", "update", "logprob")
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of logarithms, and where they are from."""
+
+    cycle: float
+    process: float
+    source: str
+
+
+@dataclass
+class Score:
+    """What came of one study."""
+
+    discarded: bool
+    cycles: int
+    trials: int
+    ends: Mapping[str, int]
+    loss: float
+    """Logarithm of the true best over the one the rule's figures lead to."""
+    loss_of_eight: float
+
+
+def recorded_spread(table: Path = TABLE) -> float:
+    """Standard deviation of log tokens/hour over the configurations of a recorded table."""
+    rates = [int(found.replace(",", "")) for found in re.findall(r"\| (\d+,\d{3}) \|", table.read_text())]
+    return statistics.stdev(math.log(rate) for rate in rates)
+
+
+def recorded_noise(home: Path) -> Noise:
+    """Pooled over the stored studies of a home; what they do not show is presumed."""
+    store = open_store(read_settings(home=home).database)
+    studies = [store.trials(study.id) for study in store.studies()]
+    store.close()
+    within = [_logs(t) for trials in studies for t in trials if len(_logs(t)) > 1]
+    processes = [[statistics.fmean(_logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
+    cycle, process = _pooled(within), _pooled(processes)
+    words = f"{len(within)} trials, {len(processes)} configurations that ran more than once"
+    return Noise(cycle or stopping.CYCLE_SPREAD, process or stopping.PROCESS_SPREAD, words)
+
+
+def _logs(trial: Trial) -> tuple[float, ...]:
+    return tuple(math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens)
+
+
+def _pooled(groups: Sequence[Sequence[float]]) -> float:
+    degrees = sum(len(g) - 1 for g in groups)
+    return math.sqrt(sum(statistics.variance(g) * (len(g) - 1) for g in groups) / degrees) if degrees else 0.0
+
+
+def made(number: int, speed: float, noise: Noise, draw: random.Random, cycles: int) -> Sample:
+    """All cycles a trial of that true log speed would have."""
+    process, walk = draw.gauss(0.0, noise.process), 0.0
+    shares = [math.exp(draw.gauss(0.0, 0.5)) for _ in PHASES]
+    slow_first = draw.random() < SLOW_FIRSTS
+    logs, phases = [], []
+    for index in range(cycles):
+        walk += draw.gauss(0.0, DRIFT * noise.cycle)
+        log = speed + process + walk + draw.gauss(0.0, noise.cycle)
+        log -= OUTLIER if draw.random() < OUTLIERS else 0.0
+        log -= SLOW_FIRST if slow_first and index == 0 else 0.0
+        logs.append(log)
+        phases.append({p: math.exp(-log) * share / sum(shares) for p, share in zip(PHASES, shares, strict=True)})
+    return Sample(number, tuple(logs), tuple(phases))
+
+
+def study(noise: Noise, spread: float, trials: int, seed: int) -> Score:
+    """One study: a baseline of three cycles, then ``trials`` - 1 search trials."""
+    draw = random.Random(f"stopping/{seed}")  # noqa: S311
+    speeds = [draw.gauss(12.0, spread) for _ in range(trials)]
+    most = stopping.LOOKS[-1]
+    full = [made(n, speed, noise, draw, most) for n, speed in enumerate(speeds)]
+    seen = [cut(full[0], stopping.LOOKS[0])]
+    held, spent, discarded = list(seen), 0, set()
+    ends: dict[str, int] = {}
+    for whole in full[1:]:
+        known = stopping.weigh(seen, [[s] for s in held])
+        sample, verdict = run(whole, known)
+        seen.append(sample)
+        spent += len(sample.logs)
+        ends[f"{verdict} after {len(sample.logs)}"] = ends.get(f"{verdict} after {len(sample.logs)}", 0) + 1
+        if verdict is Verdict.LOSES:
+            discarded.add(sample.trial)
+        else:
+            held.append(sample)
+    best = max(range(trials), key=lambda n: speeds[n])
+    chosen, of_eight = (max(s, key=lambda one: one.mean).trial for s in (held, full))
+    losses = [speeds[best] - speeds[n] for n in (chosen, of_eight)]
+    return Score(best in discarded, spent, trials - 1, ends, losses[0], losses[1])
+
+
+def cut(sample: Sample, cycles: int) -> Sample:
+    """Its first cycles."""
+    return replace(sample, logs=sample.logs[:cycles], phases=sample.phases[:cycles])
+
+
+def run(whole: Sample, known: stopping.Known) -> tuple[Sample, Verdict]:
+    """Cycle by cycle until the rule ends it, or all are made."""
+    for cycles in range(1, len(whole.logs) + 1):
+        sample = cut(whole, cycles)
+        verdict = stopping.decide(sample, known).verdict
+        if verdict is not Verdict.GO_ON:
+            return sample, verdict
+    return whole, Verdict.ENOUGH
+
+
+def at_most(hits: int, of: int, level: float = 0.05) -> float:
+    """The exact upper bound of a share, one-sided (Clopper and Pearson, Biometrika 26, 1934)."""
+    low, high = hits / of, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        below = sum(math.comb(of, k) * middle**k * (1 - middle) ** (of - k) for k in range(hits + 1))
+        low, high = (middle, high) if below > level else (low, middle)
+    return high
+
+
+def show(label: str, scores: Sequence[Score]) -> None:
+    """One row of the table."""
+    hits, count = sum(s.discarded for s in scores), len(scores)
+    cycles, trials = sum(s.cycles for s in scores), sum(s.trials for s in scores)
+    ends: dict[str, int] = {}
+    for score in scores:
+        for name, number in score.ends.items():
+            ends[name] = ends.get(name, 0) + number
+    saved = 1.0 - cycles / (stopping.LOOKS[-1] * trials)
+    losses = [math.expm1(statistics.fmean(values)) for values in zip(*((s.loss, s.loss_of_eight) for s in scores))]  # noqa: B905
+    loses = sum(n for name, n in ends.items() if name.startswith("loses"))
+    print(
+        f"| {label} | {hits / count:.1%} (at most {at_most(hits, count):.1%}) | {saved:.0%} | {cycles / trials:.2f} "
+        f"| {loses / trials:.0%} | {losses[0]:.1%} | {losses[1]:.1%} |"
+    )
+    print("  ", ", ".join(f"{name}: {number / trials:.1%}" for name, number in sorted(ends.items())))
+
+
+def main() -> None:
+    """Run and print."""
+    asked = argparse.ArgumentParser(description="The stopping rule on synthetic studies.")
+    asked.add_argument("--studies", type=int, default=1000)
+    asked.add_argument("--trials", type=int, default=20)
+    asked.add_argument("--home", type=Path)
+    words = asked.parse_args()
+    presumed = Noise(stopping.CYCLE_SPREAD, stopping.PROCESS_SPREAD, "the constants of autotune.stopping")
+    noise = recorded_noise(words.home) if words.home else presumed
+    spread = recorded_spread()
+    print(
+        f"{words.studies} studies of {words.trials} trials; sd of a cycle {noise.cycle:.1%}, of a process "
+        f"{noise.process:.1%} ({noise.source}); configurations {spread:.2f} apart (sd of log tokens/hour)\n"
+    )
+    print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
+    print("|---|---|---|---|---|---|---|")
+    double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
+    cases = (("as recorded", noise, spread), ("a third as far apart", noise, spread / 3))
+    for label, its, apart in (*cases, ("a third, and twice the noise", double, spread / 3)):
+        show(label, [study(its, apart, words.trials, seed) for seed in range(words.studies)])
+
+
+if __name__ == "__main__":
+    main()
