@@ -94,8 +94,13 @@ class Cost:
     """Recorded cycles of a trial that may be ended early; ``None`` before there was one."""
 
     def total(self, protocol: Protocol) -> float:
-        """All cycles of ``protocol``, as many as such trials had where it may be ended early; no guard repeats."""
-        often = protocol.recorded if self.looked is None or not protocol.looks else self.looked
+        """All cycles of ``protocol``, guard repeats not expected.
+
+        Where it may be ended early, as many recorded ones as such trials had; most end at their first look.
+        """
+        often = float(protocol.recorded)
+        if protocol.looks:
+            often = protocol.looks[0] if self.looked is None else self.looked
         plain = protocol.natural + often
         return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle
 

@@ -135,7 +135,7 @@ def with_looks(protocol: Protocol) -> Protocol:
 
 
 def spent_by(share: float, alpha: float = ALPHA) -> float:
-    """What of ``alpha`` may be spent by the time ``share`` (0 to 1) of the cycles are there: alpha ln(1 + (e - 1) share).
+    """What of ``alpha`` may be spent when ``share`` (0 to 1) of the cycles are there: alpha ln(1 + (e - 1) share).
 
     Lan and DeMets (1983), the function that resembles Pocock's boundaries. O'Brien and Fleming's keep nearly all of it
     for the last look; here most noise is between processes, of which more cycles tell nothing, so to wait gains little.

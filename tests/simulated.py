@@ -39,6 +39,9 @@ def host_bytes(configuration: Configuration) -> int:
 class SimulatedRunner:
     """Runs assignments on ``clock``. ``tamper`` may replace the outcome of a trial; ``killed_at`` dies mid-trial."""
 
+    ends_early = True
+    """Trials end when their watcher has had enough."""
+
     def __init__(
         self,
         clock: FakeClock,
@@ -85,7 +88,7 @@ class SimulatedRunner:
                 watcher.record(record)
             watcher.tick()
             self._on_cycle(trial, index)
-            if kind is CycleKind.RECORDED and watcher.enough:
+            if kind is CycleKind.RECORDED and watcher.enough and self.ends_early:
                 return Outcome()
         return Outcome()
 

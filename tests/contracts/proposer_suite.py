@@ -279,7 +279,6 @@ class ProposerSuite:
         assert proposal is not None
         assert proposal[0] in world.permitted
 
-
     def test_a_stopped_trial_is_not_proposed_again(self, small: Landscape) -> None:
         made = [complete(i, c, small.speed(c)) for i, c in enumerate(small.permitted[:-1])]
         made.append(stopped(len(made), small.permitted[-1], 1.0))

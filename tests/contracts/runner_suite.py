@@ -72,6 +72,12 @@ class Seen:
         return [r for r in self.records if isinstance(r, CycleRecord)]
 
 
+def looked(assignment: Assignment) -> Assignment:
+    """The same with a trial that may be ended early."""
+    protocol = replace(assignment.trial.protocol, recorded=6, looks=(1, 3, 6))
+    return replace(assignment, trial=assignment.trial.with_(protocol=protocol))
+
+
 def tagged(home: str) -> list[int]:
     """Living processes carrying a tag of ``home``, found without the code under test."""
     found = []
@@ -105,6 +111,29 @@ class TrialRunnerSuite:
         assert any(isinstance(r, WorstCaseRecord) for r in seen.records)
         assert report.bad_lines == 0
         assert report.quarantined == ()
+
+    @pytest.mark.parametrize("enough_after", [1, 3])
+    def test_a_trial_ends_ok_when_its_watcher_has_enough(
+        self, make_runner: MakeRunner, assign: Assign, enough_after: int
+    ) -> None:
+        assignment, seen = looked(assign()), Seen(enough=False)
+
+        def react(record: Record) -> None:
+            seen.enough = sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) >= enough_after
+
+        seen.react = react
+        report = make_runner().run(assignment, seen, FakeStop())
+        assert report.outcome.ok, report.outcome.sentence()
+        assert sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) == enough_after
+        assert tagged(self.home) == []
+
+    def test_a_trial_whose_watcher_never_has_enough_makes_all_its_cycles(
+        self, make_runner: MakeRunner, assign: Assign
+    ) -> None:
+        assignment, seen = looked(assign()), Seen(enough=False)
+        report = make_runner().run(assignment, seen, FakeStop())
+        assert report.outcome.ok, report.outcome.sentence()
+        assert sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) == assignment.trial.protocol.recorded
 
     def test_an_ended_trial_leaves_no_process_and_a_log(self, make_runner: MakeRunner, assign: Assign) -> None:
         report = make_runner().run(assign(), Seen(), FakeStop())

@@ -290,3 +290,64 @@ def test_more_budget_continues_a_finished_study() -> None:
     more = house.run(Budget(max_trials=6))
     assert [t.configuration for t in more.trials[: len(first.trials)]] == [t.configuration for t in first.trials]
     assert sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in more.trials) == 6
+
+
+def _stopped(result: StudyResult) -> list[Trial]:
+    return [t for t in result.trials if t.state is TrialState.PRUNED]
+
+
+def test_a_trial_that_cannot_win_is_stopped_never_named_and_frees_budget() -> None:
+    house, full = House(), House()
+    budget = Budget(wall_s=1500.0)
+    result = house.run(budget)
+    stopped = _stopped(result)
+    assert stopped
+    for trial in stopped:
+        assert trial.kind is TrialKind.SEARCH
+        assert trial.tokens_per_hour is None
+        assert trial.at_most is not None
+        assert trial.outcome is not None
+        assert trial.outcome.ceiling is not None
+        best = house.store.trial(house.study.id, trial.outcome.ceiling.rival)
+        assert best.number < trial.number
+        assert best.tokens_per_hour is not None
+        true_speed = 3600 * sum(f.LENGTHS) / cycle_seconds(trial.configuration)
+        assert true_speed < trial.at_most < trial.outcome.ceiling.best_at_least < best.tokens_per_hour
+    found = result.recommendation
+    assert found is not None
+    assert not {t.configuration for t in stopped} & {r.configuration for r in found.rows}
+    eight = full.run(budget, runner=DeafRunner(full.clock))
+    counts = [sum(t.kind is TrialKind.SEARCH for t in r.trials) for r in (result, eight)]
+    assert counts[0] > counts[1]
+
+
+class DeafRunner(SimulatedRunner):
+    """Its trials make all their cycles, whatever they are told."""
+
+    ends_early = False
+
+
+def test_every_search_trial_says_when_it_may_end_and_no_other_does() -> None:
+    result = House().run(Budget(wall_s=3600.0))
+    looks = {t.kind: t.protocol.looks for t in result.trials}
+    assert looks == {TrialKind.BASELINE: (), TrialKind.SEARCH: (3, 5, 8), TrialKind.CONFIRM: ()}
+    confirmed = [t for t in result.trials if t.kind is TrialKind.CONFIRM]
+    assert confirmed
+    assert all(len(t.speed_cycles()) == 3 for t in confirmed)
+    assert all(t.state is TrialState.COMPLETE for t in confirmed)
+
+
+def test_the_best_is_not_discarded_on_a_noisy_machine() -> None:
+    best = f.configuration(
+        micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2, gradient_checkpointing=False
+    )
+    for seed in range(3):
+        house = House(f.study_spec(space=SPACE.as_json(), seed=seed))
+        result = house.run(Budget(max_trials=12), runner=SimulatedRunner(house.clock, noise=0.05))
+        assert best not in {t.configuration for t in _stopped(result)}
+
+
+def test_a_study_stored_before_there_were_looks_is_the_same_study() -> None:
+    identity = f.study_spec().identity()
+    assert "looks" not in identity["protocol"]
+    assert f.study_spec(protocol=f.protocol(looks=(3,))).digest != f.study_spec().digest
