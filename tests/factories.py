@@ -229,6 +229,13 @@ def finished(
     return base.with_(**changes)
 
 
+def stopped(number: int = 1, *, at_most: float = 171_234.0, cycles: int = 3, **changes: Any) -> domain.Trial:
+    """A PRUNED trial: it can reach ``at_most`` tokens/hour, and trial 0 has more."""
+    ceiling = domain.Ceiling(at_most, at_most + 19_000.0, rival=0, cycles=cycles, physical=cycles < 3)
+    ended = {"state": domain.TrialState.PRUNED, "outcome": domain.Outcome(ceiling=ceiling)}
+    return finished(number, cycle_seconds=11.0, cycles=cycles, **{**ended, **changes})
+
+
 def failed(number: int = 1, outcome: domain.Outcome | None = None, **changes: Any) -> domain.Trial:
     """A trial that ended as ``outcome`` (an OOM of the host in the update unless told), before any speed cycle."""
     base = trial(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.budget import Cost, Ledger, Spent, limit_reached, predict, remaining_s
-from autotune.domain import Budget, CycleKind, TrialKind
+from autotune.domain import Budget, CycleKind, TrialKind, TrialState
 from autotune.store import open_store
 from tests import factories as f
 from tests.fakes import FakeClock
@@ -75,3 +75,20 @@ def test_ledger_adds_up_over_runs_and_survives_being_killed() -> None:
     clock.advance(5.0)
     second.persist(force=True)
     assert store.spent(study.id) == (15.0, 30.0)
+
+
+def test_a_trial_that_may_be_ended_early_is_predicted_by_what_such_trials_took() -> None:
+    looks = f.protocol(recorded=8, looks=(3, 5, 8))
+    nothing_known = predict([f.finished(0, cycle_seconds=2.0)])
+    assert nothing_known is not None
+    assert nothing_known.total(looks) == nothing_known.total(f.protocol(recorded=3))
+    assert nothing_known.total(f.protocol(recorded=8)) > nothing_known.total(looks)
+    stopped = [
+        f.finished(n, cycle_seconds=[2.0] * made, protocol=looks, state=TrialState.PRUNED)
+        for n, made in enumerate((1, 1, 2, 5), start=1)
+    ]
+    cost = predict([f.finished(0, cycle_seconds=2.0), *stopped])
+    assert cost is not None
+    assert cost.looked == 5
+    assert cost.total(looks) == cost.total(f.protocol(recorded=5))
+    assert predict(stopped) is not None

@@ -249,3 +249,13 @@ def test_every_colour_of_a_phase_is_defined() -> None:
     for name in (*(phase.value for phase in Phase), "other"):
         assert f".phase-{name} " in style
         assert f"--{name}:" in style
+
+
+def test_a_stopped_trial_shows_its_bound_and_why() -> None:
+    page = drawn(snapshot((factories.finished(0), factories.stopped(1), factories.failed(2))))
+    read = words(page)
+    assert "stopped" in read
+    assert "≤ 171.2k" in read
+    assert "it is never recommended" in read
+    assert 'title="stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.2k"' in page
+    assert "never recommended" not in words(drawn(snapshot((factories.finished(0),))))

@@ -293,3 +293,23 @@ def test_the_same_functions_answer_the_command_line(finished: Reader, finished_h
     store.close()
     document = finished.json("/api/v1/studies/1/trials?limit=500")
     assert [t["number"] for t in document["trials"]] == [t.number for t in best_first(every)]
+
+
+def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Settings, study: Study) -> None:
+    store = open_store(settings.database)
+    record(store, study, factories.stopped(5))
+    store.close()
+    (listed,) = reader.json("/api/v1/studies/1/trials?state=PRUNED")["trials"]
+    whole = reader.json("/api/v1/studies/1/trials/5")
+    for found in (listed, whole):
+        assert (found["tokens_per_hour"], found["at_most_tokens_per_hour"]) == (None, 171_234.0)
+        assert (found["feasible"], found["speed_cycles"], found["outcome"]["ok"]) == (False, 3, True)
+        assert found["outcome"]["ceiling"] == {
+            "at_most_tokens_per_hour": 171_234.0,
+            "best_at_least_tokens_per_hour": 190_234.0,
+            "best_trial": 0,
+            "cycles": 3,
+            "by_phases": False,
+        }
+    assert whole["protocol"]["looks_cycles"] == []
+    assert reader.json("/api/v1/studies/1/trials/0")["at_most_tokens_per_hour"] is None

@@ -168,3 +168,11 @@ def test_even_with_stderr_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", Closed())
     with observing(Mode.PLAIN, start(), lambda: NOW) as observer:
         tell_a_story(observer)
+
+
+def test_a_stopped_trial_is_told_by_its_bound() -> None:
+    said: list[str] = []
+    observer = PlainObserver(start(), said.append, lambda: NOW)
+    observer.trial(factories.stopped(1))
+    assert "stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.2k, took 50 s" in said[-1]
+    assert "ok" not in said[-1]

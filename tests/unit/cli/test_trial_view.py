@@ -77,3 +77,11 @@ def test_the_engines_cache_and_its_agreement_with_the_trainer_are_shown() -> Non
     words = engine_words(cycles)
     assert words == "took 1.00 GiB; cache 70% full at most, 1 preemption; log-prob mismatch 1.0100"
     assert engine_words([factories.cycle()]) == ""
+
+
+def test_a_stopped_trial_says_why_and_states_no_speed_of_its_own() -> None:
+    drawn = " ".join(text(show(factories.stopped(4))).split())
+    assert "stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.2k (trial #0)" in drawn
+    assert "never recommended" in drawn
+    assert "ok," not in drawn
+    assert "stopped after 1 cycle:" in " ".join(text(show(factories.stopped(4, cycles=1))).split())

@@ -12,7 +12,7 @@ from autotune.proposals.lattice import Lattice
 from autotune.proposals.translation import Standing, evidence, frozen_trials, is_taken, rebuilt_study
 from search_spaces.knobs import KNOBS
 from tests import factories
-from tests.contracts.proposer_suite import complete, ended, landscape
+from tests.contracts.proposer_suite import complete, ended, landscape, stopped
 
 WORLD = landscape()
 LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)
@@ -92,3 +92,31 @@ def test_the_study_is_rebuilt_in_silence(capfd: pytest.CaptureFixture[str]) -> N
     rebuilt_study(LATTICE, evidence([complete(0, FAST, 9.0)]), optuna.samplers.TPESampler(seed=0))
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == before
+
+
+def test_a_stopped_trial_is_told_as_at_most_its_bound_and_never_among_the_better_half() -> None:
+    better, middle = WORLD.headline[3:5]
+    known = [complete(0, SLOW, 10.0), complete(1, FAST, 20.0), complete(2, OTHER, 40.0)]
+    low, high = stopped(3, better, 3600.0 * 5.0), stopped(4, middle, 3600.0 * 39.0)
+    lessons = evidence([*known, low, high])
+    assert [e.standing for e in lessons[3:]] == [Standing.CENSORED] * 2
+    told = frozen_trials(LATTICE, lessons)
+    assert told[3].value == pytest.approx(math.log(3600.0 * 5.0))
+    assert told[4].value == pytest.approx(math.log(3600.0 * 20.0))
+    assert all(v <= 0 for t in told for v in t.constraints.values())
+    study = rebuilt_study(LATTICE, lessons, optuna.samplers.RandomSampler())
+    assert study.best_trial.number == 2
+
+
+def test_a_bound_is_told_even_where_nothing_was_measured_in_full() -> None:
+    (told,) = frozen_trials(LATTICE, evidence([stopped(3, FAST, 3600.0)]))
+    assert told.value == pytest.approx(math.log(3600.0))
+
+
+def test_a_stopped_trial_without_a_bound_teaches_nothing() -> None:
+    assert evidence([complete(3, FAST, 20.0, state=TrialState.PRUNED)]) == ()
+
+
+def test_a_stopped_trial_is_worth_no_more_the_faster_its_cycles_were() -> None:
+    slow, fast = (stopped(3, FAST, 3600.0).with_(cycles=factories.finished(cycle_seconds=s).cycles) for s in (9.0, 1.0))
+    assert evidence([slow]) == evidence([fast])
