@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,17 @@ from tests.trl_trials import (
     tiny_spec,
     write_spec,
 )
-from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protocol, RewardSpec, read_phase
+from trainer.child.contract import (
+    CycleKind,
+    FailureReason,
+    Phase,
+    Pool,
+    Protocol,
+    RewardSpec,
+    RunPaths,
+    read_phase,
+    write_atomic,
+)
 
 pytestmark = pytest.mark.trl
 
@@ -65,7 +76,7 @@ def hostile(tiny: Path) -> Ran:
 
 @pytest.fixture(scope="module")
 def failures(tiny: Path) -> dict[str, Ran]:
-    """Trials that end in the first cycle or before, one after another in one process."""
+    """Trials that end in the first cycle or before, one after another in one process; and one told to end early."""
     nan = "return [float('nan')] * len(completions)"
     specs = {
         "raising": tiny_spec(tiny, reward_file(tiny / "f1", "raise KeyError('no answer column')")),
@@ -80,9 +91,19 @@ def failures(tiny: Path) -> dict[str, Ran]:
             tiny, reward_file(tiny / "f8", PLAIN), passthrough={"learning_rate": 1e30, "max_grad_norm": 0.0}
         ),
     }
+    looked = replace(QUIET, recorded=6, maximum=0, looks=(2, 6))
+    specs["told to end"] = tiny_spec(tiny, reward_file(tiny / "f9", PLAIN), looked)
     folders = [write_spec(tiny / "failures" / name, spec).root for name, spec in specs.items()]
+    write_atomic(RunPaths(folders[-1]).enough, "1 end")
     end(launch(OBSERVED, folders, cwd=tiny))
     return {name: Ran(folder) for name, folder in zip(specs, folders, strict=True)}
+
+
+def test_a_trial_that_is_told_to_end_ends_ok_after_the_cycle_it_is_in(failures: dict[str, Ran]) -> None:
+    ran = failures["told to end"]
+    assert ran.result.ok, ran.result.detail
+    assert len(ran.of(CycleKind.RECORDED)) == ran.result.data["ended_after"] == 1
+    assert ran.worst_case is not None
 
 
 def test_a_sleeping_reward_is_found_in_the_reward_phase(slow_reward: Ran) -> None:
