@@ -3,16 +3,17 @@
 ``python -m benchmarks.stopping [--studies 1000] [--trials 20] [--home HOME]``
 
 Each study is a baseline and search trials, decided one after the other by the functions a real study uses
-(``autotune.stopping``). How fast configurations are is drawn from a normal distribution with the spread of the
-configurations recorded in ``benchmarks/tables/every-knob-cpu.md`` (their logarithms), in the harder case a third of it.
-Noise of a cycle's logarithm, all parts independent:
+(``autotune.stopping``). How fast configurations are is drawn from those recorded in
+``benchmarks/tables/every-knob-cpu.md`` (their logarithms, each moved by 2 % so that no two are the same), in the harder
+cases a third as far apart. Noise of a cycle's logarithm, all parts independent:
 
 * of each process once, and of each cycle: from the stored studies of ``HOME`` where one is given (configurations that
   ran in several processes; trials of two cycles or more), else the constants of ``autotune.stopping``, which say what
   they were taken from;
 * drift: from cycle to cycle a step of a random walk with ``DRIFT`` of a cycle's spread;
 * outliers the clock guard does not see: one cycle in fifty takes 1.3 times as long;
-* a first cycle that takes 1.5 times as long, in one trial of ten (an engine's first batch of a new shape).
+* a first cycle that takes 1.5 times as long, in one trial of ten (an engine's first batch of a new shape);
+* in one case a machine that gets 10 % slower from the study's first trial to its last.
 
 It prints how often the true best was discarded, with the exact one-sided 95 % binomial (Clopper-Pearson) bound; the
 recorded cycles spared against eight in every trial; and what the choice among the trials lost against the true best,
@@ -37,6 +38,7 @@ from autotune.stopping import Sample, Verdict
 from autotune.store import open_store
 
 TABLE = Path(__file__).with_name("tables") / "every-knob-cpu.md"
+JITTER = 0.02
 DRIFT = 0.3
 OUTLIERS, OUTLIER = 1 / 50, math.log(1.3)
 SLOW_FIRSTS, SLOW_FIRST = 1 / 10, math.log(1.5)
@@ -52,6 +54,18 @@ class Noise:
     source: str
 
 
+@dataclass(frozen=True)
+class Case:
+    """What a study's truth is drawn from."""
+
+    label: str
+    noise: Noise
+    speeds: Sequence[float]
+    apart: float = 1.0
+    fading: float = 0.0
+    """By how much the machine is slower at the end, as a logarithm."""
+
+
 @dataclass
 class Score:
     """What came of one study."""
@@ -65,10 +79,12 @@ class Score:
     loss_of_eight: float
 
 
-def recorded_spread(table: Path = TABLE) -> float:
-    """Standard deviation of log tokens/hour over the configurations of a recorded table."""
-    rates = [int(found.replace(",", "")) for found in re.findall(r"\| (\d+,\d{3}) \|", table.read_text())]
-    return statistics.stdev(math.log(rate) for rate in rates)
+def recorded_speeds(table: Path = TABLE) -> tuple[float, ...]:
+    """Log tokens/hour of the configurations of a recorded table, around their mean; emulated ones are left out."""
+    rows = [line for line in table.read_text().splitlines() if not line.endswith("| emulated |")]
+    rates = [int(rate.replace(",", "")) for row in rows for rate in re.findall(r"\| (\d+,\d{3}) \|", row)]
+    middle = statistics.fmean(math.log(rate) for rate in rates)
+    return tuple(math.log(rate) - middle for rate in rates)
 
 
 def recorded_noise(home: Path) -> Noise:
@@ -108,12 +124,13 @@ def made(number: int, speed: float, noise: Noise, draw: random.Random, cycles: i
     return Sample(number, tuple(logs), tuple(phases))
 
 
-def study(noise: Noise, spread: float, trials: int, seed: int) -> Score:
+def study(case: Case, trials: int, seed: int) -> Score:
     """One study: a baseline of three cycles, then ``trials`` - 1 search trials."""
     draw = random.Random(f"stopping/{seed}")  # noqa: S311
-    speeds = [draw.gauss(12.0, spread) for _ in range(trials)]
+    speeds = [12.0 + case.apart * draw.choice(case.speeds) + draw.gauss(0.0, JITTER) for _ in range(trials)]
+    fading = [case.fading * n / (trials - 1) for n in range(trials)]
     most = stopping.LOOKS[-1]
-    full = [made(n, speed, noise, draw, most) for n, speed in enumerate(speeds)]
+    full = [made(n, speeds[n] - fading[n], case.noise, draw, most) for n in range(trials)]
     seen = [cut(full[0], stopping.LOOKS[0])]
     held, spent, discarded = list(seen), 0, set()
     ends: dict[str, int] = {}
@@ -185,17 +202,23 @@ def main() -> None:
     words = asked.parse_args()
     presumed = Noise(stopping.CYCLE_SPREAD, stopping.PROCESS_SPREAD, "the constants of autotune.stopping")
     noise = recorded_noise(words.home) if words.home else presumed
-    spread = recorded_spread()
+    speeds = recorded_speeds()
     print(
         f"{words.studies} studies of {words.trials} trials; sd of a cycle {noise.cycle:.1%}, of a process "
-        f"{noise.process:.1%} ({noise.source}); configurations {spread:.2f} apart (sd of log tokens/hour)\n"
+        f"{noise.process:.1%} ({noise.source}); {len(speeds)} recorded configurations, sd of log tokens/hour "
+        f"{statistics.stdev(speeds):.2f}\n"
     )
     print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
     print("|---|---|---|---|---|---|---|")
     double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
-    cases = (("as recorded", noise, spread), ("a third as far apart", noise, spread / 3))
-    for label, its, apart in (*cases, ("a third, and twice the noise", double, spread / 3)):
-        show(label, [study(its, apart, words.trials, seed) for seed in range(words.studies)])
+    cases = (
+        Case("as recorded", noise, speeds),
+        Case("a third as far apart", noise, speeds, 1 / 3),
+        Case("a third, a machine that gets 10 % slower", noise, speeds, 1 / 3, -math.log(0.9)),
+        Case("a third, twice the noise", double, speeds, 1 / 3),
+    )
+    for case in cases:
+        show(case.label, [study(case, words.trials, seed) for seed in range(words.studies)])
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def test_a_ten_minute_study_ends_by_itself_with_an_answer_and_its_interval(tmp_p
     assert took <= 600 + GRACE_S + STARTING_S
     trials = trials_of(home, tmp_path)
     assert len(trials) >= 6
-    assert all(t["state"] in ("COMPLETE", "FAIL") for t in trials)
+    assert all(t["state"] in ("COMPLETE", "PRUNED", "FAIL") for t in trials)
     found = document("best", home=home, cwd=tmp_path)["recommendation"]
     assert found["rows"]
     for row in found["rows"]:
@@ -97,7 +97,7 @@ def test_kill_9_of_a_real_study_loses_no_cycle_and_leaves_no_process(tmp_path: P
     assert stored_cycles(home, 1, 1) >= acknowledged
     trials = trials_of(home, tmp_path)
     assert trials[1]["attempt"] == 2
-    assert all(t["state"] in ("COMPLETE", "FAIL") for t in trials)
+    assert all(t["state"] in ("COMPLETE", "PRUNED", "FAIL") for t in trials)
     status = document("status", home=home, cwd=tmp_path)
     assert status["spent"]["wall_seconds"] > sum(t["wall_seconds"] or 0 for t in trials[:1])
 

@@ -128,7 +128,9 @@ def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["ended_by"] == "stopped by the user"
     _, trials = tuner.study()
-    assert [t.state for t in trials] == [TrialState.COMPLETE] * 2
+    assert len(trials) == 2
+    assert trials[0].state is TrialState.COMPLETE
+    assert trials[1].state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> None:
