@@ -64,7 +64,7 @@ class Machine:
         drawn = {phase: chance.gammavariate(shape, 1.0) for phase, shape in PHASES.items()}
         self._seconds = {phase: 10 * value / sum(drawn.values()) for phase, value in drawn.items()}
         values = {n: sorted({_value(n, c) for c in candidates}, key=_sortable) for n in SPACE.values}
-        self._effects = {n: self._drawn(chance, n, found) for n, found in values.items()}
+        self._effects = {n: _drawn(chance, found) for n, found in values.items()}
         self._pairs = {
             pair: chance.gauss(0.0, TOGETHER)
             for pair in itertools.combinations(sorted(SPACE.values), 2)
@@ -75,15 +75,6 @@ class Machine:
         short = chance.choice((0.0, 0.1, 0.25))
         self._best: dict[int, float] = {}
         self._limit = max(self.need(baseline), needs[int((len(needs) - 1) * (1 - short))])
-
-    def _drawn(self, chance: random.Random, name: str, values: Sequence[KnobValue]) -> Mapping[KnobValue, float]:
-        """Value -> log seconds, in the phases the knob acts on; empty where it acts on none."""
-        if chance.random() < UNMOVED:
-            return {}
-        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-            steps = itertools.accumulate(chance.gauss(0.0, STEP) for _ in values)
-            return dict(zip(values, steps, strict=True))
-        return {value: chance.gauss(0.0, JUMP) for value in values}
 
     def phases(self, configuration: Configuration) -> dict[str, float]:
         """Seconds of a cycle by phase."""
@@ -101,7 +92,7 @@ class Machine:
         here, there = _value(name, configuration), _value(name, self._baseline)
         return effects.get(here, 0.0) - effects.get(there, 0.0)
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019 (a machine lives as long as its search)
+    @functools.cache  # noqa: B019 (a machine lives as long as its search)
     def speed(self, configuration: Configuration) -> float:
         """Tokens per second."""
         return TOKENS / sum(self.phases(configuration).values())
@@ -231,6 +222,16 @@ def table(told: Mapping[tuple[str, str, int], Sequence[float]]) -> list[str]:
 
 def _tenth(values: Sequence[float]) -> float:
     return statistics.quantiles(values, n=10)[0]
+
+
+def _drawn(chance: random.Random, values: Sequence[KnobValue]) -> Mapping[KnobValue, float]:
+    """Value -> log seconds, in the phases the knob acts on; empty where it acts on none."""
+    if chance.random() < UNMOVED:
+        return {}
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        steps = itertools.accumulate(chance.gauss(0.0, STEP) for _ in values)
+        return dict(zip(values, steps, strict=True))
+    return {value: chance.gauss(0.0, JUMP) for value in values}
 
 
 def _value(name: str, configuration: Configuration) -> KnobValue:
