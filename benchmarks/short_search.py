@@ -159,7 +159,7 @@ ORDERS = {"without moves": WithoutMoves, "moves": TpeSampler}
 def candidates(micro: int) -> tuple[Configuration, tuple[Configuration, ...], tuple[Configuration, ...]]:
     """The baseline of a micro-batch size, complete, and the candidates of both tracks."""
     asked = Configuration({"micro_batch_size": micro, "gradient_accumulation_steps": ROWS // micro})
-    baseline = SPACE.complete(asked.with_(num_generations=8), RESOURCES)
+    baseline = SPACE.complete(asked.with_(num_generations=8, precision="fp32"), RESOURCES)
     both = (SPACE.candidates(baseline, RESOURCES, same_learning=same) for same in (True, False))
     return baseline, *both
 

@@ -19,6 +19,7 @@ from autotune.proposals.climbs import headline_move, permitted_move
 from autotune.proposals.dominance import Region
 from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
@@ -45,6 +46,10 @@ WITHOUT_SAVING: Mapping[str, KnobValue] = {
 """Knobs that trade time for memory, each at its value that saves none."""
 
 ENGINE, VLLM = "rollout_engine", "vllm"
+
+ELSEWHERE = 3
+"""Headline draws far from what was tried, between the moves and the sampler: a model told of one knob at a time takes
+what ran out of memory beside the base for a fault of that knob everywhere."""
 
 PERMITTED_EVERY = 3
 """One proposal in so many goes to the permitted track."""
@@ -198,9 +203,14 @@ class TwoTrackProposer:
             index = self._move(track, left, known, same, trials)
             if index is not None:
                 return track.lattice.candidates[index], f"{MOVE}/{track.name}"
+            source = f"{self._sampler.name}/{track.name}"
             lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
-            index = self._sampler.choose(track.lattice, left, lessons, draw(self._seed, number), start)
-            return track.lattice.candidates[index], f"{self._sampler.name}/{track.name}"
+            seed = draw(self._seed, number)
+            if self._sampler.learns and start is None and sum(t.source == source for t in trials) < ELSEWHERE:
+                index = spread(track.lattice, left, lessons, seed)
+            else:
+                index = self._sampler.choose(track.lattice, left, lessons, seed, start)
+            return track.lattice.candidates[index], source
         return None
 
     def _openings(self, known: Sequence[Evidence]) -> Iterator[tuple[Configuration, str]]:
