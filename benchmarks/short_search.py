@@ -160,8 +160,8 @@ def candidates(micro: int) -> tuple[Configuration, tuple[Configuration, ...], tu
     """The baseline of a micro-batch size, complete, and the candidates of both tracks."""
     asked = Configuration({"micro_batch_size": micro, "gradient_accumulation_steps": ROWS // micro})
     baseline = SPACE.complete(asked.with_(num_generations=8, precision="fp32"), RESOURCES)
-    both = (SPACE.candidates(baseline, RESOURCES, same_learning=same) for same in (True, False))
-    return baseline, *both
+    headline = SPACE.candidates(baseline, RESOURCES, same_learning=True)
+    return baseline, headline, SPACE.candidates(baseline, RESOURCES, same_learning=False)
 
 
 def search(machine: Machine, order: str, seed: int, micro: int, trials: int) -> list[Trial]:

@@ -81,7 +81,7 @@ def permitted_move(
 def beyond(permitted: Lattice, headline: Lattice, base: Configuration) -> frozenset[Step]:
     """Places that no headline candidate has, seen from ``base``, which is one."""
     speed = {d.name: set(d.values) for d in headline.dimensions}
-    fixed = headline.coordinates(base) | permitted.coordinates(base)
+    fixed = {**headline.coordinates(base), **permitted.coordinates(base)}
     return frozenset(
         (d.name, place)
         for d in permitted.dimensions

@@ -114,6 +114,12 @@ class Lattice:
         there: Mask = self._points[:, axis] == place
         return there
 
+    def below(self, name: str, point: Point) -> Mask:
+        """Which candidates lie below ``point`` along the dimension ``name``; none if there is no such dimension."""
+        axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
+        less: Mask = (self._points[:, axes] < np.array(point, dtype=np.int64)[axes]).any(axis=1)
+        return less
+
     def points(self, indices: NDArray[np.int64]) -> list[Point]:
         """The points of some candidates, in their order."""
         return [tuple(point) for point in self._points[indices].tolist()]

@@ -23,6 +23,9 @@ TURNS = 2
 NO_STAKE = 0.02
 """A knob that acts on no more than this share of a cycle is left to the sampler: it cannot pay."""
 
+ROWS = "micro_batch_size"
+"""What makes room: a move that has none is made with fewer rows."""
+
 Step = tuple[str, int]
 """A dimension and a place on it."""
 
@@ -42,6 +45,8 @@ class Ascent:
     point: Point
     """The base of the next move."""
     tried: frozenset[Step]
+    failed: frozenset[Step]
+    """Of those tried, the ones that did not hold, and may with fewer rows."""
     turns: Mapping[str, int]
     """Dimension -> moves of it that are over: they did not pay, or were made together with others and did."""
 
@@ -50,6 +55,7 @@ def ascent(dimensions: Sequence[Dimension], seen: Sequence[Seen], knobs: Mapping
     """The climb that ``seen`` makes, by trial number; ``None`` before anything held."""
     lead: Seen | None = None
     tried: set[Step] = set()
+    failed: set[Step] = set()
     turns: dict[str, int] = {}
     names = [d.name for d in dimensions]
     for one in seen:
@@ -67,8 +73,13 @@ def ascent(dimensions: Sequence[Dimension], seen: Sequence[Seen], knobs: Mapping
             tried.update((name, changed[name][0]) for name in moved)
         elif pays or single:
             turns.update({name: turns.get(name, 0) + 1 for name in moved})
+        elif len(moved) == 2 and ROWS in moved:
+            tried.update((name, changed[name][1]) for name in moved if name != ROWS)
+            failed -= {(name, changed[name][1]) for name in moved}
+        if single and one.value is None:
+            failed.update((name, changed[name][1]) for name in moved)
         lead = one if pays else lead
-    return None if lead is None else Ascent(lead.point, frozenset(tried), turns)
+    return None if lead is None else Ascent(lead.point, frozenset(tried), frozenset(failed), turns)
 
 
 def _leading(changed: Collection[str], knobs: Mapping[str, Knob]) -> tuple[str, ...]:
@@ -145,18 +156,22 @@ def _reached(
         ways = [(place,) for place in range(size) if place != own]
     followers = {d.name for d in lattice.dimensions if d.name in knobs and dimension.name in knobs[d.name].needs}
     alike = lattice.alike(climb.point, {dimension.name} | followers)
+    fewer = lattice.alike(climb.point, {dimension.name, ROWS} | followers) & lattice.below(ROWS, climb.point)
     for way in ways:
         for place in way:
-            if (dimension.name, place) in climb.tried:
+            step = (dimension.name, place)
+            if step in climb.tried - climb.failed:
                 break
-            if steps is not None and (dimension.name, place) not in steps:
+            if steps is not None and step not in steps:
                 continue
-            there = alike & lattice.at_place(axis, place)
-            free = there & left
+            point = (*climb.point[:axis], place, *climb.point[axis + 1 :])
+            there = lattice.at_place(axis, place)
+            free = alike & there & left
+            if step in climb.failed or not free.any():
+                free = fewer & there & left
             if free.any():
-                point = (*climb.point[:axis], place, *climb.point[axis + 1 :])
                 yield place, lattice.nearest(point, free)
-            if there.any():
+            if (alike & there).any():
                 break
 
 

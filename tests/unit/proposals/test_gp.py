@@ -62,7 +62,7 @@ def test_importing_and_proposing_by_others_never_imports_torch() -> None:
         "world = landscape(); made = search(built(world, 'gp'), world, 30)\n"
         "print(len(made), 'torch' in sys.modules)\n"
     )
-    assert done.stdout.splitlines() == ["False", "10 True"], done.stderr
+    assert done.stdout.splitlines() == ["False", "31 True"], done.stderr
 
 
 def test_without_its_packages_one_sentence_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
