@@ -106,7 +106,7 @@ class Lattice:
     def alike(self, point: Point, but: Collection[str]) -> Mask:
         """Which candidates lie at ``point`` along every dimension that ``but`` does not name."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
-        same: Mask = (self._points[:, axes] == np.array(point, dtype=np.int64)[axes]).all(axis=1)
+        same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
         return same
 
     def at_place(self, axis: int, place: int) -> Mask:
@@ -117,7 +117,7 @@ class Lattice:
     def below(self, name: str, point: Point) -> Mask:
         """Which candidates lie below ``point`` along the dimension ``name``; none if there is no such dimension."""
         axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
-        less: Mask = (self._points[:, axes] < np.array(point, dtype=np.int64)[axes]).any(axis=1)
+        less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
         return less
 
     def points(self, indices: NDArray[np.int64]) -> list[Point]:
