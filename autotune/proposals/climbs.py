@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from autotune.domain import Trial
+from autotune.domain import FailureReason, Trial
 from autotune.proposals.lattice import Lattice, Mask, Point
 from autotune.proposals.moves import Ascent, Seen, Step, ascent, next_move, shares
 from autotune.proposals.translation import Evidence, Standing
@@ -17,16 +17,20 @@ from search_spaces.configuration import Configuration
 from search_spaces.knobs import Knob
 
 
-def headline_climb(lattice: Lattice, same: Sequence[Evidence], knobs: Mapping[str, Knob]) -> Ascent | None:
+def headline_climb(
+    lattice: Lattice, same: Sequence[Evidence], trials: Sequence[Trial], knobs: Mapping[str, Knob]
+) -> Ascent | None:
     """How far the headline's climb has come; ``None`` before anything held.
 
     Args:
         lattice: the headline's.
         same: what is known of configurations with the baseline's learning, by trial number.
+        trials: what that is known from.
         knobs: the catalogue.
     """
+    short = _short(trials)
     located = ((e, lattice.point(e.configuration)) for e in same if e.standing is not Standing.PENDING)
-    seen = [Seen(point, _value(e)) for e, point in located if point is not None]
+    seen = [Seen(point, _value(e), e.number in short) for e, point in located if point is not None]
     return ascent(lattice.dimensions, seen, knobs)
 
 
@@ -34,7 +38,7 @@ def headline_move(
     lattice: Lattice, left: Mask, same: Sequence[Evidence], trials: Sequence[Trial], knobs: Mapping[str, Knob]
 ) -> int | None:
     """The candidate of ``left`` the headline track tries next, or ``None`` if the sampler is to choose."""
-    climb = headline_climb(lattice, same, knobs)
+    climb = headline_climb(lattice, same, trials, knobs)
     if climb is None:
         return None
     base = next((e for e in same if lattice.point(e.configuration) == climb.point), None)
@@ -68,7 +72,7 @@ def permitted_move(
     if best is None or base is None:
         return None
     steps = beyond(lattice, headline, best.configuration)
-    climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same), knobs)
+    climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same, _short(trials)), knobs)
     if climb is None:
         return None
     move = next_move(lattice, left, climb, _phases(trials, best), knobs, steps)
@@ -91,7 +95,12 @@ def beyond(permitted: Lattice, headline: Lattice, base: Configuration) -> frozen
 
 
 def _gains(
-    lattice: Lattice, base: Point, steps: Collection[Step], known: Sequence[Evidence], same: Sequence[Evidence]
+    lattice: Lattice,
+    base: Point,
+    steps: Collection[Step],
+    known: Sequence[Evidence],
+    same: Sequence[Evidence],
+    short: Collection[int],
 ) -> list[Seen]:
     """What was tried beyond the headline, each at ``base``'s speed settings, with its gain over none of it."""
     plain = {lattice.point(e.configuration): e.value for e in same if e.standing is Standing.FEASIBLE}
@@ -106,10 +115,15 @@ def _gains(
         lifted = tuple(theirs if (d.name, theirs) in steps else ours for d, ours, theirs in axes)
         value = _value(e)
         if value is None:
-            seen.append(Seen(lifted, None))
+            seen.append(Seen(lifted, None, e.number in short))
         elif without in plain:
             seen.append(Seen(lifted, value - plain[without]))
     return seen
+
+
+def _short(trials: Sequence[Trial]) -> frozenset[int]:
+    """Numbers of the trials that ran out of memory."""
+    return frozenset(t.number for t in trials if t.outcome is not None and t.outcome.reason is FailureReason.OOM)
 
 
 def _value(evidence: Evidence) -> float | None:

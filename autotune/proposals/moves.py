@@ -36,6 +36,8 @@ class Seen:
 
     point: Point
     value: float | None
+    short: bool = False
+    """It did not hold because memory ran out."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Ascent:
     """The base of the next move."""
     tried: frozenset[Step]
     failed: frozenset[Step]
-    """Of those tried, the ones that did not hold, and may with fewer rows."""
+    """Of those tried, the ones that ran out of memory, and may hold with fewer rows."""
     turns: Mapping[str, int]
     """Dimension -> moves of it that are over: they did not pay, or were made together with others and did."""
 
@@ -76,7 +78,7 @@ def ascent(dimensions: Sequence[Dimension], seen: Sequence[Seen], knobs: Mapping
         elif len(moved) == 2 and ROWS in moved:
             tried.update((name, changed[name][1]) for name in moved if name != ROWS)
             failed -= {(name, changed[name][1]) for name in moved}
-        if single and one.value is None:
+        if single and one.short:
             failed.update((name, changed[name][1]) for name in moved)
         lead = one if pays else lead
     return None if lead is None else Ascent(lead.point, frozenset(tried), frozenset(failed), turns)
@@ -115,7 +117,7 @@ def next_move(
 ) -> int | None:
     """The candidate of ``left`` that is one move from the climb's base, or ``None`` once every knob had its turn.
 
-    The knob with most at stake goes first; of its values, the one that needs more memory.
+    Rounding goes before learning, then the knob with most at stake; of its values, the one that needs more memory.
 
     Args:
         lattice: the candidates; ``climb.point`` need not be one of them.
@@ -126,16 +128,17 @@ def next_move(
         steps: the only places that may be moved to; all if ``None``.
     """
     places = list(knobs)
-    found: list[tuple[tuple[int, bool, float, int, float], int]] = []
+    found: list[tuple[tuple[int, int, bool, float, int, float], int]] = []
     for dimension in lattice.dimensions:
         limiting, share = stake(knobs.get(dimension.name), of_phases)
         turns = climb.turns.get(dimension.name, 0)
         if turns >= TURNS or share <= NO_STAKE:
             continue
         order = places.index(dimension.name) if dimension.name in knobs else len(places)
+        effect = knobs[dimension.name].effect.rank if dimension.name in knobs else 0
         for place, index in _reached(lattice, left, climb, dimension, knobs, steps):
             appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
-            found.append(((turns, not limiting, -round(share, 6), order, -appetite), index))
+            found.append(((turns, effect, not limiting, -round(share, 6), order, -appetite), index))
     return min(found)[1] if found else None
 
 

@@ -160,9 +160,7 @@ def test_knobs_of_the_limiting_phase_come_first() -> None:
 
 
 def _moved(move: Trial, made: Sequence[Trial]) -> str:
-    before = min(
-        (t.configuration for t in made[: move.number] if t.feasible), key=lambda c: len(changed(c, move.configuration))
-    )
+    before = best(made[: move.number], headline=True)
     (name,) = changed(move.configuration, before)
     return name
 
@@ -180,7 +178,8 @@ KIND = Dimension("attn_implementation", ("eager", "sdpa"), ordered=False)
 
 
 def _climb(*seen: tuple[tuple[int, int], float | None]) -> Ascent:
-    found = ascent([ROWS, KIND], [Seen(point, value) for point, value in seen], KNOBS)
+    """Points with their values; what has none ran out of memory."""
+    found = ascent([ROWS, KIND], [Seen(point, value, value is None) for point, value in seen], KNOBS)
     assert found is not None
     return found
 
