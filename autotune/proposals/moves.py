@@ -135,7 +135,7 @@ def next_move(
         if turns >= TURNS or share <= NO_STAKE:
             continue
         order = places.index(dimension.name) if dimension.name in knobs else len(places)
-        effect = knobs[dimension.name].effect.rank if dimension.name in knobs else 0
+        effect = knobs[dimension.name].effect.rank if steps is not None and dimension.name in knobs else 0
         for place, index in _reached(lattice, left, climb, dimension, knobs, steps):
             appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
             found.append(((turns, effect, not limiting, -round(share, 6), order, -appetite), index))
