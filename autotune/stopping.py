@@ -43,8 +43,8 @@ FITTED_FROM = 3
 """Trials with a variance of their own before their scatter is fitted."""
 
 COULD_STILL: Mapping[int, float] = {1: 0.5, 2: 0.7}
-"""Share of the shortest time a phase has taken that later cycles may still take, after one cycle and after two: a
-first cycle has been seen to take an engine twice the time of the next."""
+"""Share of the shortest time a phase has taken that later cycles may still take, after one cycle and after two. A
+margin, not a measurement: a first batch of a new shape may cost what no later one does."""
 LEAST_MARGIN = 0.8
 """Share of the shortest time any trial of the study needed for a phase that is taken as the physical minimum."""
 
