@@ -13,7 +13,15 @@ from autotune.figures import format_duration, format_size, rate
 from autotune.insights import phases
 from autotune.report import found, measured
 from autotune.report.markdown import bars, block, code, facts, sections, table
-from autotune.sentences import baseline_words, evidence_words, gain_words, headline, memory_words, speed_words
+from autotune.sentences import (
+    baseline_words,
+    evidence_words,
+    gain_words,
+    headline,
+    lengths_words,
+    memory_words,
+    speed_words,
+)
 from autotune.serialise import plain, timestamp
 from autotune.words import changes, in_order, knob_value
 from trainer.child.contract import encode
@@ -88,7 +96,6 @@ def _answer(material: Material) -> list[str]:
 
 def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
     changed = [(code(n), code(b), code(a)) for n, b, a in changes(row.configuration, spec.baseline)]
-    longest = row.maximum_tokens_per_hour
     return [
         f"### {code(row.title)}",
         table(["knob", "baseline", "here"], changed) if changed else "No knob differs from the baseline.",
@@ -96,7 +103,7 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
             [
                 ("tokens/hour", speed_words(row)),
                 ("gain", gain_words(row.gain) if row.gain is not None else ""),
-                ("at maximum length", f"{rate(longest)} tokens/hour" if longest is not None else ""),
+                ("tokens/hour by length", lengths_words(row)),
                 ("evidence", evidence_words(row)),
                 ("memory", memory_words(row)),
                 ("limited by", code(row.limit) if row.limit else ""),

@@ -15,7 +15,7 @@ class Protocol:
     ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every
     RECORDED cycle; empty means "take them from this trial's own NATURAL cycles".
     Order of cycles: ``warmup``, ``natural``, then ``recorded`` (with ``maximum`` cycles alternating
-    after them, R M R M ...).
+    after them, R M R M ...), then ``double``.
     """
 
     warmup: int = 1
@@ -29,6 +29,8 @@ class Protocol:
     """Share of the machine's CPU time that processes outside the trial may use in a cycle."""
     max_repeats: int = 3
     """Cycles that may be discarded and repeated over the whole trial; then they are kept, marked."""
+    double: int = 0
+    """Cycles at twice ``lengths``, none longer than the maximum."""
 
 
 @dataclass(frozen=True)
