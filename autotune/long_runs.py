@@ -109,17 +109,19 @@ def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
     elif steps is not None:
         count = math.ceil(int(steps[0]) / updates_a_cycle)
     else:
-        raise UsageError(f"--steps takes a number of steps (200) or a multiple of what was measured (10x), not {text!r}")
+        raise UsageError(
+            f"--steps takes a number of steps (200) or a multiple of what was measured (10x), not {text!r}"
+        )
     if not LEAST_CYCLES <= count <= MOST_CYCLES:
-        raise UsageError(f"--steps {text} is {count} cycles; at least {LEAST_CYCLES} and at most {MOST_CYCLES:,} are run")
+        raise UsageError(
+            f"--steps {text} is {count} cycles; at least {LEAST_CYCLES} and at most {MOST_CYCLES:,} are run"
+        )
     return count
 
 
 def draft(study: Study, configuration: Configuration, cycles: int, rows: int) -> TrialDraft:
     """A fresh process, the usual warm-up, then ``cycles`` cycles at natural lengths and nothing else."""
-    protocol = replace(
-        study.spec.protocol, natural=cycles, recorded=0, maximum=0, double=0, lengths=study.lengths
-    )
+    protocol = replace(study.spec.protocol, natural=cycles, recorded=0, maximum=0, double=0, lengths=study.lengths)
     return TrialDraft(
         kind=TrialKind.VERIFY, configuration=configuration, protocol=protocol, rows_per_update=rows, source=SOURCE
     )

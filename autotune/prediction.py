@@ -14,26 +14,27 @@ are a function of one amount of work w:
 * sync, wait, idle: the mean at 1x, whatever the lengths.
 
 t_1x is the mean at 1x; t_2x and t_max are that plus the mean difference to 1x within one process, so that what two
-processes differ by is in no slope. A slope is never negative; beyond the last point, and before the first, the
-nearest piece goes on. Where only 1x was measured, a phase's time is proportional to its work (to M for generate).
-s is one factor for all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
+processes differ by is in no slope. Below 1x the line goes on with the mean slope of all cycles that differ from 1x, the
+natural ones of the trials included (recorded lengths hold the longest rows in every cycle, natural ones do not); so it
+does above where 2x and the maximum are no more work (rows at the maximum already). A slope is never negative, and
+below 1x never steeper than proportional. Where nothing but 1x was measured, time is proportional to work (to M for
+generate). s is one factor for all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
 """
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from autotune.domain import CycleKind, CycleRecord, Phase, Trial
 from autotune.lengths import MAXIMUM, ONCE, TWICE, cycles_at
 from autotune.verification import Shape, longest_rows
 
 ALIKE = 0.02
-"""Points whose work differs by less than this share of it tell no slope; they are left out."""
+"""Work that differs by less than this share tells no slope."""
+SINGULAR = 1e-3
+"""Below this share of a squared correlation short of 1, two regressors are one."""
 
 _KINDS = {TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.MAXIMUM}
 _PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
@@ -59,17 +60,21 @@ class Work:
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a phase over its work; ``points`` grow in both."""
+    """Seconds of a phase over its work."""
 
     points: tuple[tuple[float, float], ...]
+    """(work, seconds), growing in work and never falling in seconds; the first is that of 1x."""
+    slope: float = 0.0
+    """Seconds for each unit of work below the first point, and beyond it where there is no other."""
 
     def at(self, work: float) -> float:
         """Seconds, never below zero."""
-        if len(self.points) == 1:
-            return self.points[0][1]
-        place = next((i for i in range(1, len(self.points) - 1) if work <= self.points[i][0]), len(self.points) - 1)
+        w0, t0 = self.points[0]
+        if work <= w0 or len(self.points) == 1:
+            return max(0.0, t0 + (work - w0) * self.slope)
+        place = next((i for i in range(1, len(self.points)) if work <= self.points[i][0]), len(self.points) - 1)
         (w0, t0), (w1, t1) = self.points[place - 1], self.points[place]
-        return max(0.0, t0 + (work - w0) * (t1 - t0) / (w1 - w0))
+        return t0 + (work - w0) * (t1 - t0) / (w1 - w0)
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,8 @@ class Prediction:
 
     def seconds(self, cycle: CycleRecord) -> dict[str, float]:
         """By phase, of a cycle with the lengths and rows of this one; its own times are not looked at."""
-        work = work_of(cycle, self.shape)
-        amounts = self._amounts(work)
-        return {phase: self.scale * curve.at(amounts.get(phase, 0.0)) for phase, curve in self.curves.items()}
-
-    def _amounts(self, work: Work) -> dict[str, float]:
-        return amounts(work, self.weights)
+        work = amounts(work_of(cycle, self.shape), self.weights)
+        return {phase: self.scale * curve.at(work.get(phase, 0.0)) for phase, curve in self.curves.items()}
 
     @property
     def rests_on(self) -> str:
@@ -136,8 +137,13 @@ def predict_from(supporting: Sequence[Trial], tokens_per_hour: float, shape: Sha
         return None
     base, times = _mean_work(once, shape), _mean_phases(once)
     found = {at: _differences(supporting, kind, shape) for at, kind in _KINDS.items()}
-    weights = _weights([difference for group in found.values() for difference in group])
-    curves = {phase: _curve(phase, seconds, base, found, weights) for phase, seconds in times.items()}
+    free = _differences(supporting, CycleKind.NATURAL, shape)
+    every = [difference for group in (free, *found.values()) for difference in group]
+    weights = _weights(every, base, times.get(Phase.GENERATE.value, 0.0))
+    curves = {
+        phase: _curve(phase, seconds, base, found, _slope(phase, seconds, base, every, weights), weights)
+        for phase, seconds in times.items()
+    }
     stated_s = 3600.0 * base.tokens / tokens_per_hour
     counts = {ONCE: len(once), **{at: len(group) for at, group in found.items()}}
     scale = stated_s / sum(times.values())
@@ -156,38 +162,57 @@ def _differences(supporting: Sequence[Trial], kind: CycleKind, shape: Shape) -> 
             continue
         work, times = _mean_work(own, shape), _mean_phases(own)
         for cycle in cycles_at(trial, kind):
+            if cycle.noisy and kind is CycleKind.NATURAL:  # which is kept, however disturbed
+                continue
             beyond = {p: cycle.phases.get(p, 0.0) - times.get(p, 0.0) for p in {*times, *cycle.phases}}
             found.append((work_of(cycle, shape).minus(work), beyond))
     return found
 
 
-def _weights(differences: Sequence[_Difference]) -> tuple[float, float]:
-    """Non-negative least squares of the seconds generation took longer; (1, 0) where nothing tells.
+def _weights(differences: Sequence[_Difference], base: Work, seconds: float) -> tuple[float, float]:
+    """a and b: non-negative least squares of the seconds generation took longer than at 1x.
 
-    Both enter as shares of their own largest, so that neither is lost in rounding.
+    Where the longest rows are the same in all cycles, what they cost is presumed: time is proportional to them.
     """
-    if not differences:
-        return 1.0, 0.0
-    work = np.array([(d.longest, d.tokens) for d, _ in differences], dtype=float)
-    seconds = np.array([times.get(Phase.GENERATE.value, 0.0) for _, times in differences])
-    size = np.abs(work).max(axis=0)
-    best, least = (0.0, 0.0), float(np.square(seconds).sum())
-    for used in itertools.chain.from_iterable(itertools.combinations((0, 1), n) for n in (1, 2)):
-        if any(size[i] <= 0 for i in used):
-            continue
-        chosen = work[:, used] / size[list(used)]
-        fit, *_ = np.linalg.lstsq(chosen, seconds, rcond=1e-6)
-        left = float(np.square(seconds - chosen @ fit).sum())
-        if (fit >= 0).all() and left < least * (1 - 1e-9):
-            full = [0.0, 0.0]
-            for i, value in zip(used, fit, strict=True):
-                full[i] = float(value / size[i])
-            best, least = (full[0], full[1]), left
-    return best if any(best) else (1.0, 0.0)
+    proportional = seconds / base.longest if base.longest > 0 else 0.0
+    points = [(d.longest, d.tokens, times.get(Phase.GENERATE.value, 0.0)) for d, times in differences]
+    mm, nn = sum(m * m for m, _, _ in points), sum(n * n for _, n, _ in points)
+    mt, nt = sum(m * t for m, _, t in points), sum(n * t for _, n, t in points)
+    if mm <= len(points) * (ALIKE * base.longest) ** 2:
+        left = sum(n * (t - proportional * m) for m, n, t in points)
+        return proportional, max(0.0, left / nn) if nn > 0 else 0.0
+    mn = sum(m * n for m, n, _ in points)
+    determinant = mm * nn - mn * mn
+    found = [(mt / mm, 0.0)]
+    found += [(0.0, nt / nn)] if nn > 0 else []
+    if determinant > SINGULAR * mm * nn:  # else longest and tokens grew alike, and one of them says it all
+        found.append(((mt * nn - nt * mn) / determinant, (nt * mm - mt * mn) / determinant))
+    allowed = [pair for pair in found if min(pair) >= 0 and max(pair) > 0]
+    error = {w: sum((t - w[0] * m - w[1] * n) ** 2 for m, n, t in points) for w in allowed}
+    return min(allowed, key=error.__getitem__, default=(proportional, 0.0))
+
+
+def _slope(
+    phase: str, seconds: float, base: Work, differences: Sequence[_Difference], weights: tuple[float, float]
+) -> float:
+    start = amounts(base, weights).get(phase, 0.0)
+    if start <= 0:
+        return 0.0
+    beyond = [(amounts(base.plus(d), weights)[phase] - start, times.get(phase, 0.0)) for d, times in differences]
+    told = [(work, time) for work, time in beyond if abs(work) > ALIKE * start]
+    if not told:
+        return seconds / start
+    mean = sum(time if work > 0 else -time for work, time in told) / sum(abs(work) for work, _ in told)
+    return min(max(mean, 0.0), seconds / start)
 
 
 def _curve(
-    phase: str, seconds: float, base: Work, found: Mapping[str, list[_Difference]], weights: tuple[float, float]
+    phase: str,
+    seconds: float,
+    base: Work,
+    found: Mapping[str, list[_Difference]],
+    slope: float,
+    weights: tuple[float, float],
 ) -> Curve:
     start = amounts(base, weights).get(phase)
     if start is None:
@@ -200,9 +225,7 @@ def _curve(
         work = statistics.fmean(amounts(base.plus(d), weights)[phase] for d, _ in group)
         if work > points[-1][0] * (1 + ALIKE):
             points.append((work, max(points[-1][1], seconds + beyond)))
-    if len(points) == 1:
-        return Curve(((0.0, 0.0), *points)) if start > 0 else Curve(tuple(points))
-    return Curve(tuple(points))
+    return Curve(tuple(points), slope)
 
 
 def _mean_work(cycles: Sequence[CycleRecord], shape: Shape) -> Work:

@@ -115,9 +115,7 @@ def spread(trials: Sequence[Trial], configuration: Configuration, baseline: Conf
 
 
 def _ratios(speeds: Sequence[float], others: Sequence[Trial]) -> list[float]:
-    return [
-        math.log(here / (there.tokens_per_hour or 1.0)) for here, there in zip(speeds, others, strict=False)
-    ]
+    return [math.log(here / (there.tokens_per_hour or 1.0)) for here, there in zip(speeds, others, strict=False)]
 
 
 def _within(runs: Sequence[Trial]) -> float | None:

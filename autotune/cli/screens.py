@@ -14,7 +14,7 @@ from autotune.cli.durations import format_duration
 from autotune.cli.grid import LABEL_WIDTH, LabelGrid
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import count
-from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, rate, short_name
+from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, short_name
 from autotune.domain import (
     Budget,
     Configuration,

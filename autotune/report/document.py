@@ -11,7 +11,7 @@ from autotune import evidence
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial
 from autotune.figures import format_duration, format_size, rate
 from autotune.insights import phases
-from autotune.report import found, measured
+from autotune.report import found, measured, verified
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.sentences import (
     baseline_words,
@@ -58,6 +58,7 @@ def report(material: Material) -> str:
             ("How it was measured", measured.protocol(material.study, trials)),
             ("Baseline", _baseline(material)),
             ("All trials", found.trials_section(material.study, trials)),
+            ("Verified", verified.section(material.study, trials)),
             ("Failures", found.failures_section(material.study, trials)),
             ("What the knobs did", found.knobs_section(material.study, trials, material.recommendation)),
             ("Reproduce it", measured.reproduce(material.study, material.recommendation)),
