@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from typing import Any
 import yaml
 
 from autotune.figures import format_duration, rate, signed_percent
+from benchmarks.background import Running
 from benchmarks.gpu.architectures import Architecture
 from trainer.child.contract import write_atomic
 
@@ -34,7 +34,6 @@ RANDOM = Architecture("random-15m", 6, 384, 1536, 6, 2, 4096, 4096, 1e4, "made u
 EXIT_MORE = 75
 """More is left to do (EX_TEMPFAIL)."""
 EXIT_FAILED = 1
-ENDING_S = 60.0
 PAUSE_S = 0.5
 # `verify` ends with 3 where the difference is over 5 %: that is a result.
 GOOD = {"model": (0,), "study": (0,), "verify": (0, 3)}
@@ -144,83 +143,27 @@ def write_inputs(place: Place, cases: Sequence[Case] = CASES) -> None:
     write_atomic(place.out / "prompts.jsonl", "\n".join(lines) + "\n")
 
 
-class Running:
-    """A step's process, which outlives the call that started it, and the files it leaves in ``DIR/steps``."""
-
-    def __init__(self, place: Place, step: Step) -> None:
-        self._base = place.out / "steps" / step.name
-        self._step = step
-
-    @property
-    def output(self) -> Path:
-        return self._base.with_name(self._base.name + ".out")
-
-    @property
-    def log(self) -> Path:
-        return self._base.with_name(self._base.name + ".log")
-
-    def _file(self, ending: str) -> Path:
-        return self._base.with_name(self._base.name + ending)
-
-    def ended(self) -> int | None:
-        """Its exit code; ``None`` while it has none."""
-        try:
-            return int(self._file(".rc").read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-
-    def alive(self) -> int | None:
-        """The process, if it is the one that was started."""
-        try:
-            number = int(self._file(".pid").read_text())
-            words = Path(f"/proc/{number}/cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError, ValueError):
-            return None
-        return number if str(self._base).encode() in words else None
-
-    def start(self) -> None:
-        """Begin it, in a session of its own."""
-        self._base.parent.mkdir(parents=True, exist_ok=True)
-        self._file(".rc").unlink(missing_ok=True)
-        script = 'trap "" INT; "$@" >"$0.out" 2>>"$0.log"; echo $? >"$0.rc.new"; mv "$0.rc.new" "$0.rc"'
-        environment = {k: v for k, v in os.environ.items() if k not in ("AUTOTUNE_HOME", "AUTOTUNE_DATABASE")}
-        process = subprocess.Popen(
-            ("sh", "-c", script, str(self._base), *self._step.argv),
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        write_atomic(self._file(".pid"), str(process.pid))
-
-    def stop(self) -> None:
-        """End it as Ctrl-C twice would, and wait for that."""
-        number = self.alive()
-        if number is None:
-            return
-        os.killpg(number, signal.SIGTERM)
-        until = time.monotonic() + ENDING_S
-        while self.alive() is not None and time.monotonic() < until:
-            time.sleep(PAUSE_S)
-        self._file(".rc").unlink(missing_ok=True)
+def running_of(place: Place, step: Step) -> Running:
+    """Its process, running or not."""
+    return Running(place.out / "steps" / step.name, step.argv, ROOT)
 
 
 def go_on(place: Place, until: float, cases: Sequence[Case] = CASES) -> int:
     """Run what is left until then (``time.monotonic``); the exit code of the call."""
     everything = steps(place, cases)
     for step in everything:
-        running = Running(place, step)
+        running = running_of(place, step)
         code = running.ended()
         if code is None:
             code = _wait(running, step, until)
         if code is None:
-            left = [s.name for s in everything if Running(place, s).ended() is None]
+            left = [s.name for s in everything if running_of(place, s).ended() is None]
             print(f"this call's time is over; {left[0]} goes on by itself, then {', '.join(left[1:]) or 'the table'}: "
                   "call again")  # fmt: skip
             return EXIT_MORE
         if code not in GOOD[step.kind]:
             print(f"{step.name} ended with {code}; see {running.log}; the next call tries it again")
-            running._file(".rc").unlink(missing_ok=True)
+            running.forget()
             return EXIT_FAILED
     print(table(place, cases))
     return 0
@@ -249,13 +192,13 @@ def table(place: Place, cases: Sequence[Case] = CASES) -> str:
     heads = ("study", "stated", "predicted", "measured", "difference", "raw", "lengths", "cycles", "within 5 %")
     rows, reasons = [], []
     for case in cases:
-        found = json.loads(Running(place, Step(f"{case.name}.verify", "verify", ())).output.read_text())
+        found = json.loads(running_of(place, Step(f"{case.name}.verify", "verify", ())).output.read_text())
         rows.append(_row(case, found))
         if not found["within_5_percent"]:
             reasons.append(f"{case.name}: {found['reason']}")
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, ["---"] * len(heads), *rows)]
     legend = (
-        "Tokens/hour. stated: the recommendation, at the recorded lengths; predicted: the same at the lengths observed; "
+        "Tokens/hour. stated: the recommendation, at the recorded lengths; predicted: that at the lengths observed; "
         "measured: a run of ten times the cycles, in a fresh process at natural lengths, disturbed cycles left out; "
         "raw: all its cycles over stated; lengths: mean completion tokens, stated and observed."
     )
@@ -295,14 +238,14 @@ def main(arguments: Sequence[str]) -> int:
     place = Place(given.out.absolute(), given.python, given.model, given.budget, given.steps)
     if given.stop:
         for step in steps(place):
-            Running(place, step).stop()
+            running_of(place, step).stop()
         return 0
     write_inputs(place)
     try:
         return go_on(place, time.monotonic() + given.slice_s)
     except KeyboardInterrupt:
         for step in steps(place):
-            Running(place, step).stop()
+            running_of(place, step).stop()
         print("stopped; the same command goes on", file=sys.stderr)
         return 128 + signal.SIGINT
 
