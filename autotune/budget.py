@@ -49,6 +49,19 @@ class Ledger:
             self._persisted = moment
 
 
+class Uncounted(Ledger):
+    """Spends nothing of the study's budget: what a verification takes is not the search's."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._before = Spent(*store.spent(study_id))
+
+    def spent(self) -> Spent:
+        return self._before
+
+    def persist(self, *, force: bool = False) -> None:
+        """Nothing to store."""
+
+
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
     """Wall seconds until the first time limit; ``None`` when there is none."""
     left = []
@@ -102,7 +115,8 @@ class Cost:
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
         plain = protocol.natural + often
-        return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle
+        longer = protocol.double * min(2 * self.cycle, self.maximum_cycle)
+        return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle + longer
 
     def first_measurement(self, protocol: Protocol) -> float:
         """Until the first timed cycle has ended."""

@@ -33,8 +33,8 @@ class Plan:
 
 
 def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
-    """Recorded-length cycles alternating with maximum-length ones, and one natural cycle for the rewards."""
-    return replace(spec.protocol, natural=1, maximum=1, lengths=tuple(lengths))
+    """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
+    return replace(spec.protocol, natural=1, maximum=1, double=1, lengths=tuple(lengths))
 
 
 def next_trial(

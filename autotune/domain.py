@@ -37,6 +37,7 @@ __all__ = [
     "FailureReason",
     "Fingerprint",
     "Gain",
+    "LengthFigure",
     "Outcome",
     "Peaks",
     "Phase",
@@ -159,6 +160,8 @@ class StudySpec:
         value["workload"] = self.workload.identity()
         value["baseline"] = dict(self.baseline)
         value["resources"] = self.resources.as_json()
+        if not value["protocol"]["double"]:  # which studies from before there was such a thing do not name
+            value["protocol"].pop("double")
         value.pop("name")
         value.pop("python")
         for name in ("user_config", "user_folder", "user_prompts"):
@@ -381,6 +384,19 @@ class Gain:
 
 
 @dataclass(frozen=True)
+class LengthFigure:
+    """Tokens/hour of a configuration at one distribution of completion lengths."""
+
+    at: str
+    """``1x``: the recorded lengths; ``2x``: twice those, cut at the maximum; ``maximum``."""
+    tokens_per_hour: float | None = None
+    """``None``: not measured."""
+    mean_length: float | None = None
+    """Completion tokens of a row."""
+    cycles: int = 0
+
+
+@dataclass(frozen=True)
 class RecommendationRow:
     """One answer: a configuration with its evidence."""
 
@@ -409,6 +425,8 @@ class RecommendationRow:
     """At maximum completion length."""
     gpus: int = 0
     """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
+    lengths: tuple[LengthFigure, ...] = ()
+    """At 1x, 2x and the maximum length; empty in recommendations of earlier versions."""
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:

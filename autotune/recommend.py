@@ -11,10 +11,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune import evidence
+from autotune import evidence, lengths
 from autotune.domain import (
     Configuration,
-    CycleKind,
     Gain,
     Recommendation,
     RecommendationRow,
@@ -154,6 +153,7 @@ def _row(
     spread = evidence.noise(trials)
     error = spread.t * spread.sigma / math.sqrt(len(shown))
     is_anchor = configuration == anchor.configuration
+    figures = lengths.figures(runs, value)
     return RecommendationRow(
         title=_title(row, configuration, spec.baseline, spec.framework),
         configuration=configuration,
@@ -170,8 +170,9 @@ def _row(
         headroom=phases.headroom(runs, spec.memory_limit, spec.resources.device_memory),
         trials=tuple(t.number for t in runs),
         changes=changes(configuration, spec.baseline),
-        maximum_tokens_per_hour=_at_maximum(runs),
+        maximum_tokens_per_hour=figures[-1].tokens_per_hour,
         gpus=spec.resources.gpus * spec.resources.nodes,
+        lengths=figures,
     )
 
 
@@ -205,12 +206,6 @@ def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
         if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
             return trial.outcome.sentence()
     return "it ran FP8 in emulation, so nothing is stated over it" if emulated(spec.baseline) else "ok"
-
-
-def _at_maximum(runs: Sequence[Trial]) -> float | None:
-    cycles = [c for t in runs for c in t.cycles if c.cycle_kind is CycleKind.MAXIMUM and c.rank == 0]
-    seconds = sum(c.seconds for c in cycles)
-    return 3600.0 * sum(c.completion_tokens for c in cycles) / seconds if seconds > 0 else None
 
 
 def _highest(values: Sequence[int | None]) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import confirm, retries, stopping
+from autotune import confirm, long_runs, retries, stopping
 from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
 from autotune.domain import (
     Budget,
@@ -41,6 +41,10 @@ TIMEOUT_FACTOR = 4.0
 SHORTEST_TIMEOUT_S = 120.0
 ENDING_S = 10.0
 """Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
+
+
+LOST_ATTEMPTS = 3
+"""A trial that was running each of this many times the tuner died is not tried again."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,10 @@ def rows(study: Study, configuration: Configuration) -> int:
 def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
     """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
     cost = predict(trials, trial.configuration)
-    if cost is None or trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
+    if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
+    elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
+        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), FIRST_TRIAL_TIMEOUT_S)
     else:
         own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
     left = remaining_s(budget, spent, study.spec.resources.gpus)
@@ -172,9 +178,22 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
         return replace(outcome, reason=FailureReason.CANCELLED, message="the study's budget ended", suggestion="")
     if outcome.ok and not trial.worst_case_passed:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
-    if outcome.ok and trial.tokens_per_hour is None:
+    if outcome.ok and trial.protocol.recorded and trial.tokens_per_hour is None:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without a measured cycle")
     return outcome
+
+
+def lost(trial: Trial) -> Outcome | None:
+    """How a trial that ran when the tuner died ends; ``None``: it is run again."""
+    if long_runs.is_long(trial):
+        return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
+    if trial.attempt < LOST_ATTEMPTS:
+        return None
+    return Outcome(
+        reason=FailureReason.CRASH,
+        message=f"the tuner died {trial.attempt} times while this trial ran",
+        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit",
+    )
 
 
 def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, left: float | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow, Trial
 from autotune.figures import format_size, rate, signed_percent
+from autotune.lengths import figures_of
 from autotune.words import clean
 from trainer.child.contract import CurrentPhase
 
@@ -35,6 +36,19 @@ def speed_words(row: RecommendationRow) -> str:
     """``226.0k (95 % interval 220.0k to 232.0k)``, and of several GPUs ``; 56.5k for each of 4 GPUs``."""
     each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
     return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)}){each}"
+
+
+def lengths_words(row: RecommendationRow) -> str:
+    """``226.0k at 1x (56 tokens a completion), 2x not measured, 180.0k at maximum (128)``."""
+    said = []
+    for figure in figures_of(row):
+        if figure.tokens_per_hour is None:
+            said.append(f"{figure.at} not measured")
+            continue
+        unit = "" if said else " tokens a completion"
+        mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
+        said.append(f"{rate(figure.tokens_per_hour)} at {figure.at}{mean}")
+    return ", ".join(said)
 
 
 def gain_words(gain: Gain) -> str:

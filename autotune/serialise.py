@@ -20,6 +20,7 @@ from autotune.domain import (
     CycleRecord,
     Event,
     Gain,
+    LengthFigure,
     Outcome,
     Peaks,
     Protocol,
@@ -28,6 +29,7 @@ from autotune.domain import (
     Study,
     Trial,
 )
+from autotune.lengths import figures_of
 
 Document = dict[str, Any]
 
@@ -175,6 +177,7 @@ def protocol_json(protocol: Protocol) -> Document:
         "natural_cycles": protocol.natural,
         "recorded_cycles": protocol.recorded,
         "maximum_cycles": protocol.maximum,
+        "double_cycles": protocol.double,
         "recorded_lengths_tokens": list(protocol.lengths),
         "drift_limit_share": plain(protocol.drift_limit),
         "outside_cpu_limit_share": plain(protocol.outside_cpu_limit),
@@ -246,6 +249,16 @@ def gain_json(gain: Gain) -> Document:
     }
 
 
+def length_json(figure: LengthFigure) -> Document:
+    """Tokens/hour at 1x, 2x or the maximum length; ``null`` where that was not measured."""
+    return {
+        "at": plain(figure.at),
+        "tokens_per_hour": plain(figure.tokens_per_hour),
+        "mean_completion_tokens": plain(figure.mean_length),
+        "cycles": figure.cycles,
+    }
+
+
 def row_json(row: RecommendationRow) -> Document:
     """One configuration with its evidence."""
     return {
@@ -258,6 +271,7 @@ def row_json(row: RecommendationRow) -> Document:
         "gpus": row.gpus,
         "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
         "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
+        "at_lengths": [length_json(figure) for figure in figures_of(row)],
         "gain": None if row.gain is None else gain_json(row.gain),
         "confirmed": row.confirmed,
         "worst_case_passed": row.worst_case_passed,

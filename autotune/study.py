@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import schedule
-from autotune.budget import Ledger
+from autotune import long_runs, schedule
+from autotune.budget import Ledger, Uncounted
 from autotune.domain import (
     Budget,
     Event,
@@ -27,9 +27,6 @@ from autotune.recording import Recorder, store_record
 
 INFRA_ATTEMPTS = 2
 """A trial the machine broke is repeated once."""
-
-LOST_ATTEMPTS = 3
-"""A trial that was running each of this many times the tuner died is not tried again."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,11 @@ class StudyLoop:
                 ledger.persist(force=True)
             return self._conclude(ended_by)
 
-    def retry(self, draft: TrialDraft) -> Trial:
+    def retry(self, draft: TrialDraft, *, counted: bool = True) -> Trial:
         """Run one configuration again outside the search, and no other trial.
 
         A retry of it that an earlier run left waiting goes on. When the study had ended, its recommendation is
-        made anew.
+        made anew. Unless ``counted`` its time is not the study's.
 
         Returns:
             The trial; WAITING if the user broke it off.
@@ -103,7 +100,9 @@ class StudyLoop:
             StoreError: the database failed; everything acknowledged before is kept.
         """
         with self._store.lock(self._study.id):
-            ledger = Ledger(self._store, self._clock, self._study.id, self._study.spec.resources.gpus)
+            gpus = self._study.spec.resources.gpus
+            new = Ledger(self._store, self._clock, self._study.id, gpus) if counted else None
+            ledger = new or Uncounted(self._store, self._study.id)
             try:
                 self._recover()
                 trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
@@ -119,7 +118,7 @@ class StudyLoop:
         alike = (
             t
             for t in self._store.trials(self._study.id)
-            if (t.state, t.kind, t.configuration) == (TrialState.WAITING, draft.kind, draft.configuration)
+            if (t.state, t.source, t.configuration) == (TrialState.WAITING, draft.source, draft.configuration)
         )
         return next(alike, None)
 
@@ -200,7 +199,8 @@ class StudyLoop:
 
     def _repeat(self, trial: Trial, outcome: Outcome) -> bool:
         if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
-            return True  # Broken off by the user: the same trial goes on when the study is resumed.
+            # Broken off by the user: the same trial goes on when the study is resumed. A long run does not.
+            return not long_runs.is_long(trial)
         return outcome.reason is FailureReason.INFRA and trial.attempt < INFRA_ATTEMPTS
 
     def _recover(self) -> None:
@@ -215,12 +215,8 @@ class StudyLoop:
         records, _ = self._runner.recover(self._directory_of(trial))
         for record in records:
             store_record(self._store, self._study.id, trial, record)
-        if trial.attempt >= LOST_ATTEMPTS:
-            outcome = Outcome(
-                reason=FailureReason.CRASH,
-                message=f"the tuner died {trial.attempt} times while this trial ran",
-                suggestion="look for the kernel's out-of-memory killer, and give --memory-limit",
-            )
+        outcome = schedule.lost(trial)
+        if outcome is not None:
             self._store.finish_trial(
                 self._study.id, trial.number, TrialState.FAIL, outcome, self._clock.now(), 0.0, None
             )

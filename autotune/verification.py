@@ -210,14 +210,14 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> 
     return Stated(
         tokens_per_hour,
         statistics.fmean(lengths),
-        statistics.fmean([m for c in cycles for m in _longest(c.lengths, shape)]),
+        statistics.fmean([m for c in cycles for m in longest_rows(c.lengths, shape)]),
         sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles),
         sum(c.computed_tokens for c in cycles) / (len(cycles) * shape.trained_rows),
         shares,
     )
 
 
-def _longest(lengths: Sequence[int], shape: Shape) -> list[int]:
+def longest_rows(lengths: Sequence[int], shape: Shape) -> list[int]:
     """The longest completion of each generation; ranks' lengths follow one another, each in order of generation."""
     each, share = len(lengths) // shape.ranks, shape.generation_rows // shape.ranks
     found = []

@@ -68,7 +68,8 @@ def three(study: Study, trials: Sequence[Trial]) -> list[Configuration]:
 def trial_now(study: Study, configuration: Configuration, settings: Settings, directory: Path) -> Trial:
     """A trial of the configuration as a confirmation would run it."""
     trial = Trial(
-        study.id, 0, TrialKind.CONFIRM, configuration, replace(protocol_for(study.spec, study.lengths), maximum=0),
+        study.id, 0, TrialKind.CONFIRM, configuration,
+        replace(protocol_for(study.spec, study.lengths), maximum=0, double=0),
         study.spec.workload.rows_per_update, TrialState.RUNNING, attempt=1,
     )  # fmt: skip
     watcher = Cycles()

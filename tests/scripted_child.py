@@ -83,7 +83,7 @@ class ScriptedTrial:
         kinds = [CycleKind.WARMUP] * max(1, protocol.warmup) + [CycleKind.NATURAL] * protocol.natural
         for i in range(max(protocol.recorded, protocol.maximum)):
             kinds += [CycleKind.RECORDED] * (i < protocol.recorded) + [CycleKind.MAXIMUM] * (i < protocol.maximum)
-        return kinds
+        return kinds + [CycleKind.DOUBLE] * protocol.double
 
     def cycle(self, index: int, kind: CycleKind) -> None:
         spec, started = self.spec, time.time()
@@ -127,6 +127,8 @@ class ScriptedTrial:
             return (longest,) * rows
         if kind is CycleKind.RECORDED and self.lengths:
             return tuple(self.lengths[i % len(self.lengths)] for i in range(rows))
+        if kind is CycleKind.DOUBLE and self.lengths:
+            return tuple(min(longest, 2 * self.lengths[i % len(self.lengths)]) for i in range(rows))
         draw = random.Random(f"{self.spec.seed}/natural/{index}")
         drawn = tuple(max(1, min(longest, int(draw.lognormvariate(math.log(longest / 3), 0.6)))) for _ in range(rows))
         self.lengths = drawn if kind is CycleKind.NATURAL and not self.spec.protocol.lengths else self.lengths

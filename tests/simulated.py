@@ -99,7 +99,8 @@ class SimulatedRunner:
         rng = random.Random(hashlib.sha256(key.encode()).digest())
         kinds = [CycleKind.WARMUP] * protocol.warmup + [CycleKind.NATURAL] * protocol.natural
         kinds += [CycleKind.RECORDED] * protocol.recorded + [CycleKind.MAXIMUM] * protocol.maximum
-        longer = {CycleKind.WARMUP: 2.0, CycleKind.MAXIMUM: 2.0}
+        kinds += [CycleKind.DOUBLE] * protocol.double
+        longer = {CycleKind.WARMUP: 2.0, CycleKind.MAXIMUM: 2.0, CycleKind.DOUBLE: 1.5}
         return [(k, base * longer.get(k, 1.0) * (1.0 + rng.gauss(0.0, self._noise))) for k in kinds]
 
     def _records(self, trial: Trial, index: int, kind: CycleKind, seconds: float) -> Sequence[Record]:

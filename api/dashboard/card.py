@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
 from autotune.figures import rate, signed_percent
-from autotune.sentences import evidence_words, gain_words, memory_words, over, speed_words
+from autotune.sentences import evidence_words, gain_words, lengths_words, memory_words, over, speed_words
 from autotune.words import changes, clean
 from trainer.child.contract import Phase
 
@@ -47,7 +47,7 @@ class Card:
     title: str
     rate: str
     speed: str
-    at_maximum: str
+    lengths: str
     gain: str
     gain_short: str
     gain_bar: GainBar | None
@@ -66,7 +66,7 @@ def card(row: RecommendationRow, recommendation: Recommendation, baseline: Confi
         title=clean(row.title),
         rate=rate(row.tokens_per_hour),
         speed=speed_words(row),
-        at_maximum=rate(row.maximum_tokens_per_hour) if row.maximum_tokens_per_hour is not None else "",
+        lengths=lengths_words(row),
         gain=gain_words(row.gain) if row.gain is not None else "",
         gain_short=signed_percent(row.gain.value) if row.gain is not None else "",
         gain_bar=gain_bar(row.gain) if row.gain is not None else None,

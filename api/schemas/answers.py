@@ -17,6 +17,15 @@ class Gain(Shape):
     cycles: int = Field(description="Speed cycles on the smaller side.")
 
 
+class LengthFigure(Shape):
+    """Tokens/hour at one distribution of completion lengths."""
+
+    at: str = Field(description="`1x`: the recorded lengths; `2x`: twice those, cut at the maximum; `maximum`.")
+    tokens_per_hour: Rate | None = Field(description="`null`: not measured.")
+    mean_completion_tokens: float | None
+    cycles: int = Field(description="Measured at these lengths.")
+
+
 class Row(Shape):
     """One configuration with its evidence."""
 
@@ -29,6 +38,7 @@ class Row(Shape):
     gpus: int = Field(description="Held by the trials, a rollout server's included; 0 on a CPU.")
     tokens_per_hour_per_gpu: Rate | None = Field(description="`null` on a CPU.")
     maximum_length_tokens_per_hour: Rate | None
+    at_lengths: list[LengthFigure] = Field(description="At the recorded lengths, at twice those, at the maximum.")
     gain: Gain | None = Field(description="Over the baseline; `null` if this is the reference itself.")
     confirmed: bool
     worst_case_passed: bool

@@ -85,6 +85,7 @@ class Protocol(Shape):
     natural_cycles: int
     recorded_cycles: int
     maximum_cycles: int
+    double_cycles: int
     recorded_lengths_tokens: list[int]
     drift_limit_share: Share | None
     outside_cpu_limit_share: Share | None

@@ -43,6 +43,20 @@ NativeOption = Annotated[
     bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
 ]
 
+StepsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--steps", help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"
+    ),
+]
+RepeatOption = Annotated[
+    int | None,
+    typer.Option("--repeat", min=2, max=100, help="N runs in fresh processes, and their spread.", metavar="N"),
+]
+OverOption = Annotated[
+    str | None, typer.Option("--over", help="Spread the runs of --repeat over this time: 8h.", metavar="TIME")
+]
+
 
 def export(
     study: StudyArgument = None,
@@ -135,6 +149,9 @@ def verify(
     updates: Annotated[
         int, typer.Option("--updates", min=2, max=10_000, help="Updates that count in each run; the first never does.")
     ] = 8,
+    steps: StepsOption = None,
+    repeat: RepeatOption = None,
+    over: OverOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -143,11 +160,23 @@ def verify(
     The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
     the lengths observed. Exit code 0: within 5 %; 3: not.
 
+    --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
+    the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
+    for the lengths that came; if that is over 5 % off, the phase that took longer is named. --repeat 10 asks
+    what the machine allows: the same trial in ten fresh processes, in turn with the baseline, and their spread;
+    what was measured stays, and the same command goes on. Neither counts against the study's budget.
+
     \b
     Examples:
       autotune verify
       autotune verify my-study --rounds 3 --updates 20
+      autotune verify --steps 10x
+      autotune verify --repeat 10 --over 8h
     """
+    if steps is not None or repeat is not None or over is not None:
+        runs = import_module("autotune.cli.verifying_runs")
+        choice = _choice(import_module("autotune.exporting"), row, trial, native_only)
+        raise typer.Exit(runs.run(study, choice, runs.Asked(steps, repeat, over), as_json, home))
     exporting, verifying = import_module("autotune.exporting"), import_module("autotune.verifying")
     with reading(home) as (settings, store):
         found = find_study(store, study)

@@ -14,7 +14,7 @@ from autotune.cli.durations import format_duration
 from autotune.cli.grid import LABEL_WIDTH, LabelGrid
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import count
-from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, rate, short_name
+from autotune.cli.text import changes, clean, clock_time, fit, in_order, knob_value, short_name
 from autotune.domain import (
     Budget,
     Configuration,
@@ -31,6 +31,7 @@ from autotune.sentences import (
     evidence_words,
     gain_words,
     headline,
+    lengths_words,
     memory_words,
     over,
     speed_words,
@@ -185,8 +186,7 @@ def _add_row(grid: LabelGrid, row: RecommendationRow, recommendation: Recommenda
     for place, (name, before, after) in enumerate(changed):
         grid.add("" if place else "change", Text(f"{name:<{name_width}}  {before} → {after}", "green"))
     grid.add("tokens/hour", speed_words(row))
-    if row.maximum_tokens_per_hour is not None:
-        grid.add("", f"{rate(row.maximum_tokens_per_hour)} with every completion at maximum length")
+    grid.add("lengths", lengths_words(row))
     if row.gain is not None:
         grid.add("gain", f"{gain_words(row.gain)} over {over(recommendation)}")
     grid.add("evidence", evidence_words(row))

@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 
 from autotune import evidence
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial
-from autotune.figures import format_duration, format_size, rate
+from autotune.figures import format_duration, format_size
 from autotune.insights import phases
-from autotune.report import found, measured
+from autotune.report import found, measured, verified
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.sentences import (
     baseline_words,
     evidence_words,
     gain_words,
     headline,
+    lengths_words,
     measured_words,
     memory_words,
     speed_words,
@@ -58,6 +59,7 @@ def report(material: Material) -> str:
             ("How it was measured", measured.protocol(material.study, trials)),
             ("Baseline", _baseline(material)),
             ("All trials", found.trials_section(material.study, trials)),
+            ("Verified", verified.section(material.study, trials)),
             ("Failures", found.failures_section(material.study, trials)),
             ("What the knobs did", found.knobs_section(material.study, trials, material.recommendation)),
             ("Reproduce it", measured.reproduce(material.study, material.recommendation)),
@@ -96,7 +98,6 @@ def _answer(material: Material) -> list[str]:
 
 def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
     changed = [(code(n), code(b), code(a)) for n, b, a in changes(row.configuration, spec.baseline)]
-    longest = row.maximum_tokens_per_hour
     return [
         f"### {code(row.title)}",
         table(["knob", "baseline", "here"], changed) if changed else "No knob differs from the baseline.",
@@ -104,7 +105,7 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
             [
                 ("tokens/hour", speed_words(row)),
                 ("gain", gain_words(row.gain) if row.gain is not None else ""),
-                ("at maximum length", f"{rate(longest)} tokens/hour" if longest is not None else ""),
+                ("tokens/hour by length", lengths_words(row)),
                 ("evidence", evidence_words(row)),
                 ("memory", memory_words(row)),
                 ("limited by", code(row.limit) if row.limit else ""),

@@ -31,8 +31,9 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
         f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
         "most; after that it is kept and marked.",
-        "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between. "
-        "Stated figures of confirmed rows come from these runs alone. Intervals are two-sided 95 % ones.",
+        "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between "
+        "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
+        "Intervals are two-sided 95 % ones.",
     ]
     return [*said, _noise(trials)]
 
@@ -59,6 +60,7 @@ def reproduce(study: Study, recommendation: Recommendation | None) -> list[str]:
         commands += [
             f"autotune export {name}     # the files, and the command that trains with them",
             f"autotune verify {name}     # runs that command and compares its tokens/hour",
+            f"autotune verify {name} --steps 10x     # ten times longer, at natural lengths",
             f"autotune retry {recommendation.rows[0].trials[-1]} {name}",
         ]
     said = (

@@ -12,7 +12,7 @@ from trainer.child.contract import CycleKind, CycleRecord, Protocol
 
 pytestmark = pytest.mark.trl
 
-PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, drift_limit=9.0, outside_cpu_limit=9.0)
+PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, drift_limit=9.0, outside_cpu_limit=9.0, double=1)
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +84,14 @@ def test_lengths_are_taken_from_the_natural_cycle_and_replayed_exactly(observed:
     assert len(recorded) == 2
     assert all(Counter(cycle.lengths) == Counter(noted) for cycle in recorded)
     assert observed.of(CycleKind.MAXIMUM)[0].lengths == (16,) * 16
+    assert Counter(observed.of(CycleKind.DOUBLE)[0].lengths) == Counter(min(2 * n, 16) for n in noted)
 
 
 def test_the_order_of_cycles_is_the_protocols(observed: Ran) -> None:
     assert [cycle.cycle_kind.value for cycle in observed.cycles] == [
-        *("warmup", "natural", "recorded", "maximum", "recorded")
+        *("warmup", "natural", "recorded", "maximum", "recorded", "double")
     ]
-    assert [cycle.index for cycle in observed.cycles] == list(range(5))
+    assert [cycle.index for cycle in observed.cycles] == list(range(6))
 
 
 def test_the_worst_case_really_was_at_maximum_length(observed: Ran) -> None:

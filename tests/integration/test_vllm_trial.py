@@ -27,7 +27,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def roomy(tiny: Path) -> Ran:
     """A cache that holds everything at once."""
     protocol = Protocol(
-        warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0
+        warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0, double=1
     )
     knobs = {**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "max_num_seqs": 16}
     spec = tiny_spec(tiny, reward_file(tiny / "roomy", PLAIN), protocol, knobs=knobs, passthrough=LEARNING)
@@ -62,6 +62,8 @@ def test_every_row_has_the_length_it_was_given(roomy: Ran) -> None:
         assert Counter(cycle.lengths) == Counter(LENGTHS)
     for cycle in roomy.of(CycleKind.MAXIMUM):
         assert set(cycle.lengths) == {16}
+    (double,) = roomy.of(CycleKind.DOUBLE)
+    assert Counter(double.lengths) == Counter(min(2 * n, 16) for n in LENGTHS)
 
 
 def test_the_weight_sync_is_a_phase_of_its_own(roomy: Ran) -> None:

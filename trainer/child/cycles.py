@@ -11,7 +11,7 @@ from .contract import CycleKind, Protocol
 
 @dataclass
 class CyclePlan:
-    """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...).
+    """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...), then double.
 
     A discarded cycle is repeated at once, at most ``max_repeats`` times over the whole trial.
     """
@@ -26,7 +26,7 @@ class CyclePlan:
     def longest(self) -> int:
         """Most cycles the trial can take, repeats included."""
         p = self.protocol
-        return p.warmup + p.natural + p.recorded + p.maximum + p.max_repeats
+        return p.warmup + p.natural + p.recorded + p.maximum + p.double + p.max_repeats
 
     def next(self) -> Optional[CycleKind]:
         """The kind of the next cycle; ``None`` when the protocol is fulfilled."""
@@ -40,7 +40,9 @@ class CyclePlan:
         recorded, maximum = done[CycleKind.RECORDED], done[CycleKind.MAXIMUM]
         if recorded < p.recorded and (recorded <= maximum or maximum >= p.maximum):
             return CycleKind.RECORDED
-        return CycleKind.MAXIMUM if maximum < p.maximum else None
+        if maximum < p.maximum:
+            return CycleKind.MAXIMUM
+        return CycleKind.DOUBLE if done[CycleKind.DOUBLE] < p.double else None
 
     def judge(
         self, kind: CycleKind, drift: Optional[float], outside_cpu: Optional[float], compiled: bool = False
@@ -87,6 +89,11 @@ def assign(lengths: Sequence[int], rows: int, seed: int, turn: int) -> Tuple[int
     dealt = list(resample(lengths, rows, seed))
     _shuffle(dealt, "%d/%d" % (seed, turn))
     return tuple(dealt)
+
+
+def doubled(lengths: Sequence[int], longest: int) -> Tuple[int, ...]:
+    """Twice the lengths, none above ``longest``: what a policy that has learned to write more would give."""
+    return tuple(min(2 * length, longest) for length in lengths)
 
 
 def _shuffle(values: List[int], key: str) -> None:

@@ -11,11 +11,16 @@ import typer
 
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.domain import TrialKind, TrialState
+from autotune.clock import SystemClock
+from autotune.domain import Budget, Outcome, TrialKind, TrialState
+from autotune.proposals import make_proposer
 from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
+from autotune.study import StudyLoop
+from search_spaces.space import SearchSpace
 from tests import factories
 from tests.recorded import record
+from tests.simulated import SimulatedRunner
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""
@@ -89,3 +94,48 @@ def study(home: HomePaths) -> Any:
     store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
     store.close()
     return made
+
+
+class Runs:
+    """What the fake wiring was asked, and how its trials end."""
+
+    def __init__(self) -> None:
+        self.limits: list[Budget] = []
+        self.outcome: Outcome | None = None
+        self.on_cycle: Callable[[Any, int], None] = lambda *_: None
+
+
+@pytest.fixture
+def runs(wiring: Any) -> Runs:
+    seen = Runs()
+
+    class Clock(SystemClock):
+        def advance(self, seconds: float) -> None:
+            """Simulated time costs none."""
+
+    def loop(
+        study: Any, limits: Budget, store: Any, settings: Any, observer: Any, stop: Any, *_: Any, **__: Any
+    ) -> Any:
+        seen.limits.append(limits)
+        clock, spec = Clock(), study.spec
+
+        def acts(trial: Any, index: int) -> None:
+            seen.on_cycle(trial, index)
+
+        space = SearchSpace.from_json(spec.space)
+        return StudyLoop(
+            study=study,
+            budget=limits,
+            store=store,
+            proposer=make_proposer(space, spec.baseline, spec.resources, "tpe", 0),
+            runner=SimulatedRunner(clock, tamper=lambda _: seen.outcome, on_cycle=acts),  # type: ignore[arg-type]
+            clock=clock,
+            observer=observer,
+            stop=stop,
+            directory_of=lambda t: settings.home.attempt(study.id, spec.name, t.number, t.attempt),
+        )
+
+    wiring.present_fingerprint = lambda spec, settings, talk: factories.fingerprint()
+    wiring.check_machine = lambda store, study, fingerprint: None
+    wiring.loop = loop
+    return seen

@@ -5,25 +5,12 @@ from typing import Any
 import pytest
 
 from autotune.cli import retrying
-from autotune.clock import SystemClock
 from autotune.domain import Budget, FailureReason, Outcome, Study, TrialKind
 from autotune.errors import StudyDiffersError
-from autotune.proposals import make_proposer
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from autotune.study import StudyLoop
-from search_spaces.space import SearchSpace
 from tests import factories
-from tests.simulated import SimulatedRunner
-from tests.unit.cli.conftest import Run, record
-
-
-class Runs:
-    """What the fake wiring was asked, and how its trials end."""
-
-    def __init__(self) -> None:
-        self.limits: list[Budget] = []
-        self.outcome: Outcome | None = None
+from tests.unit.cli.conftest import Run, Runs, record
 
 
 @pytest.fixture
@@ -39,38 +26,6 @@ def ended(home: HomePaths) -> Study:
     store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
     store.close()
     return made
-
-
-@pytest.fixture
-def runs(wiring: Any) -> Runs:
-    seen = Runs()
-
-    class Clock(SystemClock):
-        def advance(self, seconds: float) -> None:
-            """Simulated time costs none."""
-
-    def loop(
-        study: Any, limits: Budget, store: Any, settings: Any, observer: Any, stop: Any, *_: Any, **__: Any
-    ) -> Any:
-        seen.limits.append(limits)
-        clock, spec = Clock(), study.spec
-        space = SearchSpace.from_json(spec.space)
-        return StudyLoop(
-            study=study,
-            budget=limits,
-            store=store,
-            proposer=make_proposer(space, spec.baseline, spec.resources, "tpe", 0),
-            runner=SimulatedRunner(clock, tamper=lambda _: seen.outcome),  # type: ignore[arg-type]
-            clock=clock,
-            observer=observer,
-            stop=stop,
-            directory_of=lambda t: settings.home.attempt(study.id, spec.name, t.number, t.attempt),
-        )
-
-    wiring.present_fingerprint = lambda spec, settings, talk: factories.fingerprint()
-    wiring.check_machine = lambda store, study, fingerprint: None
-    wiring.loop = loop
-    return seen
 
 
 def trials(home: HomePaths) -> Any:

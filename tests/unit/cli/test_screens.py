@@ -71,7 +71,7 @@ def test_the_end_shows_configuration_gain_evidence_and_limit() -> None:
     assert "micro_batch_size             2 → 4" in drawn
     assert "gradient_accumulation_steps  4 → 2" in drawn
     assert "226.0k (95 % interval 220.0k to 232.0k)" in drawn
-    assert "180.0k with every completion at maximum length" in drawn
+    assert "226.0k at 1x, 2x not measured, 180.0k at maximum" in drawn
     assert "+40.0 % (95 % interval +30.0 % to +50.0 %) over the baseline" in drawn
     assert "confirmed in fresh processes, 3 rounds next to each other, 9 cycles" in drawn
     assert "generate ███████████████░░░░░░░░░░░░░░░  50%" in drawn

@@ -113,6 +113,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
                 "high": "tokens_per_hour_high",
                 "maximum_tokens_per_hour": "maximum_length_tokens_per_hour",
                 "headroom": "headroom_share",
+                "lengths": "at_lengths",
                 "host_peak": "host_peak_bytes",
                 "device_peak": "device_peak_bytes",
             },

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.child.contract import CycleKind, Protocol
-from trainer.child.cycles import CyclePlan, assign, resample
+from trainer.child.cycles import CyclePlan, assign, doubled, resample
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=64)
 
@@ -33,6 +33,16 @@ def test_maximum_cycles_that_are_left_over_come_last() -> None:
     assert "".join(kind.value[0] for kind in kinds) == "rmmm"
 
 
+def test_cycles_at_twice_the_lengths_come_after_all_others() -> None:
+    kinds, _ = walk(Protocol(warmup=1, natural=1, recorded=2, maximum=1, double=2), [])
+    assert "".join(kind.value[0] for kind in kinds) == "wnrmrdd"
+
+
+@given(LENGTHS, st.integers(1, 512))
+def test_twice_the_lengths_is_that_or_the_maximum_row_by_row(lengths: list[int], longest: int) -> None:
+    assert doubled(lengths, longest) == tuple(2 * n if 2 * n <= longest else longest for n in lengths)
+
+
 @given(
     st.builds(
         Protocol,
@@ -40,6 +50,7 @@ def test_maximum_cycles_that_are_left_over_come_last() -> None:
         natural=st.integers(0, 2),
         recorded=st.integers(0, 4),
         maximum=st.integers(0, 3),
+        double=st.integers(0, 2),
         max_repeats=st.integers(0, 4),
     ),
     st.lists(st.booleans(), max_size=40),
@@ -49,6 +60,7 @@ def test_every_protocol_is_fulfilled_within_its_longest_walk(protocol: Protocol,
     assert plan.done[CycleKind.RECORDED] == protocol.recorded
     assert plan.done[CycleKind.MAXIMUM] == protocol.maximum
     assert plan.done[CycleKind.NATURAL] == protocol.natural
+    assert plan.done[CycleKind.DOUBLE] == protocol.double
     assert len(kinds) == sum(plan.done.values()) + plan.repeats
     assert plan.repeats <= protocol.max_repeats
 

@@ -15,7 +15,7 @@ class Protocol:
     ``lengths`` are completion lengths in tokens, one for each row of an update, replayed in every
     RECORDED cycle; empty means "take them from this trial's own NATURAL cycles".
     Order of cycles: ``warmup``, ``natural``, then ``recorded`` (with ``maximum`` cycles alternating
-    after them, R M R M ...).
+    after them, R M R M ...), then ``double``.
     """
 
     warmup: int = 1
@@ -32,6 +32,8 @@ class Protocol:
     looks: Tuple[int, ...] = ()
     """Numbers of recorded cycles after which the parent may say that they are enough; ``recorded`` is then the most.
     After every recorded cycle the child waits for ``RunPaths.enough``. Empty: nobody is asked."""
+    double: int = 0
+    """Cycles at twice ``lengths``, none longer than the maximum."""
 
 
 @dataclass(frozen=True)

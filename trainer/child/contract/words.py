@@ -71,6 +71,8 @@ class CycleKind(str, Enum):
     """The model stopped where it wanted to. The only cycles rewards may be read from."""
     RECORDED = "recorded"
     """Lengths replayed from the study's recorded list. The only cycles speed is ranked on."""
+    DOUBLE = "double"
+    """Twice the recorded lengths, none longer than ``max_completion_length``."""
     MAXIMUM = "maximum"
     """Every row at ``max_completion_length``."""
 

@@ -19,7 +19,7 @@ from ...contract import (
     TrialSpec,
     WorstCaseRecord,
 )
-from ...cycles import CyclePlan, assign, resample
+from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel, server_pid
 from ...looks import is_enough
@@ -171,7 +171,8 @@ class Loop:
             return [self._spec.max_completion_length] * rows
         if kind is CycleKind.NATURAL or not self._lengths:
             return None if kind is not CycleKind.RECORDED else self._take_natural()
-        return assign(self._lengths, rows, self._spec.seed, self._plan.done[kind])
+        dealt = assign(self._lengths, rows, self._spec.seed, self._plan.done[kind])
+        return doubled(dealt, self._spec.max_completion_length) if kind is CycleKind.DOUBLE else dealt
 
     @property
     def _rows(self) -> int:

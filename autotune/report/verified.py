@@ -1,0 +1,56 @@
+"""What was run after the search to see whether the figures last, and how far runs of one configuration differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune import evidence, long_runs, repeats
+from autotune.domain import Study, Trial, TrialState
+from autotune.prediction import predict_from
+from autotune.recommend import row_of
+from autotune.report.found import against
+from autotune.report.markdown import block
+from autotune.verification import shape_of
+from autotune.verified_words import long_lines, spread_lines
+
+
+def section(study: Study, trials: Sequence[Trial]) -> list[str]:
+    """Long runs against the figures as they stand now, then the spread of repetitions; nothing if there are none."""
+    return [*_long(study, trials), *_spreads(study, trials)]
+
+
+def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
+    said = []
+    for trial in trials:
+        if not long_runs.is_long(trial) or trial.state is not TrialState.COMPLETE:
+            continue
+        verdict = verdict_of(study, trials, trial)
+        if verdict is not None:
+            said += [f"Trial #{trial.number}, {against(trial, study)}:", block(long_lines(verdict))]
+    how = (
+        "Long runs at natural lengths in fresh processes. The prediction carries the stated figure over to the lengths "
+        "of each cycle, phase by phase, by what the study's cycles at 1x, 2x and the maximum length took."
+    )
+    return [how, *said] if said else []
+
+
+def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_runs.LongVerdict | None:
+    """Of a long run, against the figure its configuration has now; ``None`` where it has none."""
+    row = row_of(study.spec, trials, trial.configuration)
+    if row is None:
+        return None
+    supporting = evidence.basis([t for t in trials if t.number in row.trials])
+    prediction = predict_from(supporting, row.tokens_per_hour, shape_of(study, trial.configuration))
+    return None if prediction is None else long_runs.compare(prediction, long_runs.natural(trial))
+
+
+def _spreads(study: Study, trials: Sequence[Trial]) -> list[str]:
+    found = repeats.spreads(study, trials)
+    if not found:
+        return []
+    lines = [line for one in found for line in spread_lines(one, study.spec.baseline)]
+    how = (
+        "The same trial in fresh processes, the configuration and the baseline in turn: what the machine allows a "
+        "figure to be known to."
+    )
+    return [how, block(lines)]

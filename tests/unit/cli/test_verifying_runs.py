@@ -1,0 +1,170 @@
+"""`verify --steps` and `--repeat` as a user meets them; trials run on simulated time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from autotune import long_runs, repeats
+from autotune.domain import FailureReason, Outcome, Study, TrialKind, TrialState
+from autotune.settings import HomePaths
+from autotune.store import open_store
+from tests import factories
+from tests.unit.cli.conftest import Run, Runs, record
+
+LEADER = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
+FAST_S = 15.4
+"""What the simulated machine takes for a cycle of it."""
+
+
+@pytest.fixture
+def confirmed(home: HomePaths) -> Study:
+    """A study with a leader that was confirmed in two rounds; 95 s used."""
+    home.prepare()
+    store = open_store(home.database)
+    made = store.create_study(factories.study_spec(), factories.NOW)
+    store.set_lengths(made.id, factories.LENGTHS)
+    record(store, made, factories.finished(0, cycle_seconds=20.0))
+    record(store, made, factories.finished(1, cycle_seconds=FAST_S, configuration=LEADER))
+    for pair in range(2):
+        base = factories.finished(2 + 2 * pair, kind=TrialKind.CONFIRM, pair=pair, cycle_seconds=20.0)
+        record(store, made, base.with_(configuration=made.spec.baseline))
+        lead = factories.finished(3 + 2 * pair, kind=TrialKind.CONFIRM, pair=pair, cycle_seconds=FAST_S)
+        record(store, made, lead.with_(configuration=LEADER))
+    store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
+    store.close()
+    return made
+
+
+def all_trials(home: HomePaths) -> Any:
+    store = open_store(home.database)
+    try:
+        return store.trials(1), store.spent(1), [e for e in store.events(1) if e.kind == "verified"]
+    finally:
+        store.close()
+
+
+def test_a_long_run_is_ten_times_the_cycles_of_the_figure_and_is_no_ones_budget(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
+) -> None:
+    before = autotune("best", "--json")[1]
+    code, out, err = autotune("verify", "--steps", "10x", "--json")
+    document = json.loads(out)
+    assert code == (0 if document["within_5_percent"] else 3), err
+    trials, spent, events = all_trials(home)
+    made = trials[-1]
+    assert (made.kind, made.source, made.configuration) == (TrialKind.VERIFY, long_runs.SOURCE, LEADER)
+    assert (made.protocol.natural, made.protocol.recorded) == (60, 0), "two rounds of three cycles are behind it"
+    assert len(long_runs.natural(made)) == document["cycles"] == 60
+    assert spent[0] == 95.0
+    assert [e.data for e in events] == [document]
+    row, after = json.loads(before)["recommendation"]["rows"][0], autotune("best", "--json")[1]
+    assert json.loads(after)["recommendation"]["rows"][0] == row, "a verification changes no figure"
+    assert document["stated_tokens_per_hour"] == row["tokens_per_hour"]
+    assert "60 cycles (60 updates)" in err
+    assert "cycle 60 of 60" in err
+    assert "verified over 60 updates" in autotune("best")[1]
+
+
+def test_a_run_that_is_too_slow_ends_with_3_and_the_phase(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
+) -> None:
+    code, out, _ = autotune("verify", "--trial", "0", "--steps", "5")
+    trials, _, _ = all_trials(home)
+    assert len(long_runs.natural(trials[-1])) == 5
+    measured = sum(c.seconds for c in long_runs.natural(trials[-1])) / 5
+    assert code == (0 if abs(20.0 / measured - 1.0) <= 0.05 else 3)
+    assert ("reason" in out) == (code == 3)
+    assert "generate" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--steps", "ten"), "--steps takes a number of steps (200) or a multiple"),
+        (("--steps", "10x", "--repeat", "3"), "give one of them"),
+        (("--over", "8h"), "--over spreads the runs of --repeat"),
+        (("--repeat", "2", "--over", "8"), "'8' has no unit"),
+        (("--steps", "10x", "--trial", "99"), "no trial 99"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence_and_runs_nothing(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs, arguments: tuple[str, ...], said: str
+) -> None:
+    code, out, err = autotune("verify", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+    assert len(all_trials(home)[0]) == 6
+
+
+def test_a_long_run_that_fails_says_how(autotune: Run, home: HomePaths, confirmed: Study, runs: Runs) -> None:
+    runs.outcome = Outcome(FailureReason.OOM, message="the process tree passed its limit")
+    code, out, err = autotune("verify", "--steps", "10x")
+    assert (code, out) == (5, "")
+    assert "the long run, did not end well: OOM: the process tree passed its limit" in err
+
+
+def test_ctrl_c_ends_a_long_run_for_good(autotune: Run, home: HomePaths, confirmed: Study, runs: Runs) -> None:
+    runs.on_cycle = lambda _, index: os.kill(os.getpid(), signal.SIGINT) if index == 20 else None
+    before = signal.getsignal(signal.SIGINT)
+    code, out, err = autotune("verify", "--steps", "10x")
+    assert (code, out) == (130, "")
+    assert "nothing is left running" in err
+    trials, _, events = all_trials(home)
+    assert trials[-1].state is TrialState.FAIL, "nothing waits that the next `start` would run for an hour"
+    assert trials[-1].outcome.reason is FailureReason.CANCELLED
+    assert events == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_repetitions_take_turns_with_the_baseline_and_the_spread_is_printed(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
+) -> None:
+    code, out, err = autotune("verify", "--repeat", "3")
+    assert code == 0, err
+    trials, spent, _ = all_trials(home)
+    own = [t for t in trials if t.source == repeats.SOURCE]
+    base = confirmed.spec.baseline
+    assert [t.configuration for t in own] == [LEADER, base, base, LEADER, LEADER, base]
+    assert all(t.kind is TrialKind.VERIFY and t.pair is None and t.protocol.natural == 0 for t in own)
+    assert spent[0] == 95.0
+    assert "over 3 runs in fresh processes" in out
+    assert "standard deviation of a run 0.0 %" in out
+    assert "run 3 of 3, baseline" in err
+
+
+def test_broken_off_it_goes_on_where_it_was(autotune: Run, home: HomePaths, confirmed: Study, runs: Runs) -> None:
+    runs.on_cycle = lambda trial, _: os.kill(os.getpid(), signal.SIGINT) if trial.number == 8 else None
+    code, _, err = autotune("verify", "--repeat", "3")
+    assert code == 130
+    assert "the same command goes on with it" in err
+    trials, _, _ = all_trials(home)
+    assert [t.state for t in trials[6:]] == [TrialState.COMPLETE, TrialState.COMPLETE, TrialState.WAITING]
+    runs.on_cycle = lambda *_: None
+    code, out, _ = autotune("verify", "--repeat", "3", "--json")
+    assert code == 0
+    assert [s["runs"] for s in json.loads(out)["spreads"]] == [3, 3]
+    assert len(all_trials(home)[0]) == 12
+
+
+def test_a_configuration_that_fails_ends_the_repetition(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
+) -> None:
+    runs.outcome = Outcome(FailureReason.OOM, message="again")
+    code, _, err = autotune("verify", "--repeat", "3")
+    assert code == 5
+    assert "did not end well: OOM: again" in err
+    assert len(all_trials(home)[0]) == 7
+
+
+def test_a_machine_that_breaks_every_run_is_not_asked_for_ever(
+    autotune: Run, home: HomePaths, confirmed: Study, runs: Runs
+) -> None:
+    runs.outcome = Outcome(FailureReason.INFRA, message="GPU taken")
+    assert autotune("verify", "--repeat", "3")[0] == 5
+    assert len(all_trials(home)[0]) == 9
