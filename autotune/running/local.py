@@ -19,6 +19,7 @@ from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
 from autotune.running.process_tree import ProcessTree, Send
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from trainer.child import contract
@@ -74,6 +75,8 @@ class LocalRunner:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -149,7 +152,7 @@ class LocalRunner:
         )
 
     def _supervise(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
-        ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send).run(job, watcher, stop)
+        ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self.spawn).run(job, watcher, stop)
         guard = job.guard
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))

@@ -16,7 +16,7 @@ from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
-from autotune.running.spawn import spawn
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
 from trainer.child.contract import SERVER_VARIABLE, ContractError, Result, read_result
@@ -34,6 +34,8 @@ class Supervisor:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
@@ -58,6 +60,7 @@ class _Attempt:
         become_subreaper()
         self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
         self._job = job
+        self._spawn = settings.spawn
         self._metrics = MetricsTail(job.paths.metrics)
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
@@ -84,7 +87,9 @@ class _Attempt:
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self._server is not None:
             environment[SERVER_VARIABLE] = str(self._server.child.pid)
-        self._child, self._pump = spawn(job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
+        self._child, self._pump = self._spawn(
+            job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment
+        )
         self._tree.add(self._child)
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
