@@ -55,8 +55,8 @@ from trainer.child.contract import (
 class ScriptedTrial:
     """One trial: cycles in the protocol's order, acts where the script puts them."""
 
-    def __init__(self, spec: TrialSpec, paths: RunPaths) -> None:
-        self.spec, self.paths = spec, paths
+    def __init__(self, spec: TrialSpec, paths: RunPaths, before: int = 0) -> None:
+        self.spec, self.paths, self.before = spec, paths, before
         self.script: Mapping[str, Any] = spec.passthrough.get("script", {})
         if "file" in self.script:
             self.script = json.loads(Path(self.script["file"]).read_text())

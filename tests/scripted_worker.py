@@ -41,7 +41,8 @@ def serve(directory: str) -> int:
         letter = wait(mailbox, number, starter)
         if letter is None or script.get("end") == "called":
             return 0
-        trial = ScriptedTrial(read_spec(RunPaths(Path(letter.directory)).config), RunPaths(Path(letter.directory)))
+        paths = RunPaths(Path(letter.directory))
+        trial = ScriptedTrial(read_spec(paths.config), paths, before=number - 1)
         trial.record(NoteRecord("worker", {"worker": letter.worker, "number": number, "pid": os.getpid()}))
         print(f"trial {number} of worker {letter.worker}", file=sys.stderr, flush=True)
         if not run(trial).ok:

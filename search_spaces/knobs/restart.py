@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
 
 
 class Restart(IntEnum):
@@ -114,10 +115,13 @@ RESTART: Mapping[str, Restart] = {
 """Every knob of the catalogue."""
 
 
-def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobValue]) -> Restart:
+def restart_between(
+    before: Mapping[str, KnobValue], after: Mapping[str, KnobValue], framework: str = "trl"
+) -> Restart:
     """The costliest restart among the knobs that differ; one that is not in the catalogue costs the process.
 
-    A knob that is set on one side only counts as different: whether it rests there is the framework's to know.
+    A knob that is not set has the framework's default; where there is none it differs from every value.
     """
-    changed = (name for name in {*before, *after} if before.get(name) != after.get(name))
+    unset = defaults(framework)
+    changed = (n for n in {*before, *after} if before.get(n, unset.get(n)) != after.get(n, unset.get(n)))
     return max((RESTART.get(name, Restart.PROCESS) for name in changed), default=Restart.NONE)

@@ -19,7 +19,7 @@ def test_the_worker_its_trial_and_what_was_started() -> None:
         "trial 1 of worker 2: its first"
     )
     later = {"worker": "2", "number": 3, "floor": 3 << 29, "restarted": "none"}
-    assert words(worker=later) == "trial 3 of worker 2: nothing started anew, 1.5 GiB held before"
+    assert words(worker=later) == "trial 3 of worker 2: nothing started anew, 1.50 GiB held before"
     assert "engine started anew" in words(worker={**later, "restarted": "engine"})
 
 
@@ -34,4 +34,4 @@ def test_why_it_was_ended_and_that_one_was_lost() -> None:
 
 
 def test_a_note_of_another_release_is_no_error() -> None:
-    assert words(worker={}) == "trial None of worker None"
+    assert words(worker={"worker": "1"}) == "trial None of worker 1"

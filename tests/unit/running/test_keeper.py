@@ -142,7 +142,7 @@ class TestOneProcess:
     @pytest.mark.parametrize(
         "change",
         [
-            lambda given: searched_with(given, precision="fp32"),
+            lambda given: searched_with(given, precision="fp16"),
             lambda given: searched_with(given, max_num_seqs=8),
             lambda given: searched_with(given, of_tomorrow=1),
             lambda given: replace(given, study=replace(given.study, id=2)),

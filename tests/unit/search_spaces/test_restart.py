@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from search_spaces.knobs import KNOBS, restart
+from search_spaces.knobs import KNOBS, defaults, restart
 from search_spaces.knobs.restart import RESTART, Restart, restart_between
 
 
@@ -42,7 +42,14 @@ def test_the_costliest_of_the_changes_counts() -> None:
     assert restart_between(before, {**before, "precision": "fp32", "max_num_seqs": 16}) is Restart.PROCESS
 
 
-def test_a_knob_on_one_side_only_and_an_unknown_one_are_changes() -> None:
+def test_a_knob_that_is_not_set_has_the_frameworks_default() -> None:
+    assert restart_between({}, {"rollout_engine": "transformers"}) is Restart.NONE
+    assert restart_between({}, {"rollout_engine": "vllm"}) is Restart.PROCESS
+    assert restart_between({"rollout_engine": "vllm"}, {}) is Restart.PROCESS
+    assert "max_num_seqs" not in defaults("trl")
     assert restart_between({}, {"max_num_seqs": 8}) is Restart.ENGINE
-    assert restart_between({"max_num_seqs": 8}, {}) is Restart.ENGINE
+
+
+def test_an_unknown_knob_costs_the_process() -> None:
     assert restart_between({"of_tomorrow": 1}, {"of_tomorrow": 2}) is Restart.PROCESS
+    assert restart_between({}, {"of_tomorrow": 2}) is Restart.PROCESS
