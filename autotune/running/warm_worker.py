@@ -17,7 +17,7 @@ from trainer.child.contract import Answer, ContractError, Letter, Mailbox
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
 """What a worker holds between trials may grow by this share of what it held after its first, or by so many bytes."""
-DRIFT = 0.10
+DRIFT = 0.15
 """Share by which the reference kernel may be slower than the fastest the worker has shown."""
 
 

@@ -115,9 +115,7 @@ RESTART: Mapping[str, Restart] = {
 """Every knob of the catalogue."""
 
 
-def restart_between(
-    before: Mapping[str, KnobValue], after: Mapping[str, KnobValue], framework: str = "trl"
-) -> Restart:
+def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobValue], framework: str = "trl") -> Restart:
     """The costliest restart among the knobs that differ; one that is not in the catalogue costs the process.
 
     A knob that is not set has the framework's default; where there is none it differs from every value.

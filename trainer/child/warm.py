@@ -15,9 +15,9 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .contract import Answer, Letter, Mailbox, Result, RunPaths
+from .contract import Answer, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
 from .ending import Ending
 from .guard import ReferenceKernel
 from .memory import descendants, pss
@@ -25,6 +25,8 @@ from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
 """Between two looks for a letter."""
+LOOKS = 3
+PACKAGE = __name__.rpartition(".")[0]
 
 
 def main(directory: Path) -> Result:
@@ -40,6 +42,7 @@ class WarmWorker:
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
         self._starter = os.getppid()
+        self._installed = list(sys.path)
         self._kept: Dict[str, Any] = {}
         self.ending: Optional[Ending] = None
         """Of the trial that runs; ``None`` between trials."""
@@ -53,6 +56,8 @@ class WarmWorker:
                 break
             result = self._run(number, letter)
             if result.ok:
+                spec = read_spec(RunPaths(Path(letter.directory)).config)
+                forget_modules(reward_folders(spec), self._installed)
                 self._mailbox.reply(number, self._put_back())
             number += 1
         return result
@@ -88,9 +93,42 @@ class WarmWorker:
         framework = importlib.import_module(FRAMEWORKS["trl"], __package__)
         left = framework.put_back(self._kept)
         unlimit_data()
-        kernel = ReferenceKernel(self._kept["device"]).product() if "device" in self._kept else None
+        kernel = reference(self._kept["device"]) if "device" in self._kept else None
         give_back()
         return Answer(floor=tree_pss(), kernel=kernel, left=left)
+
+
+def reference(device: str) -> float:
+    """Seconds of one product of the reference kernel, the least of a few looks: interruptions are no drift."""
+    kernel = ReferenceKernel(device)
+    return min(kernel.product() for _ in range(LOOKS))
+
+
+def reward_folders(spec: TrialSpec) -> List[str]:
+    """Where the user's own rewards lie."""
+    paths = [reward.path for reward in spec.rewards if reward.path]
+    return [path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths]
+
+
+def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
+    """What was imported from ``folders`` is imported again by the next trial: a user's reward begins anew.
+
+    Args:
+        folders: where the user's own files lie.
+        installed: places within them, perhaps, whose modules stay: the interpreter's and what is installed.
+    """
+    roots = _inside(folders)
+    kept = _inside([*installed, sys.prefix, sys.base_prefix])
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        path = os.path.realpath(file) if isinstance(file, str) else ""
+        ours = (name + ".").startswith(PACKAGE + ".")
+        if path.endswith(".py") and path.startswith(roots) and not path.startswith(kept) and not ours:
+            del sys.modules[name]
+
+
+def _inside(folders: Sequence[str]) -> Tuple[str, ...]:
+    return tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
 
 
 def restore_environment(before: Dict[str, str]) -> None:

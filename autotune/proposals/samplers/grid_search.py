@@ -11,7 +11,6 @@ from autotune.proposals.translation import Evidence
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.restart import restart_between
 
-
 WINDOW = 256
 """Candidates looked at for one that costs no restart."""
 

@@ -272,13 +272,13 @@ class TestUnfit:
     def test_within_the_margins_it_is_fit(self) -> None:
         assert self.verdict(self.first) is None
         assert self.verdict(Answer(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)), 0.001)) is None
-        assert self.verdict(Answer(2 * GIB, 0.00109)) is None
+        assert self.verdict(Answer(2 * GIB, 0.00114)) is None
         assert self.verdict(Answer(2 * GIB, None)) is None
         assert self.verdict(Answer(1 * GIB, 0.0001)) is None
 
     def test_beyond_each_it_is_not(self) -> None:
         assert self.verdict(Answer(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)) + 2, 0.001)) is not None
-        assert self.verdict(Answer(2 * GIB, 0.00111)) is not None
+        assert self.verdict(Answer(2 * GIB, 0.00116)) is not None
         assert self.verdict(self.first, others=(Stat(7, 1, 7, "S", 0, 0),)) is not None
         assert self.verdict(Answer(2 * GIB, 0.001, "model")) is not None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import signal
@@ -92,3 +93,35 @@ def test_what_a_process_holds_is_counted_with_its_children(tmp_path: Path) -> No
         child.stdout.readline()
         assert warm.tree_pss() - alone > 60 << 20
         child.communicate("\n")
+
+
+def test_a_users_reward_begins_anew_and_what_is_installed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    installed = own / "env" / "site-packages"
+    for folder in (own / "pack", other, installed):
+        folder.mkdir(parents=True)
+    (own / "pack" / "__init__.py").write_text("")
+    (own / "pack" / "warm_inner.py").write_text("seen = []")
+    (other / "warm_other.py").write_text("")
+    (installed / "warm_installed.py").write_text("")
+    for entry in (own, other, installed):
+        monkeypatch.syspath_prepend(str(entry))
+    names = ("pack.warm_inner", "warm_other", "warm_installed")
+    before = [importlib.import_module(name) for name in names]
+    warm.forget_modules([str(own)], [str(installed)])
+    assert [name in sys.modules for name in names] == [False, True, True]
+    assert importlib.import_module("pack.warm_inner") is not before[0]
+    for name in (*names, "pack"):
+        sys.modules.pop(name, None)
+
+
+def test_without_folders_nothing_is_forgotten() -> None:
+    before = dict(sys.modules)
+    warm.forget_modules([], [])
+    warm.forget_modules([""], [])
+    warm.forget_modules(["/"], sys.path)  # a reward in the root of everything
+    lost = set(before) - set(sys.modules)
+    sys.modules.update(before)
+    assert not {name for name in lost if not name.startswith(("tests", "trainer", "autotune", "search_spaces"))}

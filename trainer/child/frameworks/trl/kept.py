@@ -115,6 +115,8 @@ def hand_on(trial: Trial) -> None:
         held: Optional[Held] = kept.get("engine")
         if held is not None and held.arguments == arguments:
             _set_random(held.random)
+            gc.collect()
+            gc.freeze()  # as vLLM does when it has built an engine
             return held.engine
         _end_engine(kept)
         built = build(*args, **kwargs)
@@ -165,6 +167,7 @@ def put_back(kept: Dict[str, Any]) -> str:
         What of the trial could not be got rid of; empty if nothing.
     """
     _restore_attributes(kept.get("modules", {}))
+    gc.unfreeze()  # vLLM had the model and the trainer, which were there before its engine, left out of collections
     held: Optional[Held] = kept.get("engine")
     if held is not None:
         vars(held.engine).pop("generate", None)  # the trial's lengths

@@ -9,7 +9,7 @@ from ...contract import NoteRecord, StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
-from ...rewards import reward_facts
+from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
 from ...user_environment import put_environment
 from . import engine, ranks
@@ -58,6 +58,7 @@ def run_trial(trial: Trial) -> None:
         loop.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
     finally:
         trial.facts.update(reward_facts(rewards))
+        close_rewards(rewards)
 
 
 def _compiles(spec: TrialSpec) -> bool:
