@@ -180,17 +180,29 @@ def put_back(kept: Dict[str, Any]) -> str:
 
 
 def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """Which of them are still there. A trainer that is, is emptied: then nothing hangs on it.
+    """What of them could not be got rid of. A trainer or model that is still there is emptied: a shell costs nothing.
 
-    The first trial's is, after an engine was built in the process for the first time: something in C holds a cell of
-    its constructor's frame.
+    Those of the trial that built the process's first engine are there for ever: the frame of the trainer's constructor
+    is held by something the collector cannot see.
     """
-    trainer = watched.get("trainer", lambda: None)()
-    if trainer is not None:
-        vars(trainer).clear()
-        del trainer
+    left = []
+    for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
+        thing = reference()
+        if isinstance(thing, torch.nn.Module):
+            _empty(thing)
+            left += [name] if any(tensor.numel() for tensor in (*thing.parameters(), *thing.buffers())) else []
+        elif thing is not None:
+            vars(thing).clear()
+        del thing
         gc.collect()
-    return sorted(name for name, thing in watched.items() if name != "trainer" and thing() is not None)
+    return left
+
+
+def _empty(model: Any) -> None:
+    """Weights, buffers and gradients are no longer this model's; who shares one of them keeps it."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.grad = None
+        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
 
 def _reset_accelerate() -> None:
