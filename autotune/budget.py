@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialKind, TrialState
 from autotune.ports import Clock, Store
+from trainer.child.contract import StartupPart
 
 GRACE_S = 60.0
 """A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
 
 PERSIST_EVERY_S = 1.0
 """At most this much spending is forgotten when the tuner is killed."""
+
+KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
+"""Of the start-up, what a process that ran a trial before is spared."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,10 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         return None
     cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    start_up = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) for t in pool]
+    start_up = [
+        max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) + _spared_s(t, measured)
+        for t in pool
+    ]
     looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
     return Cost(
         start_up=_upper(start_up),
@@ -145,6 +152,14 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         maximum_cycle=_upper(longest) if longest else cycle,
         looked=_upper(looked) if looked else None,
     )
+
+
+def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
+    """What its start-up would have taken longer in a process of its own, by the longest of its kind."""
+    engine = trial.configuration.get("rollout_engine")
+    alike = [t.startup for t in measured if t.configuration.get("rollout_engine") == engine]
+    longest = {part: max(startup.get(part, 0.0) for startup in alike) for part in KEPT_PARTS}
+    return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
 
 
 def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:

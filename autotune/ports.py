@@ -165,13 +165,17 @@ class StopToken(Port):
 
 
 class TrialRunner(Port):
-    """Runs one attempt in processes of its own and leaves none behind."""
+    """Runs one attempt at a time and leaves none of its processes behind, but for one that waits for the next."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
-        """Returns only when no process of the attempt is left (or it is quarantined).
+        """Returns only when no process of the attempt is left (or it is quarantined), but for an idle worker.
 
         Expected failures are outcomes, never exceptions.
         """
+        ...
+
+    def close(self) -> tuple[int, ...]:
+        """End the idle worker, if there is one; returns the processes that cannot be ended. May be called twice."""
         ...
 
     def sweep(self, study_id: int) -> tuple[int, ...]:

@@ -65,6 +65,10 @@ class HomePaths:
         """Folder of one attempt at one trial (``RunPaths`` names the files in it)."""
         return self.study(study_id, name) / str(trial) / str(attempt)
 
+    def workers(self, study_id: int, name: str) -> Path:
+        """Mailboxes of a study's warm workers, while they live."""
+        return self.study(study_id, name) / "workers"
+
     def crash_file(self) -> Path:
         """A file name no earlier crash of another process or second has."""
         return self.crashes / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"

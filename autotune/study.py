@@ -83,6 +83,7 @@ class StudyLoop:
                 self._recover()
                 ended_by = self._run_trials(ledger)
             finally:
+                self._runner.close()
                 ledger.persist(force=True)
             return self._conclude(ended_by)
 
@@ -110,6 +111,7 @@ class StudyLoop:
                     self._execute(trial, self._store.trials(self._study.id), ledger)
                     trial = self._store.trial(self._study.id, trial.number)
             finally:
+                self._runner.close()
                 ledger.persist(force=True)
             self._renew()
             return trial

@@ -18,6 +18,7 @@ from autotune.interpreter import Interpreter, check_rewards, probe
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import make_proposer, named_sampler
 from autotune.request import Request, packages_of
+from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
@@ -189,15 +190,17 @@ def loop(
     fingerprint: Fingerprint,
     *,
     allow_busy: bool = False,
+    warm: bool = False,
 ) -> StudyLoop:
-    """The loop of a stored study with the real parts."""
+    """The loop of a stored study with the real parts; ``warm`` lets a process run several of its search trials."""
     clock = SystemClock()
+    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock) if warm else None
     return StudyLoop(
         study=study,
         budget=budget,
         store=store,
         proposer=proposer_for(study.spec),
-        runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy),
+        runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper),
         clock=clock,
         observer=observer,
         stop=stop,
@@ -212,14 +215,17 @@ def proposer_for(spec: StudySpec) -> Proposer:
     return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed)
 
 
-def runner_for(spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy: bool = False) -> TrialRunner:
-    """Trials on this machine."""
+def runner_for(
+    spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy: bool = False, keeper: Keeper | None = None
+) -> TrialRunner:
+    """Trials on this machine, each in a process of its own where there is no ``keeper``."""
     return LocalRunner(
         python=spec.python,
         framework=framework_named(spec.framework),
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,
+        keeper=keeper,
     )
 
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from autotune.domain import TrialKind
 from autotune.ports import Assignment
 from autotune.running.job import Graces
+from autotune.running.keeper import Keeper
 from autotune.running.liveness import HangLimits
 from autotune.running.local import LocalRunner
 from tests import factories
@@ -41,3 +43,13 @@ def assignment(
     study = factories.study(spec=factories.study_spec(workload=workload, framework="scripted"))
     trial = factories.trial(configuration=factories.configuration(**knobs), attempt=1)
     return Assignment(study, trial, directory, deadline_s)
+
+
+def keeper(root: Path) -> Keeper:
+    """A ``Keeper`` with the tests' graces."""
+    return Keeper(root, RealClock(), GRACES)
+
+
+def searched(given: Assignment, number: int = 1, **changes: Any) -> Assignment:
+    """The assignment as a search trial of that number; ``changes`` are the trial's."""
+    return replace(given, trial=replace(given.trial, **{"kind": TrialKind.SEARCH, "number": number, **changes}))

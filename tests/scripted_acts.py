@@ -34,6 +34,12 @@ def act_result(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
     raise Ended(decode(Result, {"ok": False, **act["result"]}))
 
 
+def act_used(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
+    """End with the given ``result`` if this process has run another trial before."""
+    if trial.before:
+        act_result(trial, act)
+
+
 def act_crash(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
     """An exception nobody catches; no result."""
     raise RuntimeError(act.get("message", "scripted crash"))

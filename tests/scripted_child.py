@@ -5,6 +5,7 @@ renders it: ``settings`` are the configuration itself, ``passthrough["script"]``
 
     noise   relative standard deviation of a cycle's seconds (default 0.01), seeded by seed, trial, cycle
     sleep   real seconds each cycle takes (default 0: reported seconds are never waited for)
+    file    path of a file that holds the script instead, so that it can differ between trials of one study
     floor   bytes a process holds before any row (default ``FLOOR``)
     acts    list of {"do": name of an ``act_`` function of ``scripted_acts``,
             "at": "start" | cycle index | "end" | "exit" (the result is written),
@@ -16,6 +17,7 @@ Standard library only; Python 3.10 syntax.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -54,9 +56,11 @@ from trainer.child.looks import is_enough
 class ScriptedTrial:
     """One trial: cycles in the protocol's order, acts where the script puts them."""
 
-    def __init__(self, spec: TrialSpec, paths: RunPaths) -> None:
-        self.spec, self.paths = spec, paths
+    def __init__(self, spec: TrialSpec, paths: RunPaths, before: int = 0) -> None:
+        self.spec, self.paths, self.before = spec, paths, before
         self.script: Mapping[str, Any] = spec.passthrough.get("script", {})
+        if "file" in self.script:
+            self.script = json.loads(Path(self.script["file"]).read_text())
         self.mark = PhaseMark(paths.phase)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
         self.prompt = max(1, spec.max_prompt_length // 2)
@@ -183,4 +187,8 @@ def main(directory: str) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "worker":
+        from tests.scripted_worker import serve
+
+        sys.exit(serve(sys.argv[-1]))
     sys.exit(main(sys.argv[sys.argv.index("--directory") + 1]))

@@ -112,6 +112,9 @@ class SimulatedRunner:
             found.append(NoteRecord("lengths", {"lengths": list(f.LENGTHS)}))
         return found
 
+    def close(self) -> tuple[int, ...]:
+        return ()
+
     def sweep(self, study_id: int) -> tuple[int, ...]:
         return ()
 

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -63,6 +63,7 @@ def start(
     new: o.NewOption = False,
     dry_run: o.DryRunOption = False,
     allow_busy: o.AllowBusyOption = False,
+    cold: o.ColdOption = False,
     as_json: o.AsJsonOption = False,
     no_live: o.NoLiveOption = False,
     quiet: o.QuietOption = False,
@@ -119,7 +120,8 @@ def start(
         return
     show = Show(as_json, no_live, quiet)
     with _page(settings, say, wanted=not no_serve, port=port):
-        ended = _run(wiring, settings, prepared, limits, show, fork=new, allow_busy=allow_busy)
+        runs = {"allow_busy": allow_busy, "warm": not cold}
+        ended = _run(wiring, settings, prepared, limits, show, fork=new, runs=runs)
     raise typer.Exit(ended)
 
 
@@ -147,12 +149,12 @@ def _page(settings: Settings, say: Any, *, wanted: bool, port: int | None) -> It
 
 
 def _run(
-    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, fork: bool, allow_busy: bool
+    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, fork: bool, runs: Mapping[str, bool]
 ) -> int:
     with stopping(console.say) as stop:
         store = wiring.open_store_for(settings, stop)
         try:
-            return _run_in(store, wiring, settings, prepared, limits, show, stop, fork=fork, allow_busy=allow_busy)
+            return _run_in(store, wiring, settings, prepared, limits, show, stop, fork=fork, runs=runs)
         finally:
             store.close()
 
@@ -167,7 +169,7 @@ def _run_in(
     stop: SignalStop,
     *,
     fork: bool,
-    allow_busy: bool,
+    runs: Mapping[str, bool],
 ) -> int:
     study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=fork)
     wiring.check_machine(store, study, prepared.fingerprint)
@@ -182,7 +184,7 @@ def _run_in(
     mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
     state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
     with observing(mode, state) as observer:
-        loop = wiring.loop(study, limits, store, settings, observer, stop, prepared.fingerprint, allow_busy=allow_busy)
+        loop = wiring.loop(study, limits, store, settings, observer, stop, prepared.fingerprint, **runs)
         result = loop.run()
     _end(settings, study, result, store.spent(study.id)[0], show)
     return _exit_code(result, stop)

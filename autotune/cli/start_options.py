@@ -110,6 +110,9 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the plan and
 AllowBusyOption = Annotated[
     bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
 ]
+ColdOption = Annotated[
+    bool, typer.Option("--cold", help="Every trial in a process of its own; slower, and never warmed by another trial.")
+]
 
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]
 NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")]

@@ -12,6 +12,7 @@ from rich.text import Text
 from autotune.cli.bars import LEGEND, stacked
 from autotune.cli.durations import format_duration
 from autotune.cli.grid import LabelGrid
+from autotune.cli.process_words import process_words
 from autotune.cli.sizes import format_size
 from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
@@ -49,6 +50,8 @@ def trial_screen(
         more.add("GPUs", words)
     if words := numerics_words(notes):
         more.add("numerics", words)
+    if words := process_words(notes):
+        more.add("process", words)
     if log_path:
         more.add("log", log_path)
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]

@@ -83,6 +83,8 @@ class Ending:
     """Its exit code, if it had ended before it was made to."""
     served: bool = False
     """It was ready at some time."""
+    before: int = 0
+    """Trials its process had run before this one."""
 
     @property
     def log_is_servers(self) -> bool:

@@ -25,6 +25,10 @@ class Guard(Protocol):
         """Why no trial should be started now. Waits a bounded time for memory to be freed."""
         ...
 
+    def again(self) -> str | None:
+        """The same as ``before`` for another trial of the same processes, which hold the GPUs already."""
+        ...
+
     def during(self, members: Set[int]) -> str | None:
         """Who else has come, ``members`` being the trial's own processes."""
         ...
@@ -40,6 +44,9 @@ class NoGuard:
     def before(self, clock: Clock) -> str | None:  # noqa: ARG002
         return None
 
+    def again(self) -> str | None:
+        return None
+
     def during(self, members: Set[int]) -> str | None:  # noqa: ARG002
         return None
 
@@ -48,7 +55,7 @@ class NoGuard:
 
 
 class GpuGuard:
-    """Watches the GPUs ``look`` shows. One per trial: it remembers who was there at the start."""
+    """Watches the GPUs ``look`` shows. One per process tree: it remembers who was there at the start."""
 
     def __init__(
         self,
@@ -89,6 +96,11 @@ class GpuGuard:
         self._known = {p.pid for gpu in gpus for p in gpu.processes}
         self._used = {gpu.uuid: gpu.memory_used for gpu in gpus}
         return None if self._allow_busy else self.busy
+
+    def again(self) -> str | None:
+        self.peaks = {}
+        self._suspects = set()
+        return None
 
     def during(self, members: Set[int]) -> str | None:
         try:

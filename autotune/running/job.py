@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from autotune.ports import Companion
 from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.warm_worker import Worker
 from trainer.child.contract import RunPaths
 
 
@@ -22,6 +23,8 @@ class Graces:
     """After SIGKILL, before a process counts as unkillable."""
     linger_s: float = 5.0
     """Between the child's report and its exit."""
+    restore_s: float = 60.0
+    """Between a warm worker's report of a trial and its being ready for another."""
     stack_s: float = 1.0
     """For a hung child to write its stack to the log."""
 
@@ -40,3 +43,10 @@ class Job:
     """A server that must be ready first; the trial ends with it, and it with the trial."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """On top of what every trial sees."""
+    worker: Worker | None = None
+    """Who runs the trial, if it is not a process of its own; ``argv`` and ``tag`` are then the worker's."""
+
+    @property
+    def reuses(self) -> bool:
+        """Its processes are there already, from the trial before."""
+        return self.worker is not None and self.worker.alive

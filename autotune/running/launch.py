@@ -29,6 +29,11 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
     return (python, "-m", "torch.distributed.run", *ranks, "--log-dir", str(paths.scratch / "ranks"), *child)
 
 
+def worker_command(python: str, start: Path) -> tuple[str, ...]:
+    """What starts a warm worker, but for the folder of its mailbox."""
+    return (python, str(start), "worker", "--directory")
+
+
 def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
     """What the trial's processes get beside the tuner's environment; the configuration's own wins.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune import gpu_choice, hardware
@@ -17,8 +17,10 @@ from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
 from autotune.running.job import Graces, Job
+from autotune.running.keeper import Keeper, in_used_process, wanted_of
 from autotune.running.liveness import HangLimits
 from autotune.running.process_tree import ProcessTree, Send
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from trainer.child import contract
@@ -74,6 +76,10 @@ class LocalRunner:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
+    keeper: Keeper | None = None
+    """Lets a process run several trials; ``None`` gives each trial a process of its own."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -83,7 +89,7 @@ class LocalRunner:
         ending = self._attempt(assignment, self.framework.render(assignment), paths, watcher, stop)
         log = paths.server_log if ending.log_is_servers else paths.log
         return RunReport(
-            outcome=outcome_of(ending, self.framework, str(log)),
+            outcome=in_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
@@ -109,7 +115,8 @@ class LocalRunner:
                 write_atomic(paths.config, dumps(spec))
             except OSError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"{paths.config} could not be written: {error}")
-            ending = self._supervise(self._job(assignment, spec, paths, spent, companion, gpus), watcher, stop)
+            job = self._job(assignment, spec, paths, spent, companion, gpus)
+            ending = self._supervise(job, assignment, spec, watcher, stop)
             if not ending.port_taken:
                 break
         return ending
@@ -148,9 +155,19 @@ class LocalRunner:
             companion=companion,
         )
 
-    def _supervise(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
-        ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send).run(job, watcher, stop)
+    def _supervise(
+        self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
+    ) -> Ending:
+        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self.spawn)
+        study, trial = assignment.study, assignment.trial
+        wanted = None if self.keeper is None else wanted_of(study, trial, spec, job, self.python)
         guard = job.guard
+        if self.keeper is not None and wanted is not None:
+            argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
+            ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), wanted, watcher, stop)
+        else:
+            self.close()
+            ending = supervisor.run(job, watcher, stop)
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))
         if isinstance(guard, GpuGuard) and guard.peaks:
@@ -162,6 +179,9 @@ class LocalRunner:
             return NoGuard()
         ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(lambda: self._held(study), pids_are_ours=ours, allow_busy=self.allow_busy)
+
+    def close(self) -> tuple[int, ...]:
+        return () if self.keeper is None else self.keeper.end()
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
         prefix = study_tag(self.home, study_id)

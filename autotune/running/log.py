@@ -73,6 +73,7 @@ class LogPump(threading.Thread):
         super().__init__(name="log-pump", daemon=True)
         self._source = source
         self._log = log
+        self._writing = threading.Lock()
         self._wake_out, self._wake_in = os.pipe()
         os.set_blocking(source, False)
 
@@ -88,15 +89,24 @@ class LogPump(threading.Thread):
 
     def _move(self, drain: bool) -> bool:
         """Take what is there (all of it to ``drain``, at most 64 MiB); ``False`` at the end of the pipe."""
-        for _ in range(1024 if drain else 1):
-            try:
-                data = os.read(self._source, CHUNK)
-            except BlockingIOError:
-                return True
-            if not data:
-                return False
-            self._log.write(data)
-        return True
+        with self._writing:
+            for _ in range(1024 if drain else 1):
+                try:
+                    data = os.read(self._source, CHUNK)
+                except BlockingIOError:
+                    return True
+                if not data:
+                    return False
+                self._log.write(data)
+            return True
+
+    def redirect(self, log: CappedLog) -> None:
+        """What was written before this goes into the present log, which is closed; the rest into ``log``."""
+        if self.is_alive():
+            self._move(drain=True)
+        with self._writing:
+            self._log.close()
+            self._log = log
 
     def finish(self, patience_s: float = 5.0) -> None:
         """Take what is left in the pipe and close it, even if someone still holds its other end."""

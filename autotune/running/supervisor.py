@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
+from autotune.running.asking import ask_for_stacks, report_of
 from autotune.running.companion import Server
 from autotune.running.ending import Ending, Stop
 from autotune.running.job import Graces, Job
@@ -17,17 +17,16 @@ from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
-from autotune.running.spawn import spawn
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
+from autotune.running.warm_worker import Process, Worker
 from autotune.running.watchdog import Watchdog
 from trainer.child.contract import (
     SERVER_VARIABLE,
-    ContractError,
     CycleKind,
     CycleRecord,
     Record,
     Result,
-    read_result,
     write_atomic,
 )
 
@@ -44,6 +43,8 @@ class Supervisor:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
@@ -51,7 +52,8 @@ class Supervisor:
         Whatever ``watcher`` raises is raised again, after the processes have been ended.
         """
         began = self.clock.monotonic()
-        if (refusal := job.guard.before(self.clock)) is not None:
+        refusal = job.guard.again() if job.reuses else job.guard.before(self.clock)
+        if refusal is not None:
             return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, refusal)
         try:
             attempt = _Attempt(self, job)
@@ -68,17 +70,22 @@ class _Attempt:
         become_subreaper()
         self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
         self._job = job
+        self._spawn = settings.spawn
         self._metrics = MetricsTail(job.paths.metrics)
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
         self._oom_kills = proc.oom_kills()
         job.paths.scratch.mkdir(parents=True, exist_ok=True)
         job.paths.log.touch()
+        self._worker = job.worker
+        self._complete = False
         self._tree = ProcessTree(lambda tag: tag == job.tag, send=settings.send)
         self._child: subprocess.Popen[bytes] | None = None
         self._pump: LogPump | None = None
         self._server: Server | None = None
-        if job.companion is None:
+        if job.worker is not None:
+            self._call(job.worker)
+        elif job.companion is None:
             self._start()
         else:
             self._server = Server(job.companion, job.paths, job.tag, self._clock)
@@ -94,8 +101,20 @@ class _Attempt:
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self._server is not None:
             environment[SERVER_VARIABLE] = str(self._server.child.pid)
-        self._child, self._pump = spawn(job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
+        place = job.paths.scratch if job.worker is None else job.worker.mailbox.scratch
+        self._child, self._pump = self._spawn(job.argv, place, job.tag, CappedLog(job.paths.log), environment)
         self._tree.add(self._child)
+
+    def _call(self, worker: Worker) -> None:
+        """The trial to the worker, which is started if it is not there. Raises ``OSError`` if that cannot be done."""
+        worker.call(self._job.paths.root)
+        if worker.process is None:
+            self._start()
+            assert self._child is not None and self._pump is not None  # noqa: S101, PT018  (narrowing)
+            worker.process = Process(self._child, self._pump, self._tree)
+            return
+        self._child, self._pump, self._tree = worker.process.child, worker.process.pump, worker.process.tree
+        self._pump.redirect(CappedLog(self._job.paths.log))
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""
@@ -113,19 +132,38 @@ class _Attempt:
         server_log = ""
         try:
             why = self._watch(watcher, stop)
-            result, _ = self._report()
+            self._complete = why is None
+            result, _ = report_of(self._job.paths)
             if why is not None and why[0] is Stop.HANG:
-                self._ask_for_stacks()
+                ask_for_stacks(self._tree, self._clock, self._graces.stack_s)
             server_exit = self._server.child.poll() if self._server is not None else None
         finally:
-            quarantined = self._tree.kill(self._clock, self._grace(why), self._graces.kill_s)
-            self._watchdog.finish()
-            if self._pump is not None:
-                self._pump.finish()
+            if self._may_stay(result):
+                self._watchdog.finish()
+            else:
+                quarantined = self._end(self._grace(why))
             if self._server is not None:
                 server_log = self._server.finish()
         ending = self._ending(watcher, why, result, quarantined)
         return replace(ending, server_log=server_log, server_exit=server_exit, served=self._served)
+
+    def _may_stay(self, result: Result | None) -> bool:
+        """Whether the worker is one for the next trial; its log is then its own again."""
+        worker = self._worker
+        if worker is None or not self._complete or result is None or not result.ok or not worker.may_stay():
+            return False
+        worker.rest()
+        return True
+
+    def _end(self, grace_s: float) -> tuple[int, ...]:
+        """Leave no process; returns those that cannot be ended."""
+        quarantined = self._tree.kill(self._clock, grace_s, self._graces.kill_s)
+        self._watchdog.finish()
+        if self._pump is not None:
+            self._pump.finish()
+        if self._worker is not None:
+            self._worker.process = None
+        return quarantined
 
     @property
     def _served(self) -> bool:
@@ -141,7 +179,9 @@ class _Attempt:
 
     @property
     def _ended(self) -> bool:
-        return self._child is not None and self._child.poll() is not None
+        """The child has, or has put everything back and waits for another trial."""
+        gone = self._child is not None and self._child.poll() is not None
+        return gone or (self._worker is not None and self._worker.answered)
 
     def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
         """Until the child has ended (``None``) or must be ended (why)."""
@@ -168,7 +208,7 @@ class _Attempt:
 
     def _felled(self) -> tuple[Stop, str] | None:
         """The child failed for a reason it does not know, and its server is gone: that is why."""
-        result, _ = self._report()
+        result, _ = report_of(self._job.paths)
         if self._server is None or (result is not None and result.reason is not FailureReason.CRASH):
             return None
         return self._server.trouble()
@@ -220,9 +260,14 @@ class _Attempt:
     def _lingering(self, now: float) -> tuple[Stop, str] | None:
         if self._reported_at is None:
             self._reported_at = now
-        if now - self._reported_at < self._graces.linger_s:
+        report, _ = report_of(self._job.paths)
+        if self._worker is not None and report is not None and report.ok:
+            patience, still = self._graces.restore_s, "its worker was not ready again"
+        else:
+            patience, still = self._graces.linger_s, "did not exit"
+        if now - self._reported_at < patience:
             return None
-        return Stop.LINGERED, f"finished, but did not exit within {self._graces.linger_s:.0f} s and was ended"
+        return Stop.LINGERED, f"finished, but {still} within {patience:.0f} s and was ended"
 
     def _stranger(self, now: float) -> tuple[Stop, str] | None:
         if now - self._guarded < GUARD_S:
@@ -236,23 +281,6 @@ class _Attempt:
         now = self._clock.monotonic()
         return Pulse(now, self._phase.modified, self._metrics.bytes_read, self._watchdog.cpu_s, phase)
 
-    def _ask_for_stacks(self) -> None:
-        """Processes that registered faulthandler for SIGUSR1 write their stacks to the log."""
-        asked = [m for m in self._tree.refresh() if proc.catches(m.pid, signal.SIGUSR1)]
-        for member in asked:
-            proc.send(member, signal.SIGUSR1)
-        if asked:
-            self._clock.sleep(self._graces.stack_s)
-
-    def _report(self) -> tuple[Result | None, str]:
-        """(the child's report, why it cannot be read)."""
-        try:
-            return read_result(self._job.paths.result), ""
-        except FileNotFoundError:
-            return None, ""
-        except (ContractError, OSError) as error:
-            return None, f"its result cannot be read: {error}"
-
     def _ending(
         self, watcher: Watcher, why: tuple[Stop, str] | None, result: Result | None, quarantined: tuple[int, ...]
     ) -> Ending:
@@ -261,7 +289,7 @@ class _Attempt:
         for record in self._metrics.finish():
             watcher.record(record)
         stop, sentence = why or (None, "")
-        late, error = self._report()
+        late, error = report_of(self._job.paths)
         if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped
             result = late
         ending = Ending(
@@ -282,6 +310,8 @@ class _Attempt:
 
     def _checked(self, ending: Ending) -> Ending:
         """INFRA if someone else's memory is on the GPU now that ours is gone."""
+        if self._worker is not None and self._worker.process is not None:
+            return ending
         if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:
             return ending
         return replace(ending, stop=Stop.STRANGER, why=held, result=None)

@@ -7,7 +7,7 @@ fixture (``assign(**changes)`` gives an ``Assignment`` whose trial ends OK if it
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,13 @@ class TrialRunnerSuite:
 
     home = "suite"
 
+    @pytest.fixture(autouse=True)
+    def _leave_nothing(self) -> Iterator[None]:
+        """A worker a test left idle would be another test's leftover."""
+        yield
+        for pid in tagged(self.home):
+            psutil.Process(pid).kill()
+
     def test_a_trial_reports_its_cycles_in_the_order_of_the_protocol(
         self, make_runner: MakeRunner, assign: Assign
     ) -> None:
@@ -136,8 +143,11 @@ class TrialRunnerSuite:
         assert sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) == assignment.trial.protocol.recorded
 
     def test_an_ended_trial_leaves_no_process_and_a_log(self, make_runner: MakeRunner, assign: Assign) -> None:
-        report = make_runner().run(assign(), Seen(), FakeStop())
+        runner = make_runner()
+        report = runner.run(assign(), Seen(), FakeStop())
+        assert runner.close() == ()
         assert tagged(self.home) == []
+        assert runner.close() == ()
         assert Path(report.outcome.log_path).is_file()
 
     def test_what_an_attempt_left_can_be_recovered_whole(self, make_runner: MakeRunner, assign: Assign) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.ports import Assignment
 from tests.contracts.runner_suite import Assign, MakeRunner, TrialRunnerSuite
-from tests.scripted import assignment, local_runner
+from tests.scripted import assignment, keeper, local_runner, searched
 
 
 class TestLocalRunner(TrialRunnerSuite):
@@ -22,5 +22,23 @@ class TestLocalRunner(TrialRunnerSuite):
         def assign(*, slow: bool = False, deadline_s: float = 30.0) -> Assignment:
             script: dict[str, Any] = {"sleep": 0.5} if slow else {}
             return assignment(tmp_path / "attempt", script, deadline_s=deadline_s)
+
+        return assign
+
+
+class TestWarmRunner(TrialRunnerSuite):
+    """The same, by a worker that stays; the assigned trial is a search trial."""
+
+    home = "warm-suite"
+
+    @pytest.fixture
+    def make_runner(self, tmp_path: Path) -> MakeRunner:
+        return lambda **changes: local_runner(self.home, **{"keeper": keeper(tmp_path / "workers"), **changes})
+
+    @pytest.fixture
+    def assign(self, tmp_path: Path) -> Assign:
+        def assign(*, slow: bool = False, deadline_s: float = 30.0) -> Assignment:
+            script: dict[str, Any] = {"sleep": 0.5} if slow else {}
+            return searched(assignment(tmp_path / "attempt", script, deadline_s=deadline_s))
 
         return assign

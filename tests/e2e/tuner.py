@@ -1,6 +1,6 @@
 """A whole tuner on scripted trials, as a program of its own, so that a test can kill it.
 
-    python -m tests.e2e.tuner HOME '{"max_trials": 8, "wall_s": null, "script": {...}, "baseline": {...}}'
+    python -m tests.e2e.tuner HOME '{"max_trials": 8, "wall_s": null, "script": {...}, "baseline": {...}, "warm": true}'
 
 Real store, proposer, loop, runner and processes; only the training framework is a script.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from autotune import wiring
 from autotune.cli.stopping import stopping
 from autotune.domain import Budget, StudySpec
+from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import read_settings
 from autotune.store import open_store
@@ -55,6 +56,7 @@ def main(home: str, plan: dict[str, object]) -> None:
     store = open_store(settings.database)
     clock = wiring.SystemClock()
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
+    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock)
     with stopping(lambda text: print(text, flush=True)) as stop:
         loop = StudyLoop(
             study=study,
@@ -67,6 +69,7 @@ def main(home: str, plan: dict[str, object]) -> None:
                 home=home_tag(settings.home.root),
                 clock=clock,
                 start=SCRIPTED_CHILD,
+                keeper=keeper if plan.get("warm") else None,
             ),
             clock=clock,
             observer=SeenObserver(),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.budget import Cost, Ledger, Spent, limit_reached, predict, remaining_s
-from autotune.domain import Budget, CycleKind, TrialKind, TrialState
+from autotune.domain import Budget, CycleKind, Trial, TrialKind, TrialState
 from autotune.store import open_store
 from tests import factories as f
 from tests.fakes import FakeClock
@@ -92,3 +93,27 @@ def test_a_trial_that_may_be_ended_early_is_predicted_by_what_such_trials_took()
     assert cost.looked == 5
     assert cost.total(looks) == cost.total(f.protocol(recorded=5))
     assert predict(stopped) is not None
+
+
+def test_a_start_up_a_used_process_was_spared_is_expected_all_the_same() -> None:
+    """Confirmation runs in fresh processes: a reserve made of warm start-ups would be too small."""
+
+    def ran(number: int, seconds: float, rollout: str, startup: dict[str, float]) -> Trial:
+        trial = f.finished(number, configuration=f.configuration(rollout_engine=rollout), cycle_seconds=1.0)
+        cycles = sum(c.seconds for c in trial.cycles)
+        return trial.with_(seconds=cycles + seconds, startup=startup)
+
+    with_engine = {"import": 12.0, "engine": 20.0, "load": 1.0}
+    trials = [
+        ran(0, 9.0, "transformers", {"import": 7.0, "engine": 1.0}),
+        ran(1, 40.0, "vllm", with_engine),
+        ran(2, 5.0, "vllm", {"import": 0.0, "engine": 0.5, "load": 1.0}),
+    ]
+    warm, cold = predict(trials[2:] + trials[:2], trials[2].configuration), predict(trials[:2], trials[1].configuration)
+    assert warm is not None
+    assert cold is not None
+    assert cold.start_up == pytest.approx(40.0)
+    assert warm.start_up == pytest.approx(40.0)  # of the two alike, the upper
+    alone = predict([trials[0], trials[2]], trials[2].configuration)
+    assert alone is not None
+    assert alone.start_up == pytest.approx(5.0)  # nothing is known of that engine's cold start

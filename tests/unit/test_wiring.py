@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from autotune import preparation, wiring
+from autotune.domain import Budget
 from autotune.errors import StudyDiffersError, UsageError
 from autotune.ports import Assignment
+from autotune.running.keeper import Keeper
+from autotune.running.local import LocalRunner
+from autotune.settings import read_settings
 from autotune.store import open_store
 from tests import factories as f
+from tests.fakes import FakeStop, SeenObserver
 
 
 def test_the_same_specification_is_the_same_study() -> None:
@@ -95,3 +100,23 @@ def test_trials_of_another_machine_are_not_added_to() -> None:
 def test_an_unknown_framework_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="trl"):
         wiring.framework_named("megatron")
+
+
+def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> None:
+    settings = read_settings({}, home=tmp_path)
+    store = open_store(":memory:")
+    study, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
+
+    def keeper(**options: bool) -> Keeper | None:
+        loop = wiring.loop(
+            study, Budget(max_trials=1), store, settings, SeenObserver(), FakeStop(), f.fingerprint(), **options
+        )
+        runner = loop._runner
+        assert isinstance(runner, LocalRunner)
+        return runner.keeper
+
+    assert keeper() is None
+    assert keeper(warm=False) is None
+    found = keeper(warm=True)
+    assert found is not None
+    assert found.root == settings.home.study(study.id, study.spec.name) / "workers"

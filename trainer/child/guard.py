@@ -88,6 +88,10 @@ class ReferenceKernel:
         self._once()
         return min(self._once() for _ in range(SAMPLES))
 
+    def product(self) -> float:
+        """Of a single product: comparable between kernels, which repeat it as often as each found right."""
+        return self.seconds() / self._repeats
+
     def _once(self) -> float:
         self._settle()
         started = time.perf_counter()

@@ -85,6 +85,11 @@ class Verifier:
                 if pipe is not None:
                     pipe.close()
 
+    def close(self) -> None:
+        """End the helper, and forget it."""
+        self.kill()
+        atexit.unregister(self.kill)
+
     def _line(self, seconds: float) -> Dict[str, Any]:
         process = self._process
         assert process is not None and process.stdout is not None  # noqa: S101, PT018  (narrowing)
@@ -112,6 +117,10 @@ class MathReward:
         self._verifier.start()
         self.facts: Dict[str, int] = {"math_verify_lost": 0}
         """Completions the verifier gave no answer for in time."""
+
+    def close(self) -> None:
+        """End the helper."""
+        self._verifier.close()
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> List[Optional[float]]:
         name = next((column for column in COLUMNS if column in columns), None)

@@ -8,6 +8,7 @@ cannot score.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence
@@ -17,7 +18,7 @@ from .failures import describe
 from .math_reward import MathReward
 from .reward_files import Reward, RewardLoadError, file_reward, imported_reward, missing_package
 
-__all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "create_task", "load_reward", "reward_facts"]
+__all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "close_rewards", "create_task", "load_reward", "reward_facts"]
 
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
@@ -45,6 +46,14 @@ def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:
     for reward in rewards:
         found.update(getattr(reward, "facts", {}))
     return found
+
+
+def close_rewards(rewards: Sequence[Any]) -> None:
+    """End the processes they started, however they were wrapped since."""
+    for reward in rewards:
+        own = inspect.unwrap(reward)
+        if isinstance(own, MathReward):
+            own.close()
 
 
 def create_task(name: str, options: Mapping[str, Any]) -> Any:

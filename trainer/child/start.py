@@ -5,7 +5,8 @@ around this file is loaded under a private name, so that a ``trainer`` or ``rewa
 is never shadowed by ours, nor ours by theirs.
 
 Commands: ``trial`` runs the spec in DIR; ``probe``, ``prepare`` and ``describe`` answer one question each. All
-leave ``result.json`` in DIR. Exit code 0 says OK, 1 a failure that ``result.json`` explains.
+leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other. Exit code 0
+says OK, 1 a failure that ``result.json`` explains.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from types import ModuleType
 from typing import List, Sequence
 
 PACKAGE = "_autotune_trainer"
-COMMANDS = {"trial": "worker", "probe": "probe", "prepare": "prepare", "describe": "describe"}
+COMMANDS = {"trial": "worker", "worker": "warm", "probe": "probe", "prepare": "prepare", "describe": "describe"}
 
 
 def clean_path(entries: Sequence[str], script_folder: str, cwd: str) -> List[str]:

@@ -27,6 +27,8 @@ class Trial:
     """The start-up part under way; ``None`` once cycles run."""
     facts: Dict[str, Any] = field(default_factory=dict)
     """Goes into ``Result.data``."""
+    kept: Optional[Dict[str, Any]] = None
+    """What a warm worker keeps from one trial for the next, by name; ``None`` in a process of one trial."""
 
     @contextlib.contextmanager
     def startup(self, part: StartupPart) -> Iterator[None]:

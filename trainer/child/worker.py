@@ -1,7 +1,7 @@
 """Runs the trial a folder describes and says how it ended.
 
-One spec and exit, for now; ``run`` keeps no state of its own in the process, so that a warm worker can
-later call it for several folders.
+``main`` is one spec and exit; ``run`` keeps no state of its own in the process, so that a warm worker (``warm``) calls
+it for several folders.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import select
 import signal
 import threading
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from .contract import FailureReason, Phase, Result, RunPaths, read_spec
 from .ending import Ending
@@ -27,17 +27,19 @@ def main(directory: Path) -> Result:
     """Run the trial of ``directory``; every expected failure is in the result, which is also on disk."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     ending = Ending(RunPaths(directory), rank, world_size)
-    _answer_sigterm(ending)
+    answer_sigterm(lambda: ending)
     return run(RunPaths(directory), ending, rank, world_size)
 
 
-def run(paths: RunPaths, ending: Ending, rank: int = 0, world_size: int = 1) -> Result:
-    """One spec, from ``config.json`` to ``result.json``."""
+def run(
+    paths: RunPaths, ending: Ending, rank: int = 0, world_size: int = 1, kept: Optional[Dict[str, Any]] = None
+) -> Result:
+    """One spec, from ``config.json`` to ``result.json``; ``kept`` is what a warm worker keeps between trials."""
     trial: Optional[Trial] = None
     try:
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        trial = Trial(spec, paths, Journal(paths, marks=rank == 0), rank, world_size)
+        trial = Trial(spec, paths, Journal(paths, marks=rank == 0), rank, world_size, kept=kept)
         if spec.world_size != world_size:
             sizes = (spec.world_size, world_size)
             raise IllegalSettingError("the trial is of %d processes and was started as %d" % sizes)
@@ -48,6 +50,8 @@ def run(paths: RunPaths, ending: Ending, rank: int = 0, world_size: int = 1) -> 
     except BaseException as error:
         # Rank 0 may be waiting for this rank in a collective for ever, so a failure is told by whoever has it.
         return ending.settle(classify(error, _phase_of(trial, error), _facts(trial)))
+    if kept is not None:
+        trial.journal.close()
     return ending.settle(Result(ok=True, data=_facts(trial)))
 
 
@@ -64,8 +68,8 @@ def _facts(trial: Optional[Trial]) -> Dict[str, Any]:
     return {**trial.facts, **rank, **({"startup_part": trial.part.value} if trial.part is not None else {})}
 
 
-def _answer_sigterm(ending: Ending) -> None:
-    """On SIGTERM write CANCELLED and go at once.
+def answer_sigterm(current: Callable[[], Optional[Ending]]) -> None:
+    """On SIGTERM write CANCELLED for the trial that runs, if one does, and go at once.
 
     A Python signal handler would wait for the running kernel, which can take minutes; the wake-up pipe
     is written by the C handler, and kernels let other threads run.
@@ -81,7 +85,7 @@ def _answer_sigterm(ending: Ending) -> None:
             if signal.SIGTERM in os.read(reading, 64):
                 break
         cancelled = Result(ok=False, reason=FailureReason.CANCELLED, message="stopped by SIGTERM")
-        settled = ending.settle(cancelled)
-        os._exit(0 if settled.ok else 1)
+        ending = current()
+        os._exit(0 if ending is None or ending.settle(cancelled).ok else 1)
 
     threading.Thread(target=watch, name="autotune-sigterm", daemon=True).start()

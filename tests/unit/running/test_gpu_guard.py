@@ -134,3 +134,18 @@ def test_a_gpu_that_does_not_answer_is_a_reason_not_an_exception(bench: Bench) -
     assert guard.before(bench.clock) == "GPU is lost"
     assert guard.during(set()) == "GPU is lost"
     assert guard.after(bench.clock) == "GPU is lost"
+
+
+def test_the_next_trial_of_the_same_processes_is_not_refused_for_their_own_memory(bench: Bench) -> None:
+    guard = bench.guard()
+    assert guard.before(bench.clock) is None
+    bench.gpus = holding(60 * GIB, 5)
+    assert guard.during({5}) is None
+    assert guard.again() is None
+    assert bench.clock.monotonic() == 0.0
+    assert guard.peaks == {}
+    assert guard.during({5}) is None
+    assert list(guard.peaks.values()) == [60 * GIB]
+    bench.gpus = holding(60 * GIB, 5, 99)
+    assert guard.during({5}) is None
+    assert "99" in (guard.during({5}) or "")

@@ -18,6 +18,7 @@ from .codec import (
     read_spec,
     write_atomic,
 )
+from .mailbox import Answer, Letter, Mailbox
 from .marks import CurrentPhase, PhaseMark, read_phase
 from .shapes import (
     CycleRecord,
@@ -53,11 +54,14 @@ __all__ = [
     "SERVER_VARIABLE",
     "SIGNS",
     "TAG_VARIABLE",
+    "Answer",
     "ContractError",
     "CurrentPhase",
     "CycleKind",
     "CycleRecord",
     "FailureReason",
+    "Letter",
+    "Mailbox",
     "Nearness",
     "NoteRecord",
     "Peaks",

@@ -9,7 +9,7 @@ from ...contract import NoteRecord, StartupPart, TrialSpec
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
-from ...rewards import reward_facts
+from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
 from ...user_environment import put_environment
 from . import engine, ranks
@@ -26,7 +26,8 @@ def run_trial(trial: Trial) -> None:
     with trial.startup(StartupPart.IMPORT):
         if not spec.settings.get("use_vllm"):
             engine.leave_out()
-        from . import build, loop
+        from . import build, kept, loop
+    kept.begin(trial, _compiles(spec))
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
     ranks.after_import(spec)
@@ -47,14 +48,17 @@ def run_trial(trial: Trial) -> None:
     watches: List[Watch] = []
     with trial.startup(StartupPart.ENGINE):
         if spec.settings.get("use_vllm"):
-            install(spec, watches)
+            install(trial, watches)
         trainer = build.build_trainer(spec, config, model, rewards, dataset)
         watches += watch_server(trainer)
+    kept.watch_leaks(trial, model=model, trainer=trainer)
+    kept.note(trial)
     trial.guard_memory()
     try:
         loop.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
     finally:
         trial.facts.update(reward_facts(rewards))
+        close_rewards(rewards)
 
 
 def _compiles(spec: TrialSpec) -> bool:
@@ -80,15 +84,19 @@ def convert(trial: Trial, model: Any) -> None:
             trial.journal.write(NoteRecord("float8", done))
 
 
-def install(spec: TrialSpec, watches: List[Watch]) -> None:
-    """vLLM with the trial's arguments; the colocated engine's watch is added to ``watches`` when it is built.
+def install(trial: Trial, watches: List[Watch]) -> None:
+    """vLLM with the trial's arguments; the colocated engine's watch is added to ``watches`` when it is there.
 
     Raises:
         IllegalSettingError: this vLLM or TRL is not one the seams know.
     """
+    from . import kept
+
+    spec = trial.spec
+    kept.hand_on(trial)
     try:
         engine.install_engine(
-            spec.seams, spec.device, lambda built, held: watches.append(engine.EngineWatch(built, held))
+            spec.seams, spec.device, lambda built, held: watches.append(kept.watch_of(trial, built, held))
         )
     except engine.EngineError as error:
         raise IllegalSettingError(str(error)) from error

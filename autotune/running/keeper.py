@@ -1,0 +1,169 @@
+"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
+
+What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
+own (``in_used_process``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from autotune.domain import Configuration, FailureReason, Outcome, Study, Trial, TrialKind
+from autotune.ports import Clock, StopToken, Watcher
+from autotune.running.ending import Ending
+from autotune.running.gpu_guard import Guard
+from autotune.running.job import Graces, Job
+from autotune.running.launch import launched
+from autotune.running.supervisor import Supervisor
+from autotune.running.warm_worker import Worker
+from search_spaces.knobs.restart import Restart, restart_between
+from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
+
+LIMIT = Restart.NONE
+"""The costliest restart a worker does itself; beyond it another process is started."""
+NOT_AGAINST = (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT)
+"""Endings that say nothing of the configuration, or (TIMEOUT) that would cost as much again to be sure of."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a trial asks of the process that runs it."""
+
+    key: str
+    """Two trials of one process agree on all of this: interpreter, study, environment, GPUs, memory limit."""
+    configuration: Configuration
+    fresh: bool
+    """It must be the first trial of its process."""
+
+
+def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
+    """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
+
+    Confirmation, verification and repeated attempts, several ranks and trials beside a rollout server are always
+    processes of their own; the baseline is the first trial of its process, which others may then use.
+    """
+    if job.companion is not None or launched(spec) or trial.attempt > 1:
+        return None
+    if trial.kind not in (TrialKind.BASELINE, TrialKind.SEARCH):
+        return None
+    key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)
+    return Wanted(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
+
+
+def in_used_process(outcome: Outcome, before: int) -> Outcome:
+    """An outcome as it counts, the process having run ``before`` other trials. Pure.
+
+    A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own.
+    """
+    if before == 0 or outcome.ok or outcome.reason in NOT_AGAINST:
+        return outcome
+    trials = "another trial" if before == 1 else f"{before} other trials"
+    why = f"in a process that had run {trials} before: {outcome.sentence()}"
+    return replace(outcome, reason=FailureReason.INFRA, pool=None, message=why, suggestion="")
+
+
+@dataclass
+class Keeper:
+    """At most one worker at a time; whoever has one calls ``end`` when it needs no more."""
+
+    root: Path
+    """Mailboxes are made in it, one folder for each worker."""
+    clock: Clock
+    graces: Graces = field(default_factory=Graces)
+    _worker: Worker | None = None
+    _last: Wanted | None = None
+    _count: int = 0
+
+    def run(
+        self, supervisor: Supervisor, job: Job, wanted: Wanted, watcher: Watcher, stop: StopToken
+    ) -> tuple[Ending, Guard]:
+        """One attempt, by the idle worker if it fits, else by a new one; with the guard that watched it.
+
+        A worker that is found dead, or ends before it has begun with the trial, is replaced and nothing is lost.
+
+        Args:
+            supervisor: runs it.
+            job: the attempt; ``argv`` starts a worker but for its folder, ``tag`` is a worker's but for its name.
+            wanted: what the attempt asks of its process.
+            watcher: told of the attempt, and why its worker was replaced.
+            stop: what the user asked for.
+        """
+        began = self.clock.monotonic()
+        worker = self._fitting(wanted)
+        if worker is not None:
+            ending = self._run(supervisor, job, worker, wanted, watcher, stop)
+            if not lost(ending, job.paths):
+                return ending, worker.guard
+            watcher.record(NoteRecord("worker_lost", {"worker": worker.name, "trials": worker.served - 1}))
+            clear(job.paths)
+            job = replace(job, deadline_s=max(0.0, job.deadline_s - (self.clock.monotonic() - began)))
+        worker = self._new(job)
+        return self._run(supervisor, job, worker, wanted, watcher, stop), worker.guard
+
+    def end(self) -> tuple[int, ...]:
+        """Leave no worker; returns the processes that cannot be ended."""
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return ()
+        left = worker.end(self.clock, self.graces.terminate_s, self.graces.kill_s)
+        shutil.rmtree(worker.mailbox.root, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
+        return left
+
+    def _fitting(self, wanted: Wanted) -> Worker | None:
+        """The idle worker; one that does not fit is ended first, so that nothing of it is in memory beside another."""
+        worker, last = self._worker, self._last
+        if worker is not None and last is not None and worker.alive and worker.resting and suits(last, wanted):
+            return worker
+        self.end()
+        return None
+
+    def _new(self, job: Job) -> Worker:
+        self.end()
+        self._count += 1
+        name = str(self._count)
+        folder = self.root / name
+        shutil.rmtree(folder, ignore_errors=True)  # of a tuner that was killed
+        self._worker = Worker(name, f"{job.tag}{name}", Mailbox(folder), job.guard)
+        return self._worker
+
+    def _run(
+        self, supervisor: Supervisor, job: Job, worker: Worker, wanted: Wanted, watcher: Watcher, stop: StopToken
+    ) -> Ending:
+        argv = (*job.argv, str(worker.mailbox.root))
+        before = worker.served
+        theirs = replace(job, argv=argv, tag=worker.tag, guard=worker.guard, worker=worker)
+        try:
+            ending = supervisor.run(theirs, watcher, stop)
+        finally:
+            self._last = wanted
+            if not (worker.alive and worker.resting):
+                self.end()
+        if worker.unfit:
+            watcher.record(NoteRecord("worker_replaced", {"worker": worker.name, "why": worker.unfit}))
+        return replace(ending, before=before)
+
+
+def suits(last: Wanted, wanted: Wanted) -> bool:
+    """Whether a worker that ran ``last`` may run ``wanted``. Pure."""
+    if wanted.fresh or last.key != wanted.key:
+        return False
+    return restart_between(last.configuration, wanted.configuration) <= LIMIT
+
+
+def lost(ending: Ending, paths: RunPaths) -> bool:
+    """Whether a used worker ended before it had begun with the trial: nothing was recorded, nobody ended it."""
+    if ending.before == 0 or ending.stop is not None or ending.result is not None or ending.quarantined:
+        return False
+    return not paths.metrics.exists() or paths.metrics.stat().st_size == 0
+
+
+def clear(paths: RunPaths) -> None:
+    """The files of a trial that was not begun, but for its configuration."""
+    for path in (paths.metrics, paths.phase, paths.log):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(paths.scratch, ignore_errors=True)

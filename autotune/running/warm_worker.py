@@ -1,0 +1,122 @@
+"""A warm worker from outside: its process, its mailbox, and whether it may take another trial."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.ports import Clock
+from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.log import CappedLog, LogPump
+from autotune.running.proc import Stat
+from autotune.running.process_tree import ProcessTree
+from trainer.child.contract import Answer, ContractError, Letter, Mailbox
+
+FLOOR_SHARE = 0.05
+FLOOR_BYTES = 64 << 20
+"""What a worker holds between trials may grow by this share of what it held after its first, or by so many bytes."""
+DRIFT = 0.15
+"""Share by which the reference kernel may be slower than the fastest the worker has shown."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A child that stays while trials come and go."""
+
+    child: subprocess.Popen[bytes]
+    pump: LogPump
+    tree: ProcessTree
+
+
+@dataclass
+class Worker:
+    """One worker; at most one trial at a time."""
+
+    name: str
+    tag: str
+    mailbox: Mailbox
+    guard: Guard = field(default_factory=NoGuard)
+    """Of its first trial: it knows who was on the GPU before the worker came."""
+    process: Process | None = None
+    """``None`` before it was started and after it was ended."""
+    served: int = 0
+    """Trials it was given."""
+    resting: bool = False
+    """Its last trial is over, and it may be given another."""
+    unfit: str = ""
+    """Why it must not take another trial."""
+    _first: Answer | None = None
+    _fastest: float | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.child.poll() is None
+
+    @property
+    def answered(self) -> bool:
+        """The present trial is over and everything put back."""
+        return self.served > 0 and self.mailbox.answer(self.served).exists()
+
+    def call(self, directory: Path) -> None:
+        """Give it the trial of ``directory``. Raises ``OSError`` if the letter cannot be written."""
+        self.resting = False
+        self.mailbox.scratch.mkdir(parents=True, exist_ok=True)
+        self.mailbox.send(self.served + 1, Letter(str(directory), self.name))
+        self.served += 1
+
+    def may_stay(self) -> bool:
+        """Judged once after each trial that ended OK; if not, ``unfit`` says why."""
+        if not self.alive or self.process is None:
+            self.unfit = "it has ended"
+            return False
+        try:
+            answer = self.mailbox.read_answer(self.served)
+        except ContractError as error:
+            self.unfit = str(error)
+            return False
+        if answer is None:
+            self.unfit = "it did not say that it is ready"
+            return False
+        self._first = self._first or answer
+        others = [m for m in self.process.tree.refresh(full=True) if m.pid != self.process.child.pid]
+        self.unfit = unfit(self._first, self._fastest, answer, others) or ""
+        if answer.kernel is not None:
+            self._fastest = min(answer.kernel, self._fastest or answer.kernel)
+        return not self.unfit
+
+    def rest(self) -> None:
+        """The trial's log is whole; what the worker prints from now on goes into its own."""
+        if self.process is not None:
+            self.process.pump.redirect(CappedLog(self.mailbox.log))
+            self.resting = True
+
+    def end(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
+        """Leave none of its processes (``ProcessTree.kill``); returns those that cannot be ended."""
+        process, self.process = self.process, None
+        if process is None:
+            return ()
+        left = process.tree.kill(clock, grace_s, patience_s)
+        process.pump.finish()
+        return left
+
+
+def unfit(first: Answer, fastest: float | None, now: Answer, others: Sequence[Stat]) -> str | None:
+    """Why a worker must not take another trial; ``None`` if it may. Pure.
+
+    Args:
+        first: its answer after its first trial.
+        fastest: seconds of the reference kernel, the least of its answers before this one.
+        now: its answer.
+        others: processes of its tree beside itself; a trial alone in its process would have ended them.
+    """
+    if now.left:
+        return f"of the last trial there is still its {now.left}"
+    if others:
+        return f"the last trial left {len(others)} process{'' if len(others) == 1 else 'es'} running"
+    if now.floor > first.floor + max(FLOOR_BYTES, FLOOR_SHARE * first.floor):
+        return f"it holds {now.floor / 2**30:.2f} GiB between trials, {first.floor / 2**30:.2f} GiB after its first"
+    if now.kernel is not None and fastest is not None and now.kernel > fastest * (1 + DRIFT):
+        return f"the reference kernel takes {now.kernel * 1e3:.2f} ms in it, and took {fastest * 1e3:.2f} ms"
+    return None

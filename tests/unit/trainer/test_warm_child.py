@@ -1,0 +1,127 @@
+"""The child as a warm worker, as far as no framework is needed: when it goes, and what it puts back."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainer.child import warm
+from trainer.child.contract import Answer, ContractError, Letter, Mailbox, RunPaths, read_result
+
+START = Path(warm.__file__).with_name("start.py")
+HOLD = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(60)"
+
+
+def start(box: Mailbox) -> tuple[str, ...]:
+    box.root.mkdir()
+    return (sys.executable, str(START), "worker", "--directory", str(box.root))
+
+
+def test_a_worker_goes_when_its_starter_is_gone(tmp_path: Path) -> None:
+    command = start(Mailbox(tmp_path / "box"))
+    with subprocess.Popen([sys.executable, "-c", HOLD, *command], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        worker = psutil.Process(int(starter.stdout.readline()))
+        time.sleep(0.5)
+        assert worker.is_running()
+        starter.kill()
+    psutil.wait_procs([worker], timeout=20)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_sigterm_ends_an_idle_worker_at_once_and_well(tmp_path: Path) -> None:
+    with subprocess.Popen(start(Mailbox(tmp_path / "box"))) as worker:
+        time.sleep(1.0)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+
+
+def test_a_trial_that_cannot_be_run_is_reported_and_ends_the_worker(tmp_path: Path) -> None:
+    box, paths = Mailbox(tmp_path / "box"), RunPaths(tmp_path / "trial")
+    paths.root.mkdir()
+    paths.config.write_text("{}")
+    with subprocess.Popen(start(box)) as worker:
+        box.send(1, Letter(str(paths.root), "1"))
+        assert worker.wait(30) == 1
+    assert not read_result(paths.result).ok
+    assert box.read_answer(1) is None
+
+
+def test_letters_and_answers_are_whole_or_not_there(tmp_path: Path) -> None:
+    box = Mailbox(tmp_path)
+    assert (box.read_letter(1), box.read_answer(1)) == (None, None)
+    box.send(1, Letter("/somewhere", "3"))
+    box.reply(1, Answer(5, None, "model"))
+    assert (box.read_letter(1), box.read_answer(1)) == (Letter("/somewhere", "3"), Answer(5, None, "model"))
+    assert (box.read_letter(2), box.read_answer(2)) == (None, None)
+    box.answer(2).write_text('{"floor": "much"}')
+    with pytest.raises(ContractError, match="floor"):
+        box.read_answer(2)
+
+
+def test_the_environment_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEPT", "before")
+    monkeypatch.setenv("DELETED", "before")
+    before = dict(os.environ)
+    os.environ.update({"KEPT": "after", "ADDED": "after"})
+    del os.environ["DELETED"]
+    warm.restore_environment(before)
+    assert dict(os.environ) == before
+
+
+def test_a_trials_limit_on_data_is_lifted_again() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, before[1]))
+    warm.unlimit_data()
+    assert resource.getrlimit(resource.RLIMIT_DATA) == (before[1], before[1])
+
+
+def test_what_a_process_holds_is_counted_with_its_children(tmp_path: Path) -> None:
+    alone = warm.tree_pss()
+    command = [sys.executable, "-c", "b = bytearray(b'x') * (64 << 20); print('there', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert warm.tree_pss() - alone > 60 << 20
+        child.communicate("\n")
+
+
+def test_a_users_reward_begins_anew_and_what_is_installed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    installed = own / "env" / "site-packages"
+    for folder in (own / "pack", other, installed):
+        folder.mkdir(parents=True)
+    (own / "pack" / "__init__.py").write_text("")
+    (own / "pack" / "warm_inner.py").write_text("seen = []")
+    (other / "warm_other.py").write_text("")
+    (installed / "warm_installed.py").write_text("")
+    for entry in (own, other, installed):
+        monkeypatch.syspath_prepend(str(entry))
+    names = ("pack.warm_inner", "warm_other", "warm_installed")
+    before = [importlib.import_module(name) for name in names]
+    warm.forget_modules([str(own)], [str(installed)])
+    assert [name in sys.modules for name in names] == [False, True, True]
+    assert importlib.import_module("pack.warm_inner") is not before[0]
+    for name in (*names, "pack"):
+        sys.modules.pop(name, None)
+
+
+def test_without_folders_nothing_is_forgotten() -> None:
+    before = dict(sys.modules)
+    warm.forget_modules([], [])
+    warm.forget_modules([""], [])
+    warm.forget_modules(["/"], sys.path)  # a reward in the root of everything
+    lost = set(before) - set(sys.modules)
+    sys.modules.update(before)
+    assert not {name for name in lost if not name.startswith(("tests", "trainer", "autotune", "search_spaces"))}

@@ -1,0 +1,212 @@
+"""What a warm worker keeps between two TRL trials, and how the rest is put back as it was.
+
+Kept: the imported packages, and a colocated engine whose arguments are equal. Everything else is made anew by the
+code a trial in a process of its own runs too, the weights read from the folder they came from: they are in the
+page cache, and a second copy in the process would be memory that no real run has.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import random
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+
+import numpy
+import torch
+
+from ...contract import NoteRecord, TrialSpec
+from ...failures import MeterError
+from ...trial import Trial
+from .engine import ENGINE_KNOBS, MODULE, EngineWatch
+
+OURS = "trl."
+"""Modules in which seams replace what stands there."""
+
+
+@dataclass
+class Held:
+    """An engine that is handed on."""
+
+    engine: Any
+    arguments: str
+    """Exactly those it was built with."""
+    random: Tuple[Any, ...]
+    """State of the generators right after it was built: building it draws numbers, handing it on does not."""
+    watch: Optional[EngineWatch] = None
+
+
+def begin(trial: Trial, compiles: bool) -> None:
+    """At the start of a trial, its packages being imported.
+
+    Raises:
+        MeterError: this process cannot run it as one of its own would.
+    """
+    kept, spec = trial.kept, trial.spec
+    if kept is None:
+        return
+    if kept.setdefault("compiles", compiles) != compiles and spec.device != "cuda":
+        raise MeterError("torch was imported for trials that compile otherwise (TORCHDYNAMO_DISABLE)")
+    kept["device"] = spec.device
+    kept["restarted"] = "process" if "modules" not in kept else "none"
+    kept.setdefault("modules", _attributes())
+    wanted = _wishes(spec)
+    if kept.get("wishes") != wanted:
+        _end_engine(kept)
+    kept["wishes"] = wanted
+
+
+def _attributes() -> Dict[str, Dict[str, Any]]:
+    """What stands in TRL's modules, and in the class whose method a seam replaces."""
+    found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
+    generation = sys.modules.get(MODULE)
+    if generation is not None and hasattr(generation, "VLLMGeneration"):
+        found[MODULE + ":VLLMGeneration"] = {"sync_weights": generation.VLLMGeneration.sync_weights}
+    return found
+
+
+def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, attributes in before.items():
+        module, _, inner = name.partition(":")
+        place = sys.modules.get(module)
+        if place is not None and inner:
+            place = getattr(place, inner)
+        for attribute, value in attributes.items():
+            if place is not None and getattr(place, attribute, None) is not value:
+                setattr(place, attribute, value)
+
+
+def _wishes(spec: TrialSpec) -> str:
+    """All of a specification an engine depends on. The arguments it is built with are compared besides."""
+    settings = {name: value for name, value in spec.settings.items() if "vllm" in name}
+    seams = {name: value for name, value in spec.seams.items() if name in ENGINE_KNOBS}
+    return repr((spec.model, spec.revision, sorted(settings.items()), sorted(seams.items()), spec.memory_limit))
+
+
+def watch_leaks(trial: Trial, **things: Any) -> None:
+    """``put_back`` will say which of these are still there."""
+    if trial.kept is not None:
+        watched = trial.kept.setdefault("watched", {})
+        watched.update({name: weakref.ref(thing) for name, thing in things.items()})
+
+
+def note(trial: Trial) -> None:
+    """Which worker runs this trial, as which of its trials, and what was started for it."""
+    if trial.kept is not None:
+        data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
+        trial.journal.write(NoteRecord("worker", data))
+
+
+def hand_on(trial: Trial) -> None:
+    """Let TRL's next engine be the kept one, if it would be built with the same arguments; before the seams."""
+    kept = trial.kept
+    if kept is None:
+        return
+    generation: Any = importlib.import_module(MODULE)
+    build = getattr(generation, "LLM", None)
+    if build is None:
+        return  # no vLLM here: ``install_engine`` says so
+
+    def engine(*args: Any, **kwargs: Any) -> Any:
+        arguments = repr((args, sorted(kwargs.items())))
+        held: Optional[Held] = kept.get("engine")
+        if held is not None and held.arguments == arguments:
+            _set_random(held.random)
+            gc.collect()
+            gc.freeze()  # as vLLM does when it has built an engine
+            return held.engine
+        _end_engine(kept)
+        built = build(*args, **kwargs)
+        kept["engine"] = Held(built, arguments, _random())
+        if kept["restarted"] == "none":
+            kept["restarted"] = "engine"
+        return built
+
+    generation.LLM = engine
+
+
+def watch_of(trial: Trial, engine: Any, held_bytes: int) -> EngineWatch:
+    """The engine's watch; a kept engine has the one of its first trial."""
+    held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
+    if held is None or held.engine is not engine:
+        return EngineWatch(engine, held_bytes)
+    if held.watch is None:
+        held.watch = EngineWatch(engine, held_bytes)
+    return held.watch
+
+
+def _random() -> Tuple[Any, ...]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state(), cuda
+
+
+def _set_random(state: Tuple[Any, ...]) -> None:
+    random.setstate(state[0])
+    numpy.random.set_state(state[1])
+    torch.set_rng_state(state[2])
+    if state[3]:
+        torch.cuda.set_rng_state_all(state[3])
+
+
+def _end_engine(kept: Dict[str, Any]) -> None:
+    held: Optional[Held] = kept.pop("engine", None)
+    if held is None:
+        return
+    held.engine.llm_engine.engine_core.shutdown()
+    del held
+    gc.collect()
+
+
+def put_back(kept: Dict[str, Any]) -> str:
+    """After a trial: its trainer, model, optimizer and seams are gone; what is not, is said.
+
+    Returns:
+        What of the trial could not be got rid of; empty if nothing.
+    """
+    _restore_attributes(kept.get("modules", {}))
+    gc.unfreeze()  # vLLM had the model and the trainer, which were there before its engine, left out of collections
+    held: Optional[Held] = kept.get("engine")
+    if held is not None:
+        vars(held.engine).pop("generate", None)  # the trial's lengths
+    _reset_accelerate()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return ", ".join(_survivors(kept.pop("watched", {})))
+
+
+def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
+    """What of them could not be got rid of. A trainer or model that is still there is emptied: a shell costs nothing.
+
+    Those of the trial that built the process's first engine are there for ever: the frame of the trainer's constructor
+    is held by something the collector cannot see.
+    """
+    left = []
+    for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
+        thing = reference()
+        if isinstance(thing, torch.nn.Module):
+            _empty(thing)
+            left += [name] if any(tensor.numel() for tensor in (*thing.parameters(), *thing.buffers())) else []
+        elif thing is not None:
+            vars(thing).clear()
+        del thing
+        gc.collect()
+    return left
+
+
+def _empty(model: Any) -> None:
+    """Weights, buffers and gradients are no longer this model's; who shares one of them keeps it."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.grad = None
+        tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+
+
+def _reset_accelerate() -> None:
+    """Its states are shared by every accelerator of the process, and hold on to what they were told."""
+    state = importlib.import_module("accelerate.state")
+    state.AcceleratorState._reset_state()
+    state.GradientState._reset_state()

@@ -1,0 +1,158 @@
+"""A warm worker: runs the trials its letters name, one after the other, and puts everything back in between.
+
+It goes on only after a trial that ended OK: whatever else happened leaves a process nobody should measure in. It
+goes as soon as whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .contract import Answer, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
+from .ending import Ending
+from .guard import ReferenceKernel
+from .memory import descendants, pss
+from .worker import FRAMEWORKS, answer_sigterm, run
+
+LOOK_S = 0.02
+"""Between two looks for a letter."""
+LOOKS = 3
+PACKAGE = __name__.rpartition(".")[0]
+
+
+def main(directory: Path) -> Result:
+    """Serve the mailbox ``directory`` until a trial fails or the starter is gone; the last trial's result."""
+    worker = WarmWorker(Mailbox(directory))
+    answer_sigterm(lambda: worker.ending)
+    return worker.serve()
+
+
+class WarmWorker:
+    """One process and what it keeps."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._starter = os.getppid()
+        self._installed = list(sys.path)
+        self._kept: Dict[str, Any] = {}
+        self.ending: Optional[Ending] = None
+        """Of the trial that runs; ``None`` between trials."""
+
+    def serve(self) -> Result:
+        result = Result(ok=True)
+        number = 1
+        while result.ok:
+            letter = self._wait(number)
+            if letter is None:
+                break
+            result = self._run(number, letter)
+            if result.ok:
+                spec = read_spec(RunPaths(Path(letter.directory)).config)
+                forget_modules(reward_folders(spec), self._installed)
+                self._mailbox.reply(number, self._put_back())
+            number += 1
+        return result
+
+    def _wait(self, number: int) -> Optional[Letter]:
+        """The next letter; ``None`` once whoever would write it is gone."""
+        while True:
+            letter = self._mailbox.read_letter(number)
+            if letter is not None:
+                return letter
+            if os.getppid() != self._starter:
+                return None
+            time.sleep(LOOK_S)
+
+    def _run(self, number: int, letter: Letter) -> Result:
+        paths = RunPaths(Path(letter.directory))
+        self._kept["worker"] = {"worker": letter.worker, "number": number, "floor": tree_pss()}
+        before = dict(os.environ)
+        ending = self.ending = Ending(paths)
+        paths.scratch.mkdir(parents=True, exist_ok=True)
+        os.chdir(str(paths.scratch))
+        result = run(paths, ending, kept=self._kept)
+        self.ending = None
+        restore_environment(before)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return result
+
+    def _put_back(self) -> Answer:
+        """Everything as it was before the trial, as far as that can be had; the answer says how far."""
+        self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
+        os.chdir(str(self._mailbox.scratch))
+        framework = importlib.import_module(FRAMEWORKS["trl"], __package__)
+        left = framework.put_back(self._kept)
+        unlimit_data()
+        kernel = reference(self._kept["device"]) if "device" in self._kept else None
+        give_back()
+        return Answer(floor=tree_pss(), kernel=kernel, left=left)
+
+
+def reference(device: str) -> float:
+    """Seconds of one product of the reference kernel, the least of a few looks: interruptions are no drift."""
+    kernel = ReferenceKernel(device)
+    return min(kernel.product() for _ in range(LOOKS))
+
+
+def reward_folders(spec: TrialSpec) -> List[str]:
+    """Where the user's own rewards lie."""
+    paths = [reward.path for reward in spec.rewards if reward.path]
+    return [path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths]
+
+
+def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
+    """What was imported from ``folders`` is imported again by the next trial: a user's reward begins anew.
+
+    Args:
+        folders: where the user's own files lie.
+        installed: places within them, perhaps, whose modules stay: the interpreter's and what is installed.
+    """
+    roots = _inside(folders)
+    kept = _inside([*installed, sys.prefix, sys.base_prefix])
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        path = os.path.realpath(file) if isinstance(file, str) else ""
+        ours = (name + ".").startswith(PACKAGE + ".")
+        if path.endswith(".py") and path.startswith(roots) and not path.startswith(kept) and not ours:
+            del sys.modules[name]
+
+
+def _inside(folders: Sequence[str]) -> Tuple[str, ...]:
+    return tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
+
+
+def restore_environment(before: Dict[str, str]) -> None:
+    """``os.environ`` as it was."""
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def unlimit_data() -> None:
+    """No ``RLIMIT_DATA`` but the one the process was started with; the next trial sets its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def give_back() -> None:
+    """Collect what only refers to itself, and give free memory back to the system."""
+    gc.collect()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps: the floor will tell
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def tree_pss() -> int:
+    """PSS of this process and all below it, in bytes."""
+    own = os.getpid()
+    return sum(pss(pid) for pid in [own, *descendants(own)])
