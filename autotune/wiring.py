@@ -19,6 +19,7 @@ from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRun
 from autotune.proposals import make_proposer, named_sampler
 from autotune.request import Request, packages_of
 from autotune.running.local import LocalRunner, home_tag
+from autotune.running.preloads import Preloads
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
@@ -212,14 +213,22 @@ def proposer_for(spec: StudySpec) -> Proposer:
     return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed)
 
 
-def runner_for(spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy: bool = False) -> TrialRunner:
-    """Trials on this machine."""
+def runner_for(
+    spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy: bool = False, preload: bool = True
+) -> TrialRunner:
+    """Trials on this machine.
+
+    Args:
+        preload: trials are forked from a process that has imported everything, where that is the same.
+    """
     return LocalRunner(
         python=spec.python,
         framework=framework_named(spec.framework),
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,
+        preloads=Preloads() if preload else None,
+        caches=settings.home.root / "cache",
     )
 
 

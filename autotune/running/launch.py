@@ -29,6 +29,17 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
     return (python, "-m", "torch.distributed.run", *ranks, "--log-dir", str(paths.scratch / "ranks"), *child)
 
 
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "VLLM_CACHE_ROOT": "vllm"}
+"""Variable -> folder of what a compiler keeps. Each keeps it by source, versions and device, so trials share it."""
+
+
+def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:
+    """Where compilers keep what they made; what the tuner's environment says stays."""
+    if folder is None:
+        return {}
+    return {name: str(folder / place) for name, place in CACHES.items() if name not in own}
+
+
 def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
     """What the trial's processes get beside the tuner's environment; the configuration's own wins.
 

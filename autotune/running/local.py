@@ -18,6 +18,7 @@ from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
+from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
@@ -74,6 +75,10 @@ class LocalRunner:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    preloads: Preloads | None = None
+    """Trials are forked from a process that has imported everything; ``None`` starts every one anew."""
+    caches: Path | None = None
+    """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -137,6 +142,7 @@ class LocalRunner:
         return Job(
             argv=launch.command(self.python, self.start, paths, spec),
             environment={
+                **launch.caches(self.caches, os.environ),
                 **launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
@@ -149,7 +155,10 @@ class LocalRunner:
         )
 
     def _supervise(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
-        ending = Supervisor(self.clock, self.graces, self.hang_limits, self.send).run(job, watcher, stop)
+        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self.preloads)
+        ending = supervisor.run(job, watcher, stop)
+        for why in self.preloads.take_notes() if self.preloads is not None else ():
+            watcher.record(NoteRecord("not_forked", {"why": why}))
         guard = job.guard
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))

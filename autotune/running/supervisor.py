@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
+from autotune.running.child import Child
 from autotune.running.companion import Server
 from autotune.running.ending import Ending, Stop
 from autotune.running.job import Graces, Job
@@ -16,6 +16,7 @@ from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
+from autotune.running.preloads import Preloads
 from autotune.running.spawn import spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
@@ -34,6 +35,8 @@ class Supervisor:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    preloads: Preloads | None = None
+    """Trials are forked where they can be; ``None`` starts every process."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
@@ -44,7 +47,7 @@ class Supervisor:
         if (refusal := job.guard.before(self.clock)) is not None:
             return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, refusal)
         try:
-            attempt = _Attempt(self, job)
+            attempt = _Attempt(self, job, stop)
         except OSError as error:
             why = f"the training process could not be started: {error}"
             return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, why)
@@ -54,10 +57,11 @@ class Supervisor:
 class _Attempt:
     """One child while it runs."""
 
-    def __init__(self, settings: Supervisor, job: Job) -> None:
+    def __init__(self, settings: Supervisor, job: Job, stop: StopToken) -> None:
         become_subreaper()
         self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
         self._job = job
+        self._preloads, self._stop = settings.preloads if job.companion is None else None, stop
         self._metrics = MetricsTail(job.paths.metrics)
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
@@ -65,7 +69,7 @@ class _Attempt:
         job.paths.scratch.mkdir(parents=True, exist_ok=True)
         job.paths.log.touch()
         self._tree = ProcessTree(lambda tag: tag == job.tag, send=settings.send)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._pump: LogPump | None = None
         self._server: Server | None = None
         if job.companion is None:
@@ -73,7 +77,7 @@ class _Attempt:
         else:
             self._server = Server(job.companion, job.paths, job.tag, self._clock)
             self._tree.add(self._server.child)
-        self._watchdog = Watchdog(self._tree, TreeMemory(), job.memory_limit, job.paths.phase)
+        self._watchdog = Watchdog(self._tree, TreeMemory(beside=self._beside), job.memory_limit, job.paths.phase)
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
@@ -84,8 +88,15 @@ class _Attempt:
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self._server is not None:
             environment[SERVER_VARIABLE] = str(self._server.child.pid)
-        self._child, self._pump = spawn(job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
+        place = (job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
+        if self._preloads is None:
+            self._child, self._pump = spawn(*place)
+        else:
+            self._child, self._pump = self._preloads.spawn(*place, stop=self._stop)
         self._tree.add(self._child)
+
+    def _beside(self) -> int:
+        return 0 if self._preloads is None else self._preloads.beside(self._child)
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...trial import Trial
+from .importing import bring_in_ahead, key
 from .run import run_trial
 
-__all__ = ["Trial", "run_trial"]
+__all__ = ["Trial", "bring_in_ahead", "key", "run_trial"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, List
 
 from ...contract import NoteRecord, StartupPart, TrialSpec
@@ -11,22 +10,16 @@ from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import reward_facts
 from ...trial import Trial
-from ...user_environment import put_environment
-from . import engine, ranks
+from . import engine, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
 def run_trial(trial: Trial) -> None:
     """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
     spec = trial.spec
-    put_environment(spec.passthrough)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
-    engine.before_import(spec.device, compiles=_compiles(spec))
-    ranks.before_import(spec)
+    importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
-        if not spec.settings.get("use_vllm"):
-            engine.leave_out()
-        from . import build, loop
+        build, loop = importing.bring_in(spec)
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
     ranks.after_import(spec)
@@ -55,11 +48,6 @@ def run_trial(trial: Trial) -> None:
         loop.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
     finally:
         trial.facts.update(reward_facts(rewards))
-
-
-def _compiles(spec: TrialSpec) -> bool:
-    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
-    return own or spec.seams.get("enforce_eager") is False
 
 
 def convert(trial: Trial, model: Any) -> None:
