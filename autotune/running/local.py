@@ -20,6 +20,7 @@ from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
 from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from trainer.child import contract
@@ -75,8 +76,10 @@ class LocalRunner:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
     preloads: Preloads | None = None
-    """Trials are forked from a process that has imported everything; ``None`` starts every one anew."""
+    """Does it instead, by forking one that has imported everything where that is the same."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
 
@@ -155,7 +158,7 @@ class LocalRunner:
         )
 
     def _supervise(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
-        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self.preloads)
+        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
         ending = supervisor.run(job, watcher, stop)
         for why in self.preloads.take_notes() if self.preloads is not None else ():
             watcher.record(NoteRecord("not_forked", {"why": why}))
@@ -165,6 +168,9 @@ class LocalRunner:
         if isinstance(guard, GpuGuard) and guard.peaks:
             watcher.record(NoteRecord("gpu_peaks", {"bytes": guard.peaks}))
         return ending
+
+    def _starter(self, stop: StopToken) -> Spawn:
+        return self.spawn if self.preloads is None else self.preloads.starter(stop)
 
     def _guard(self, study: Study) -> Guard:
         if study.spec.resources.gpus == 0:

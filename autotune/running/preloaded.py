@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from autotune.running import proc
@@ -44,7 +44,6 @@ class Preload:
             OSError: it could not be started.
         """
         self.key = environment_key(python, start, environment)
-        self.busy = 0
         self._lock = threading.Lock()
         self._ended: dict[int, int] = {}
         self._answers: list[dict[str, Any]] = []
@@ -161,27 +160,32 @@ class Preload:
 class Forked:
     """A trial's process that was forked from a preloaded one; what ``Popen`` is for one that was started."""
 
-    def __init__(self, preload: Preload, pid: int) -> None:
+    def __init__(self, preload: Preload, pid: int, others: Sequence[Preload] = ()) -> None:
+        """Arguments:
+
+        others: processes that map the same files.
+        """
         self.pid = pid
         self.returncode: int | None = None
-        self._preload = preload
+        self._preload, self._others = preload, tuple(others)
         self._lock = threading.Lock()
         stat = proc.read_stat(pid)
         self._started = stat.started if stat is not None else None
-        preload.busy += 1
 
     def poll(self) -> int | None:
         """Its exit code; ``None`` while it runs. Safe from two threads."""
         with self._lock:
             if self.returncode is None:
                 self.returncode = self._look()
-                if self.returncode is not None:
-                    self._preload.busy -= 1
             return self.returncode
 
-    def of(self, preload: Preload) -> bool:
-        """Whether it was forked from that one."""
-        return preload is self._preload
+    def beside(self) -> int:
+        """Bytes of the pages of this process's tree that the kernel counts as the preloaded processes'.
+
+        With them a forked trial counts as much as one that was started and has imported everything itself.
+        """
+        shared = sum(proc.read_share(other.pid, origin=False) for other in self._others if other.alive)
+        return shared + (proc.read_share(self._preload.pid, origin=True) if self._preload.alive else 0)
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises ``subprocess.TimeoutExpired``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 import weakref
@@ -10,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.ports import StopToken
-from autotune.running import proc
 from autotune.running.child import Child
 from autotune.running.environment import child_environment
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
-from autotune.running.spawn import spawn
+from autotune.running.spawn import Spawn, spawn
 
-COMMANDS = ("trial",)
+COMMANDS = ("trial", "warm")
 MOST = 2
 """Alive at a time: one with vLLM, one without. Each holds what was imported, some hundred MB."""
 
@@ -63,15 +63,9 @@ class Preloads:
         """Of those alive."""
         return tuple(preload.pid for preload in self._alive if preload.alive)
 
-    def beside(self, child: Child | None) -> int:
-        """Bytes of the pages of ``child``'s tree that the kernel counts as the preloaded processes'.
-
-        With them a forked trial counts as much as one that was started and has imported everything itself. (Beside
-        one that was started there is none.)
-        """
-        if not isinstance(child, Forked):
-            return 0
-        return sum(proc.read_share(preload.pid, origin=child.of(preload)) for preload in self._alive)
+    def starter(self, stop: StopToken) -> Spawn:
+        """``spawn``, which does not wait for imports once the user has said stop."""
+        return functools.partial(self.spawn, stop=stop)
 
     def spawn(
         self,
@@ -157,16 +151,16 @@ class Preloads:
         """``None`` if it refuses. Raises ``PreloadError`` (it is gone or hangs, and is dropped), ``OSError``."""
         output, input_ = os.pipe()
         go_out, go_in = os.pipe()
-        others = [p.pid for p in self._alive if p is not preload and p.alive]
+        others = [p for p in self._alive if p is not preload and p.alive]
         try:
-            preload.ask({"fork": {**request, "others": others}}, (input_, go_out))
+            preload.ask({"fork": {**request, "others": [p.pid for p in others]}}, (input_, go_out))
             answer = preload.answer(self._patience.answer_s)
             if answer is None:
                 raise PreloadError(f"the preloaded process did not answer within {self._patience.answer_s:.0f} s")
             if "pid" not in answer:
                 os.close(output)
                 return None
-            child = Forked(preload, int(answer["pid"]))
+            child = Forked(preload, int(answer["pid"]), others)
             os.write(go_in, b"x")
         except (PreloadError, OSError) as error:
             os.close(output)

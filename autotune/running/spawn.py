@@ -6,9 +6,19 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from autotune.running.child import Child
 from autotune.running.environment import child_environment
 from autotune.running.log import CappedLog, LogPump
+
+
+class Spawn(Protocol):
+    """How a process of a trial is started; ``spawn`` is one."""
+
+    def __call__(
+        self, argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]
+    ) -> tuple[Child, LogPump]: ...
 
 
 def spawn(

@@ -15,9 +15,9 @@ from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
+from autotune.running.preloaded import Forked
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
-from autotune.running.preloads import Preloads
-from autotune.running.spawn import spawn
+from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
 from autotune.running.watchdog import Watchdog
 from trainer.child.contract import SERVER_VARIABLE, ContractError, Result, read_result
@@ -35,8 +35,8 @@ class Supervisor:
     graces: Graces = field(default_factory=Graces)
     hang_limits: HangLimits = field(default_factory=HangLimits)
     send: Send = proc.send
-    preloads: Preloads | None = None
-    """Trials are forked where they can be; ``None`` starts every process."""
+    spawn: Spawn = spawn
+    """Starts the trial's own process."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
@@ -47,7 +47,7 @@ class Supervisor:
         if (refusal := job.guard.before(self.clock)) is not None:
             return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, refusal)
         try:
-            attempt = _Attempt(self, job, stop)
+            attempt = _Attempt(self, job)
         except OSError as error:
             why = f"the training process could not be started: {error}"
             return Ending(None, self.clock.monotonic() - began, Stop.NOT_STARTED, why)
@@ -57,11 +57,11 @@ class Supervisor:
 class _Attempt:
     """One child while it runs."""
 
-    def __init__(self, settings: Supervisor, job: Job, stop: StopToken) -> None:
+    def __init__(self, settings: Supervisor, job: Job) -> None:
         become_subreaper()
         self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
         self._job = job
-        self._preloads, self._stop = settings.preloads if job.companion is None else None, stop
+        self._spawn = settings.spawn
         self._metrics = MetricsTail(job.paths.metrics)
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
@@ -88,15 +88,14 @@ class _Attempt:
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self._server is not None:
             environment[SERVER_VARIABLE] = str(self._server.child.pid)
-        place = (job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment)
-        if self._preloads is None:
-            self._child, self._pump = spawn(*place)
-        else:
-            self._child, self._pump = self._preloads.spawn(*place, stop=self._stop)
+        self._child, self._pump = self._spawn(
+            job.argv, job.paths.scratch, job.tag, CappedLog(job.paths.log), environment
+        )
         self._tree.add(self._child)
 
     def _beside(self) -> int:
-        return 0 if self._preloads is None else self._preloads.beside(self._child)
+        """Bytes of the tree's pages that the kernel counts as those of what the child was forked from."""
+        return self._child.beside() if isinstance(self._child, Forked) else 0
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""

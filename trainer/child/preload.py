@@ -32,11 +32,11 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
-from .contract import FailureReason, Result, RunPaths, read_spec
+from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
 from .memory import Beside
 from .retag import NoRoomError, retag
 
-COMMANDS = {"trial": "worker"}
+COMMANDS = {"trial": "worker", "warm": "warm"}
 """What a forked process can run: command of ``start`` -> module."""
 AT_HOME_IN_FORKS = ("jemalloc_bg_thd",)
 """Arrow's allocator: its own handler of forks turns the thread off in the child, which then does its work inline."""
@@ -49,7 +49,7 @@ def main(directory: Path) -> Result:
     """Serve until the tuner ends this; ``directory`` holds the ``config.json`` of the first trial."""
     channel = _take_channel()
     try:
-        spec = read_spec(RunPaths(directory).config)
+        spec = first_spec(directory)
         framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
         import_ahead(framework, spec)
         why = unfit()
@@ -61,6 +61,15 @@ def main(directory: Path) -> Result:
     send(channel, {"ready": [framework.key(spec), threads()]})
     Server(channel, framework, framework.key(spec)).serve()
     return Result(ok=True)
+
+
+def first_spec(directory: Path) -> TrialSpec:
+    """Of the trial in ``directory``, or of the first one a warm worker's mailbox names."""
+    paths = RunPaths(directory)
+    if not paths.config.exists():
+        letter = json.loads((directory / "1.letter.json").read_text(encoding="utf-8"))
+        paths = RunPaths(Path(letter["directory"]))
+    return read_spec(paths.config)
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> None:
@@ -188,8 +197,7 @@ class Server:
         if request["command"] not in COMMANDS:
             return "no command %s" % request["command"]
         try:
-            spec = read_spec(RunPaths(Path(request["directory"])).config)
-            if self._framework.key(spec) != self._key:
+            if self._framework.key(first_spec(Path(request["directory"]))) != self._key:
                 return "another key"
         except Exception as error:
             return "config.json cannot be read: %s" % error
