@@ -1,6 +1,6 @@
 """A framework without a framework, in a copy of the child's package: what a forked trial is, and what can go wrong.
 
-``passthrough`` is the script: ``ahead`` what the import does (``hang``, ``raise``, ``thread``, ``cuda``, ``exit``),
+``passthrough`` is the script: ``ahead`` what the import does (``hang``, ``raise``, ``thread``, ``cuda``, ``exit``, ``spoil``),
 ``key`` its key, ``trial`` what the trial does (``hold``, ``exit``, ``fail``, ``fork``).
 """
 
@@ -13,10 +13,11 @@ from typing import Any
 from trainer.child.contract import Protocol, RunPaths, TrialSpec, dumps, write_atomic
 
 CHILD = Path(__file__).resolve().parents[1] / "trainer" / "child"
-FRAMEWORK = '''
+FRAMEWORK = """
 import os, random, sys, threading, time, types
 
 imported = []
+act_of = {}
 
 def key(spec):
     return str(spec.passthrough.get("key", "one"))
@@ -34,13 +35,18 @@ def bring_in_ahead(spec):
     if act == "cuda":
         cuda = types.SimpleNamespace(is_initialized=lambda: True)
         sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+    act_of["ahead"] = act
     imported.append(os.getpid())
+
+def rehearse():
+    return imported[0] != os.getpid() and act_of.get("ahead") != "spoil"
 
 def run_trial(trial):
     trial.facts.update({
         "imported": list(imported), "pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0),
         "cwd": os.getcwd(), "tag": os.environ["AUTOTUNE_TAG"], "mark": os.environ.get("MARK"), "argv": sys.argv[1:],
-        "random": random.random(), "stdin": os.readlink("/proc/self/fd/0"), "descriptors": len(os.listdir("/proc/self/fd")),
+        "random": random.random(), "stdin": os.readlink("/proc/self/fd/0"),
+        "descriptors": len(os.listdir("/proc/self/fd")),
     })
     print("said by the trial", flush=True)
     act = trial.spec.passthrough.get("trial")
@@ -57,7 +63,7 @@ def run_trial(trial):
         os._exit(7)
     if act == "fail":
         raise ValueError("as the trial was told")
-'''
+"""
 
 
 def copy_child(folder: Path) -> Path:

@@ -55,7 +55,7 @@ class Preload:
                 (python, start, "preload", "--directory", directory),
                 cwd="/",
                 env={**environment, TAG_VARIABLE: tag.ljust(TAG_ROOM, ".")},
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=self._errors,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -91,7 +91,7 @@ class Preload:
                     if self._channel.fileno() < 0:
                         raise PreloadError(f"the preloaded process is gone; it said: {self._said()}")
                     return None
-            return self._answers.pop(0)
+            return dict(self._answers.pop(0))
 
     def ask(self, message: Mapping[str, Any], handles: tuple[int, ...] = ()) -> None:
         """Raises ``PreloadError`` if it is gone."""

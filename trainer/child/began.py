@@ -6,14 +6,14 @@ import os
 import time
 from typing import List, Optional
 
-_asked: Optional[float] = None
-_taken = False
+_ASKED: List[float] = []
+_TAKEN: List[float] = []
 
 
 def asked_at(moment: float) -> None:
     """This process was forked by another that was there already; ``moment`` is of ``time.monotonic``."""
-    global _asked, _taken
-    _asked, _taken = moment, False
+    _ASKED[:] = [moment]
+    _TAKEN.clear()
 
 
 def take() -> Optional[float]:
@@ -21,12 +21,11 @@ def take() -> Optional[float]:
 
     Without ``asked_at`` that is when the kernel started it, or the launcher of the ranks it is one of.
     """
-    global _taken
-    if _taken:
+    if _TAKEN:
         return None
-    _taken = True
-    if _asked is not None:
-        return max(0.0, time.monotonic() - _asked)
+    _TAKEN.append(time.monotonic())
+    if _ASKED:
+        return max(0.0, _TAKEN[0] - _ASKED[0])
     started = _started(os.getppid() if "LOCAL_RANK" in os.environ else os.getpid())
     return None if started is None else max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 

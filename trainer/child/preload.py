@@ -1,11 +1,11 @@
 """A process that has imported what trials import, and is forked for each of them.
 
-It has touched no GPU and has one thread of Python's, so that a fork has all a fresh process would have. What was
+It has touched no GPU and has no second thread of Python's, so that a fork has all a fresh process would have. What was
 imported, and in which environment, is its key: a trial of another is refused, and started the ordinary way.
 
 The tuner holds the other end of the socket that is this process's standard input. Each message is one JSON object.
 
-- From here: ``{"ready": [key, threads]}`` or ``{"unfit": why}``, once; ``{"pid": n}`` or ``{"refused": why}`` for each
+- From here: ``{"ready": key}`` or ``{"unfit": why}``, once; ``{"pid": n}`` or ``{"refused": why}`` for each
   ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
 - From the tuner: ``{"fork": {...}}`` with two descriptors (log, go), ``{"end": true}``.
 
@@ -38,9 +38,8 @@ from .retag import NoRoomError, retag
 
 COMMANDS = {"trial": "worker", "warm": "warm"}
 """What a forked process can run: command of ``start`` -> module."""
-AT_HOME_IN_FORKS = ("jemalloc_bg_thd",)
-"""Arrow's allocator: its own handler of forks turns the thread off in the child, which then does its work inline."""
 MESSAGE = 1 << 16
+REHEARSAL_S = 60.0
 SETTLE_S = 0.5
 """For threads that an import started and that end by themselves."""
 
@@ -52,13 +51,13 @@ def main(directory: Path) -> Result:
         spec = first_spec(directory)
         framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
         import_ahead(framework, spec)
-        why = unfit()
+        why = unfit() or rehearsed(framework)
     except BaseException as error:  # whatever it is: the trial itself says it better
         why = "%s: %s" % (type(error).__name__, error)
     if why:
         send(channel, {"unfit": why[:1000]})
         return Result(ok=False, reason=FailureReason.CRASH, message=why)
-    send(channel, {"ready": [framework.key(spec), threads()]})
+    send(channel, {"ready": framework.key(spec)})
     Server(channel, framework, framework.key(spec)).serve()
     return Result(ok=True)
 
@@ -78,9 +77,6 @@ def import_ahead(framework: ModuleType, spec: Any) -> None:
     own = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        with contextlib.suppress(ImportError):
-            import numpy  # noqa: F401  (its BLAS has threads of its own, and brings them over a fork by itself)
-        Server.expected = threads()
         framework.bring_in_ahead(spec)
     finally:
         if own is None:
@@ -97,22 +93,37 @@ def unfit() -> str:
     if uses_gpu():
         return "something imported has opened a GPU"
     end = time.monotonic() + SETTLE_S
-    while threads() > Server.expected and time.monotonic() < end:
+    while threading.active_count() > 1 and time.monotonic() < end:
         time.sleep(0.02)
     if threading.active_count() > 1:
         return "threads are running: %s" % ", ".join(sorted(thread.name for thread in threading.enumerate()))
-    if threads() > Server.expected:
-        return "%d threads that a fork would lose were started by an import" % (threads() - Server.expected)
     return ""
 
 
-def threads() -> int:
-    """The kernel's, of this process, but for those whose library does without them after a fork."""
-    found = 0
-    for name in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open("/proc/self/task/%s/comm" % name, encoding="utf-8") as stream:
-            found += stream.read().strip() not in AT_HOME_IN_FORKS
-    return found
+def rehearsed(framework: ModuleType) -> str:
+    """Why a fork of this process could not compute; empty if one has.
+
+    Libraries have threads that a fork loses. Those of numpy's and scipy's linear algebra and of Arrow's allocator see
+    to that by themselves; a fork of a pool of OpenMP that has been used waits for them for ever. So one is tried.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if framework.rehearse() else 1
+        finally:
+            os._exit(code)
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    ended = bool(poll.poll(REHEARSAL_S * 1000))
+    os.close(handle)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if not ended:
+        return "a fork hangs when it computes"
+    return "" if status == 0 else "a fork cannot compute (exit code %d)" % os.waitstatus_to_exitcode(status)
 
 
 def uses_gpu() -> bool:
@@ -141,9 +152,6 @@ def _take_channel() -> socket.socket:
 
 class Server:
     """Answers one request after the other, and tells of forked processes that end."""
-
-    expected = 1
-    """Threads a fork may leave behind: what there is when numpy is imported."""
 
     def __init__(self, channel: socket.socket, framework: Any, key: str) -> None:
         self._channel = channel

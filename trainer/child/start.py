@@ -5,7 +5,8 @@ around this file is loaded under a private name, so that a ``trainer`` or ``rewa
 is never shadowed by ours, nor ours by theirs.
 
 Commands: ``trial`` runs the spec in DIR; ``probe``, ``prepare`` and ``describe`` answer one question each. They
-leave ``result.json`` in DIR. ``preload`` imports what the trial in DIR would and is forked for others. Exit code 0 says OK, 1 a failure that ``result.json`` explains.
+leave ``result.json`` in DIR. ``preload`` imports what the trial in DIR would, and is forked for it and others.
+Exit code 0 says OK, 1 a failure that ``result.json`` explains.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def test_another_environment_or_another_key_is_another_process(bench: Bench) -> 
     assert again.data["imported"] == second.data["imported"], "the one used least recently had to go"
 
 
-@pytest.mark.parametrize("ahead", ["raise", "thread", "cuda", "exit"])
+@pytest.mark.parametrize("ahead", ["raise", "thread", "cuda", "exit", "spoil"])
 def test_a_process_that_cannot_be_forked_is_not_used(bench: Bench, ahead: str) -> None:
     child, code, ran = bench.run(ahead=ahead)
     assert isinstance(child, subprocess.Popen)
@@ -153,6 +153,7 @@ def test_a_process_that_cannot_be_forked_is_not_used(bench: Bench, ahead: str) -
     assert bench.preloads.pids == ()
     (note,) = bench.preloads.take_notes()
     said = {"raise": "no module named vllm", "thread": "threads", "cuda": "CUDA is initialised", "exit": "gone"}
+    said["spoil"] = "a fork cannot compute"
     assert said[ahead] in note
     assert said[ahead] in RunPaths(bench.folder / "1").log.read_text()
 
