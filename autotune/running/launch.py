@@ -29,8 +29,11 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
     return (python, "-m", "torch.distributed.run", *ranks, "--log-dir", str(paths.scratch / "ranks"), *child)
 
 
-CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "VLLM_CACHE_ROOT": "vllm"}
-"""Variable -> folder of what a compiler keeps. Each keeps it by source, versions and device, so trials share it."""
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor"}
+"""Variable -> folder of what a compiler keeps by source, versions and device, so that all trials can share it.
+
+torch's would be in the folder for temporary files; Triton's and vLLM's are in the user's cache folder, where they stay.
+"""
 
 
 def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
 from autotune.running.spawn import Spawn, spawn
 
-COMMANDS = ("trial", "warm")
+COMMANDS = ("trial", "worker")
 MOST = 2
 """Alive at a time: one with vLLM, one without. Each holds what was imported, some hundred MB."""
 

@@ -36,7 +36,7 @@ from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
 from .memory import Beside
 from .retag import NoRoomError, retag
 
-COMMANDS = {"trial": "worker", "warm": "warm"}
+COMMANDS = {"trial": "worker", "worker": "warm"}
 """What a forked process can run: command of ``start`` -> module."""
 MESSAGE = 1 << 16
 REHEARSAL_S = 60.0
