@@ -81,13 +81,13 @@ def test_nothing_is_imported_again(both: Both) -> None:
 
 
 def test_a_forked_trial_counts_the_memory_a_started_one_does(both: Both) -> None:
-    """By the tuner's watchdog and by the child's own meter."""
+    """By the tuner's watchdog and by the child's own meter; whoever else maps the same files meanwhile moves both."""
     (started, cold), *forked = _all(both)
     for ran, warm in forked:
         assert cold.host_peak is not None
-        assert warm.host_peak == pytest.approx(cold.host_peak, rel=0.03)
+        assert warm.host_peak == pytest.approx(cold.host_peak, rel=0.06)
         own = [max(c.peaks["cycle"].host or 0 for c in trial.cycles) for trial in (started, ran)]
-        assert own[1] == pytest.approx(own[0], rel=0.03)
+        assert own[1] == pytest.approx(own[0], rel=0.06)
 
 
 def _all(both: Both) -> tuple[tuple[Ran, Ending], ...]:
