@@ -48,7 +48,8 @@ def row(mode: str = COLD, block: int = 0, index: int = 0, **changes: Any) -> dic
 def test_blocks_alternate_and_every_second_pair_is_turned_round() -> None:
     places = order(2, 2)
     assert len(places) == len(set(places)) == 8
-    assert [(block, mode) for block, mode, index in places if index == 0] == [(0, COLD), (0, WARM), (1, WARM), (1, COLD)]
+    turned = [(0, COLD), (0, WARM), (1, WARM), (1, COLD)]
+    assert [(block, mode) for block, mode, index in places if index == 0] == turned
     assert [index for _, _, index in places] == [0, 1] * 4
 
 
