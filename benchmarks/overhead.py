@@ -134,8 +134,7 @@ def row_of(place: tuple[int, str, int], report: RunReport, heard: Heard) -> Row:
 
 def predicted(done: Sequence[Row], place: tuple[int, str, int]) -> float:
     """Wall seconds of the next trial: as long as the longest of the same configuration so far."""
-    _, mode, index = place
-    alike = [row["seconds"] for row in done if row["index"] == index]
+    alike = [row["seconds"] for row in done if row["index"] == place[2]]
     return CAUTION * max(alike) if alike else FIRST_S
 
 

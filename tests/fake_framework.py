@@ -1,7 +1,7 @@
 """A framework without a framework, in a copy of the child's package: what a forked trial is, and what can go wrong.
 
-``passthrough`` is the script: ``ahead`` what the import does (``hang``, ``raise``, ``thread``, ``cuda``, ``exit``, ``spoil``),
-``key`` its key, ``trial`` what the trial does (``hold``, ``exit``, ``fail``, ``fork``).
+``passthrough`` is the script: ``ahead`` what the import does (``hang``, ``raise``, ``thread``, ``cuda``, ``exit``,
+``spoil``), ``key`` its key, ``trial`` what the trial does (``hold``, ``exit``, ``fail``, ``fork``).
 """
 
 from __future__ import annotations
