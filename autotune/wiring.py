@@ -20,6 +20,7 @@ from autotune.proposals import make_proposer, named_sampler
 from autotune.request import Request, packages_of
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
+from autotune.running.preloads import Preloads
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
@@ -200,7 +201,7 @@ def loop(
         budget=budget,
         store=store,
         proposer=proposer_for(study.spec),
-        runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper),
+        runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm),
         clock=clock,
         observer=observer,
         stop=stop,
@@ -216,9 +217,20 @@ def proposer_for(spec: StudySpec) -> Proposer:
 
 
 def runner_for(
-    spec: StudySpec, settings: Settings, clock: Clock, *, allow_busy: bool = False, keeper: Keeper | None = None
+    spec: StudySpec,
+    settings: Settings,
+    clock: Clock,
+    *,
+    allow_busy: bool = False,
+    keeper: Keeper | None = None,
+    preload: bool = True,
 ) -> TrialRunner:
-    """Trials on this machine, each in a process of its own where there is no ``keeper``."""
+    """Trials on this machine.
+
+    Args:
+        keeper: lets a process run several trials; without one each has a process of its own.
+        preload: processes are forked from one that has imported everything, where that is the same.
+    """
     return LocalRunner(
         python=spec.python,
         framework=framework_named(spec.framework),
@@ -226,6 +238,8 @@ def runner_for(
         clock=clock,
         allow_busy=allow_busy,
         keeper=keeper,
+        preloads=Preloads() if preload else None,
+        caches=settings.home.root / "cache",
     )
 
 

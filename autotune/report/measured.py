@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from autotune import evidence
 from autotune.domain import CycleKind, Recommendation, Study, Trial, TrialKind
+from autotune.insights.startups import startup_sentence
 from autotune.report.markdown import block, code
 from autotune.words import clean
 
@@ -35,7 +36,7 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
         "Intervals are two-sided 95 % ones.",
     ]
-    return [*said, _noise(trials)]
+    return [line for line in (*said, _noise(trials), startup_sentence(trials)) if line]
 
 
 def _noise(trials: Sequence[Trial]) -> str:

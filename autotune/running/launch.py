@@ -32,6 +32,18 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
 def worker_command(python: str, start: Path) -> tuple[str, ...]:
     """What starts a warm worker, but for the folder of its mailbox."""
     return (python, str(start), "worker", "--directory")
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor"}
+"""Variable -> folder of what a compiler keeps by source, versions and device, so that all trials can share it.
+
+torch's would be in the folder for temporary files; Triton's and vLLM's are in the user's cache folder, where they stay.
+"""
+
+
+def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:
+    """Where compilers keep what they made; what the tuner's environment says stays."""
+    if folder is None:
+        return {}
+    return {name: str(folder / place) for name, place in CACHES.items() if name not in own}
 
 
 def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
 from autotune.running.job import Graces, Job
 from autotune.running.keeper import Keeper, in_used_process, wanted_of
 from autotune.running.liveness import HangLimits
+from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
@@ -80,6 +81,10 @@ class LocalRunner:
     """Starts the trial's own process."""
     keeper: Keeper | None = None
     """Lets a process run several trials; ``None`` gives each trial a process of its own."""
+    preloads: Preloads | None = None
+    """Starts processes instead, by forking one that has imported everything where that is the same."""
+    caches: Path | None = None
+    """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -144,6 +149,7 @@ class LocalRunner:
         return Job(
             argv=launch.command(self.python, self.start, paths, spec),
             environment={
+                **launch.caches(self.caches, os.environ),
                 **launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
@@ -158,7 +164,7 @@ class LocalRunner:
     def _supervise(
         self, job: Job, assignment: Assignment, spec: TrialSpec, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self.spawn)
+        supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
         study, trial = assignment.study, assignment.trial
         wanted = None if self.keeper is None else wanted_of(study, trial, spec, job, self.python)
         guard = job.guard
@@ -166,13 +172,18 @@ class LocalRunner:
             argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
             ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), wanted, watcher, stop)
         else:
-            self.close()
+            self._end_worker()
             ending = supervisor.run(job, watcher, stop)
+        for why in self.preloads.take_notes() if self.preloads is not None else ():
+            watcher.record(NoteRecord("not_forked", {"why": why}))
         if isinstance(guard, GpuGuard) and guard.busy is not None and self.allow_busy:
             watcher.record(NoteRecord("gpu_busy", {"why": guard.busy}))
         if isinstance(guard, GpuGuard) and guard.peaks:
             watcher.record(NoteRecord("gpu_peaks", {"bytes": guard.peaks}))
         return ending
+
+    def _starter(self, stop: StopToken) -> Spawn:
+        return self.spawn if self.preloads is None else self.preloads.starter(stop)
 
     def _guard(self, study: Study) -> Guard:
         if study.spec.resources.gpus == 0:
@@ -181,6 +192,12 @@ class LocalRunner:
         return GpuGuard(lambda: self._held(study), pids_are_ours=ours, allow_busy=self.allow_busy)
 
     def close(self) -> tuple[int, ...]:
+        left = self._end_worker()
+        if self.preloads is not None:
+            self.preloads.close()
+        return left
+
+    def _end_worker(self) -> tuple[int, ...]:
         return () if self.keeper is None else self.keeper.end()
 
     def sweep(self, study_id: int) -> tuple[int, ...]:

@@ -38,12 +38,20 @@ class Probes:
 class TreeMemory:
     """Current and highest summed PSS, in bytes."""
 
-    def __init__(self, duty: float = 0.01, burst_s: float = 0.2, max_age_s: float = 2.0, probes: Probes | None = None):
+    def __init__(
+        self,
+        duty: float = 0.01,
+        burst_s: float = 0.2,
+        max_age_s: float = 2.0,
+        probes: Probes | None = None,
+        beside: Callable[[], int] = lambda: 0,
+    ):
         """Arguments:
 
         duty: share of one core that exact readings may cost.
         burst_s: CPU seconds of exact readings that may be saved up for a peak.
         max_age_s: an exact reading is renewed after this, if it can be paid for.
+        beside: bytes of the tree's pages that count as those of processes outside it (``Preloads.beside``).
         """
         self._duty, self._burst, self._max_age = duty, burst_s, max_age_s
         self._probes = probes or Probes()
@@ -51,6 +59,8 @@ class TreeMemory:
         self._cost = 0.0
         self._at = self._exact_at = self._probes.monotonic()
         self._readings: dict[int, Reading] = {}
+        self._beside = beside
+        self._share = 0
         self.current = 0
         self.peak = 0
 
@@ -72,7 +82,7 @@ class TreeMemory:
 
     def _estimate(self, members: Sequence[Stat], resident: dict[int, tuple[int, int]]) -> tuple[int, int]:
         """(what is surely there, what may be there): new anonymous memory counts in both."""
-        low = high = 0
+        low = high = self._share
         for member in members:
             total, shared = resident[member.pid]
             known = self._readings.get(member.pid)
@@ -91,6 +101,7 @@ class TreeMemory:
             exact = self._probes.proportional(member.pid)
             readings[member.pid] = Reading(member.started, total if exact is None else exact, total, shared)
         self._readings = readings
+        self._share = self._beside()
         self._cost = self._probes.cpu() - before
         self._credit -= self._cost
-        return sum(r.proportional for r in readings.values())
+        return self._share + sum(r.proportional for r in readings.values())

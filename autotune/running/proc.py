@@ -85,6 +85,23 @@ def read_proportional(pid: int) -> int | None:
     return None
 
 
+def read_share(pid: int, *, origin: bool) -> int:
+    """Bytes of a forked tree's pages that the kernel counts as those of ``pid``; 0 where it cannot be read.
+
+    Args:
+        pid: a process outside the tree.
+        origin: the tree was forked from it: all of its pages are the tree's but the private anonymous ones, which the
+            tree has replaced or freed. Otherwise the two only map the same files.
+    """
+    sizes = {}
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines()[1:]:
+        name, _, rest = line.partition(b":")
+        sizes[name] = int(rest.split()[0]) * 1024
+    if origin:
+        return max(0, sizes.get(b"Pss", 0) - sizes.get(b"Private_Dirty", 0))
+    return max(0, sizes.get(b"Pss_File", 0) - sizes.get(b"Private_Clean", 0))
+
+
 def catches(pid: int, number: signal.Signals) -> bool:
     """The process has a handler for the signal, so that sending it does not end the process."""
     for line in _read(f"/proc/{pid}/status").splitlines():

@@ -13,10 +13,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from subprocess import Popen
 
 from autotune.ports import Clock
 from autotune.running import proc
+from autotune.running.child import Child
 from autotune.running.proc import Stat
 from autotune.running.shared_memory import Segments
 
@@ -43,9 +43,7 @@ def become_subreaper() -> None:
 class ProcessTree:
     """Members are kept between calls; safe to use from two threads."""
 
-    def __init__(
-        self, carries: Callable[[str], bool], root: Popen[bytes] | None = None, send: Send = proc.send
-    ) -> None:
+    def __init__(self, carries: Callable[[str], bool], root: Child | None = None, send: Send = proc.send) -> None:
         """Arguments:
 
         carries: whether a tag is one of this tree's.
@@ -53,7 +51,7 @@ class ProcessTree:
         send: delivers a signal.
         """
         self._carries = carries
-        self._roots: dict[int, Popen[bytes]] = {}
+        self._roots: dict[int, Child] = {}
         self._send = send
         self._segments = Segments()
         self._lock = threading.Lock()
@@ -65,7 +63,7 @@ class ProcessTree:
         if root is not None:
             self.add(root)
 
-    def add(self, root: Popen[bytes]) -> None:
+    def add(self, root: Child) -> None:
         """One more child this process started."""
         with self._lock:
             self._roots[root.pid] = root

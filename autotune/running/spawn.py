@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from autotune.running.child import Child
 from autotune.running.environment import child_environment
 from autotune.running.log import CappedLog, LogPump
 
@@ -17,7 +18,7 @@ class Spawn(Protocol):
 
     def __call__(
         self, argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]
-    ) -> tuple[subprocess.Popen[bytes], LogPump]: ...
+    ) -> tuple[Child, LogPump]: ...
 
 
 def spawn(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of
+from autotune.running.child import Child
 from autotune.running.companion import Server
 from autotune.running.ending import Ending, Stop
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import CappedLog, LogPump, read_tail
 from autotune.running.memory import TreeMemory
+from autotune.running.preloaded import Forked
 from autotune.running.process_tree import ProcessTree, Send, become_subreaper
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
@@ -80,7 +81,7 @@ class _Attempt:
         self._worker = job.worker
         self._complete = False
         self._tree = ProcessTree(lambda tag: tag == job.tag, send=settings.send)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._pump: LogPump | None = None
         self._server: Server | None = None
         if job.worker is not None:
@@ -90,7 +91,7 @@ class _Attempt:
         else:
             self._server = Server(job.companion, job.paths, job.tag, self._clock)
             self._tree.add(self._server.child)
-        self._watchdog = Watchdog(self._tree, TreeMemory(), job.memory_limit, job.paths.phase)
+        self._watchdog = Watchdog(self._tree, TreeMemory(beside=self._beside), job.memory_limit, job.paths.phase)
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
@@ -115,6 +116,10 @@ class _Attempt:
             return
         self._child, self._pump, self._tree = worker.process.child, worker.process.pump, worker.process.tree
         self._pump.redirect(CappedLog(self._job.paths.log))
+
+    def _beside(self) -> int:
+        """Bytes of the tree's pages that the kernel counts as those of what the child was forked from."""
+        return self._child.beside() if isinstance(self._child, Forked) else 0
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.ports import Clock
+from autotune.running.child import Child
 from autotune.running.gpu_guard import Guard, NoGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
@@ -25,7 +25,7 @@ DRIFT = 0.15
 class Process:
     """A child that stays while trials come and go."""
 
-    child: subprocess.Popen[bytes]
+    child: Child
     pump: LogPump
     tree: ProcessTree
 

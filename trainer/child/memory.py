@@ -7,7 +7,7 @@ import re
 import resource
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .contract import Peaks, Phase
 
@@ -26,12 +26,40 @@ def status_bytes(name: str) -> int:
 
 def pss(pid: int) -> int:
     """Proportional set size of a process, in bytes; 0 if it is gone or may not be read."""
+    return rollup(pid).get("Pss", 0)
+
+
+def rollup(pid: int) -> Dict[str, int]:
+    """The sizes of ``/proc/PID/smaps_rollup`` by name, in bytes; empty if it is gone or may not be read."""
     try:
         text = Path("/proc/%d/smaps_rollup" % pid).read_text()
     except OSError:
-        return 0
-    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found.group(1)) * 1024 if found else 0
+        return {}
+    return {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+class Beside:
+    """Processes outside the tree that hold pages of it: what this one was forked from, and others like that.
+
+    With their shares a forked process counts as much as if it had been started and had imported everything itself.
+    """
+
+    origin: Tuple[int, ...] = ()
+    """Forked from: at most one. Its private anonymous pages are what the fork has replaced or freed meanwhile."""
+    others: Tuple[int, ...] = ()
+    """Map the same files."""
+
+    @classmethod
+    def share(cls) -> int:
+        """Bytes of the tree's pages that the kernel counts as theirs."""
+        total = 0
+        for pid in cls.origin:
+            sizes = rollup(pid)
+            total += max(0, sizes.get("Pss", 0) - sizes.get("Private_Dirty", 0))
+        for pid in cls.others:
+            sizes = rollup(pid)
+            total += max(0, sizes.get("Pss_File", 0) - sizes.get("Private_Clean", 0))
+        return total
 
 
 def descendants(pid: int) -> List[int]:
@@ -62,7 +90,7 @@ def limit_data(memory_limit: int) -> int:
     Returns:
         The limit set, in bytes.
     """
-    reserved = max(0, status_bytes("VmData") - pss(os.getpid()))
+    reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - Beside.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
@@ -100,7 +128,7 @@ class HostPeak:
     def correction() -> int:
         """Bytes to add to resident peaks: PSS of the whole tree now, less this process's resident size."""
         me = os.getpid()
-        return sum(pss(pid) for pid in [me, *descendants(me)]) - status_bytes("VmRSS")
+        return sum(pss(pid) for pid in [me, *descendants(me)]) + Beside.share() - status_bytes("VmRSS")
 
 
 class MemoryWatch:

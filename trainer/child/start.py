@@ -4,9 +4,10 @@ Started by file path, so nothing of ours has to be importable in the user's inte
 around this file is loaded under a private name, so that a ``trainer`` or ``rewards`` of the user's own
 is never shadowed by ours, nor ours by theirs.
 
-Commands: ``trial`` runs the spec in DIR; ``probe``, ``prepare`` and ``describe`` answer one question each. All
-leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other. Exit code 0
-says OK, 1 a failure that ``result.json`` explains.
+Commands: ``trial`` runs the spec in DIR; ``probe``, ``prepare`` and ``describe`` answer one question each. They
+leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other. ``preload``
+imports what the trial in DIR would, and is forked for it and others. Exit code 0 says OK, 1 a failure that
+``result.json`` explains.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from types import ModuleType
 from typing import List, Sequence
 
 PACKAGE = "_autotune_trainer"
-COMMANDS = {"trial": "worker", "worker": "warm", "probe": "probe", "prepare": "prepare", "describe": "describe"}
+COMMANDS = {
+    "trial": "worker",
+    "worker": "warm",
+    "preload": "preload",
+    "probe": "probe",
+    "prepare": "prepare",
+    "describe": "describe",
+}
 
 
 def clean_path(entries: Sequence[str], script_folder: str, cwd: str) -> List[str]:

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from .contract import Answer, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
 from .ending import Ending
 from .guard import ReferenceKernel
-from .memory import descendants, pss
+from .memory import Beside, descendants, pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
@@ -153,6 +153,6 @@ def give_back() -> None:
 
 
 def tree_pss() -> int:
-    """PSS of this process and all below it, in bytes."""
+    """PSS of this process and all below it with what others hold of their pages (``memory.Beside``), in bytes."""
     own = os.getpid()
-    return sum(pss(pid) for pid in [own, *descendants(own)])
+    return sum(pss(pid) for pid in [own, *descendants(own)]) + Beside.share()

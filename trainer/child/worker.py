@@ -14,7 +14,8 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from .contract import FailureReason, Phase, Result, RunPaths, read_spec
+from . import began
+from .contract import FailureReason, Phase, Result, RunPaths, StartupPart, StartupRecord, read_spec
 from .ending import Ending
 from .failures import IllegalSettingError, classify
 from .journal import Journal
@@ -40,6 +41,8 @@ def run(
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
         trial = Trial(spec, paths, Journal(paths, marks=rank == 0), rank, world_size, kept=kept)
+        if rank == 0 and (spawning := began.take()) is not None:
+            trial.journal.write(StartupRecord(StartupPart.SPAWN, spawning))
         if spec.world_size != world_size:
             sizes = (spec.world_size, world_size)
             raise IllegalSettingError("the trial is of %d processes and was started as %d" % sizes)

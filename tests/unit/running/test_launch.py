@@ -9,7 +9,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.frameworks import TrlFramework
 from autotune.ports import Assignment
-from autotune.running.launch import command, environment, launched
+from autotune.running.launch import caches, command, environment, launched
 from tests import factories
 from trainer.child.contract import RunPaths, TrialSpec
 
@@ -76,3 +76,9 @@ def test_the_configurations_variables_reach_every_rank_whatever_the_tuner_has(ra
     tunables = environment(spec(ranks, host_allocator="keep_huge_pages"), 4, own)["GLIBC_TUNABLES"].split(":")
     assert {"glibc.malloc.mmap_max=0", "glibc.malloc.hugetlb=1"} <= set(tunables)
     assert "GLIBC_TUNABLES" not in environment(spec(ranks, host_allocator="default"), 4, own)
+
+
+def test_what_is_compiled_is_kept_in_the_home_unless_the_user_says_where() -> None:
+    assert caches(Path("/home/cache"), {}) == {"TORCHINDUCTOR_CACHE_DIR": "/home/cache/inductor"}
+    assert caches(Path("/home/cache"), {"TORCHINDUCTOR_CACHE_DIR": "/mine"}) == {}
+    assert caches(None, {}) == {}

@@ -110,3 +110,21 @@ def test_a_reused_process_id_is_another_process(machine: Machine) -> None:
 def test_where_pss_cannot_be_read_the_resident_size_stands_in(machine: Machine) -> None:
     probes = Probes(lambda pid: (7, 2), lambda pid: None, lambda: machine.now, lambda: 0.0)
     assert TreeMemory(probes=probes).measure(machine.members()) == 7
+
+
+def test_pages_that_count_as_those_of_a_process_outside_are_the_trees(machine: Machine) -> None:
+    """Also between two exact readings, when they are not asked for."""
+    asked = []
+
+    def share() -> int:
+        asked.append(machine.now)
+        return GIB // 2
+
+    memory = TreeMemory(duty=0.0, burst_s=0.0, probes=machine.probes(), beside=share)
+    assert machine.step(memory) == GIB + GIB // 2
+    memory._credit = -1.0
+    machine.anonymous[1] += GIB // 8
+    assert machine.step(memory) == GIB + GIB // 2 + GIB // 8
+    assert len(asked) == 1
+    assert machine.step(memory, limit=GIB) == GIB + GIB // 2 + GIB // 8
+    assert len(asked) == 2

@@ -32,6 +32,8 @@ class StartupPart(str, Enum):
 
     SERVER = "server"
     """The rollout server, which the trial waits for; told by the parent."""
+    SPAWN = "spawn"
+    """From asking for the process until it begins to import; with it, what it was forked from may be started."""
     IMPORT = "import"
     LOAD = "load"
     ENGINE = "engine"

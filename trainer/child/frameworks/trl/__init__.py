@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...trial import Trial
+from .importing import bring_in_ahead, key, rehearse
 from .run import run_trial
 
-__all__ = ["Trial", "put_back", "run_trial"]
+__all__ = ["Trial", "bring_in_ahead", "key", "put_back", "rehearse", "run_trial"]
 
 
 def put_back(kept: Dict[str, Any]) -> str:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, List
 
-from ...contract import NoteRecord, StartupPart, TrialSpec
+from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
-from ...user_environment import put_environment
-from . import engine, ranks
+from . import engine, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
 def run_trial(trial: Trial) -> None:
     """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
     spec = trial.spec
-    put_environment(spec.passthrough)
-    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
-    engine.before_import(spec.device, compiles=_compiles(spec))
-    ranks.before_import(spec)
+    importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
-        if not spec.settings.get("use_vllm"):
-            engine.leave_out()
-        from . import build, kept, loop
-    kept.begin(trial, _compiles(spec))
+        build, loop = importing.bring_in(spec)
+    from . import kept
+
+    kept.begin(trial, importing.compiles(spec))
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
     ranks.after_import(spec)
@@ -59,11 +54,6 @@ def run_trial(trial: Trial) -> None:
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
-
-
-def _compiles(spec: TrialSpec) -> bool:
-    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
-    return own or spec.seams.get("enforce_eager") is False
 
 
 def convert(trial: Trial, model: Any) -> None:

@@ -1,0 +1,228 @@
+"""Trials forked from a process that has imported everything already (``preload`` of the child's ``start.py``).
+
+A preloaded process is used for a trial only if it was started with the very environment the trial would be started
+with, and the trial imports what it has imported. Whatever is in the way, the trial is started the ordinary way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from autotune.running import proc
+from trainer.child.contract import TAG_VARIABLE
+
+MESSAGE = 1 << 16
+TAG_ROOM = 96
+"""Characters of the tag a preloaded process is started with: the tags of the forked are written over it."""
+GONE_S = 2.0
+"""For a preloaded process to tell of the end of one that has ended."""
+UNKNOWN = 255
+"""Exit code of a process whose own nobody could take."""
+
+
+class PreloadError(Exception):
+    """It is gone, does not answer, or cannot be forked; the message says which."""
+
+
+class Preload:
+    """One such process."""
+
+    def __init__(self, python: str, start: str, directory: str, environment: Mapping[str, str], tag: str) -> None:
+        """Starts it; it imports what the trial in ``directory`` would.
+
+        Raises:
+            OSError: it could not be started.
+        """
+        self.key = environment_key(python, start, environment)
+        self._lock = threading.Lock()
+        self._ended: dict[int, int] = {}
+        self._answers: list[dict[str, Any]] = []
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (as long as the process)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel = ours
+        try:
+            self.process = subprocess.Popen(
+                (python, start, "preload", "--directory", directory),
+                cwd="/",
+                env={**environment, TAG_VARIABLE: tag.ljust(TAG_ROOM, ".")},
+                stdin=theirs.fileno(),
+                stdout=self._errors,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            self._errors.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the preloaded process itself."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """It can still be asked."""
+        return self._channel.fileno() >= 0 and self.process.poll() is None
+
+    def answer(self, seconds: float) -> dict[str, Any] | None:
+        """The next answer, ``None`` if there is none within ``seconds``.
+
+        Raises:
+            PreloadError: it is gone.
+        """
+        end = time.monotonic() + seconds
+        with self._lock:
+            while not self._answers:
+                left = end - time.monotonic()
+                if not self._receive(max(0.0, left)):
+                    if self._channel.fileno() < 0:
+                        raise PreloadError(f"the preloaded process is gone; it said: {self._said()}")
+                    return None
+            return dict(self._answers.pop(0))
+
+    def ask(self, message: Mapping[str, Any], handles: tuple[int, ...] = ()) -> None:
+        """Raises ``PreloadError`` if it is gone."""
+        try:
+            socket.send_fds(self._channel, [json.dumps(message).encode()], list(handles), socket.MSG_DONTWAIT)
+        except OSError as error:
+            raise PreloadError(f"the preloaded process cannot be asked: {error}") from error
+
+    def code_of(self, pid: int, seconds: float = 0.0) -> int | None:
+        """Exit code of a forked process, as told within ``seconds``; ``None`` if it was not."""
+        end = time.monotonic() + seconds
+        with self._lock:
+            while pid not in self._ended and self._receive(max(0.0, end - time.monotonic())):
+                pass
+            return self._ended.get(pid)
+
+    def kill(self) -> None:
+        """At once. What it has forked comes to this process, which is a subreaper."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        with self._lock:
+            while self._receive(0.0):  # what it had told before
+                pass
+            self._close()
+
+    def end(self, seconds: float = 2.0) -> None:
+        """Let it go; what it has forked goes on."""
+        with contextlib.suppress(PreloadError, subprocess.TimeoutExpired):
+            self.ask({"end": True})
+            self.process.wait(seconds)
+        self.kill()
+
+    def _receive(self, seconds: float) -> bool:
+        """Take one message; false if none came, or no more can come (then the channel is closed)."""
+        if self._channel.fileno() < 0:
+            return False
+        try:
+            self._channel.settimeout(seconds)
+            data = self._channel.recv(MESSAGE)
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close()
+            return False
+        message = json.loads(data)
+        if "ended" in message:
+            self._ended[int(message["ended"])] = int(message["code"])
+        else:
+            self._answers.append(message)
+        return True
+
+    def _close(self) -> None:
+        self._channel.close()
+
+    def _said(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            self._errors.seek(0)
+            lines = self._errors.read()[-2000:].decode("utf-8", "replace").split("\n")
+            return next((line for line in reversed(lines) if line.strip()), "nothing")
+        return "nothing"
+
+
+class Forked:
+    """A trial's process that was forked from a preloaded one; what ``Popen`` is for one that was started."""
+
+    def __init__(self, preload: Preload, pid: int, others: Sequence[Preload] = ()) -> None:
+        """Arguments:
+
+        others: processes that map the same files.
+        """
+        self.pid = pid
+        self.returncode: int | None = None
+        self._preload, self._others = preload, tuple(others)
+        self._lock = threading.Lock()
+        stat = proc.read_stat(pid)
+        self._started = stat.started if stat is not None else None
+
+    def poll(self) -> int | None:
+        """Its exit code; ``None`` while it runs. Safe from two threads."""
+        with self._lock:
+            if self.returncode is None:
+                self.returncode = self._look()
+            return self.returncode
+
+    def beside(self) -> int:
+        """Bytes of the pages of this process's tree that the kernel counts as the preloaded processes'.
+
+        With them a forked trial counts as much as one that was started and has imported everything itself.
+        """
+        shared = sum(proc.read_share(other.pid, origin=False) for other in self._others if other.alive)
+        return shared + (proc.read_share(self._preload.pid, origin=True) if self._preload.alive else 0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises ``subprocess.TimeoutExpired``."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if end is not None and timeout is not None and time.monotonic() >= end:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(0.01)
+        return code
+
+    def _look(self) -> int | None:
+        code = self._preload.code_of(self.pid)
+        if code is not None:
+            return code
+        if not self._preload.alive:
+            return self._inherited()
+        stat = proc.read_stat(self.pid)
+        if stat is not None and stat.started == self._started and not stat.ended:
+            return None
+        if (code := self._preload.code_of(self.pid, GONE_S)) is not None:
+            return code
+        self._preload.kill()  # it does not take the exit status of its own child: then we do
+        return self._inherited()
+
+    def _inherited(self) -> int | None:
+        """The exit code by our own asking: the preloaded process is dead, and its children are ours."""
+        if (code := self._preload.code_of(self.pid)) is not None:
+            return code
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            stat = proc.read_stat(self.pid)
+            running = stat is not None and stat.started == self._started and not stat.ended
+            return None if running else UNKNOWN
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+
+def environment_key(python: str, start: str, environment: Mapping[str, str]) -> tuple[Any, ...]:
+    """Two processes with the same are started alike, but for the tag."""
+    return python, start, tuple(sorted((n, v) for n, v in environment.items() if n != TAG_VARIABLE))

@@ -1,0 +1,198 @@
+"""The preloaded processes of a tuner: started when a trial could use one, at most two alive, ended with it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.ports import StopToken
+from autotune.running.child import Child
+from autotune.running.environment import child_environment
+from autotune.running.log import CappedLog, LogPump
+from autotune.running.preloaded import Forked, Preload, PreloadError, environment_key
+from autotune.running.spawn import Spawn, spawn
+
+COMMANDS = ("trial", "worker")
+MOST = 2
+"""Alive at a time: one with vLLM, one without. Each holds what was imported, some hundred MB."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds."""
+
+    ready_s: float = 180.0
+    """For the imports: as long as they may take in a trial."""
+    answer_s: float = 10.0
+    """For a fork."""
+    look_s: float = 0.05
+
+
+class Preloads:
+    """Drop-in for ``spawn`` (``spawner``). Used by one thread at a time."""
+
+    def __init__(self, patience: Patience | None = None, most: int = MOST, tries: int = 3) -> None:
+        """Arguments:
+
+        tries: preloaded processes that may fail before no more is started.
+        """
+        self._patience = patience or Patience()
+        self._most = most
+        self._left = tries
+        self._alive: list[Preload] = []
+        """The one used last is the last."""
+        self._notes: list[str] = []
+        self._finalizer = weakref.finalize(self, _end_all, self._alive)
+
+    def close(self) -> None:
+        """End all; a trial after this starts one again."""
+        _end_all(self._alive)
+
+    def take_notes(self) -> tuple[str, ...]:
+        """Why trials were started the ordinary way since this was last called."""
+        notes, self._notes = tuple(self._notes), []
+        return notes
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of those alive."""
+        return tuple(preload.pid for preload in self._alive if preload.alive)
+
+    def starter(self, stop: StopToken) -> Spawn:
+        """``spawn``, which does not wait for imports once the user has said stop."""
+        return functools.partial(self.spawn, stop=stop)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        tag: str,
+        log: CappedLog,
+        environment: Mapping[str, str],
+        stop: StopToken | None = None,
+    ) -> tuple[Child, LogPump]:
+        """As ``spawn.spawn``; forked where that is the same.
+
+        Args:
+            stop: level 2 of it ends the wait for imports, and the process is started the ordinary way.
+        """
+        asked = time.monotonic()
+        try:
+            if (forked := self._forked(argv, cwd, tag, log, environment, stop, asked)) is not None:
+                return forked
+        except (PreloadError, OSError) as error:
+            why = f"not forked from a preloaded process, but started: {error}"
+            self._notes.append(why)
+            log.write(f"autotune: {why}\n".encode())
+        self.close()  # a process that maps the same files would change what the started one is counted for
+        return spawn(argv, cwd, tag, log, environment)
+
+    def _forked(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        tag: str,
+        log: CappedLog,
+        environment: Mapping[str, str],
+        stop: StopToken | None,
+        asked: float,
+    ) -> tuple[Child, LogPump] | None:
+        if len(argv) != 5 or argv[2] not in COMMANDS or argv[3] != "--directory":
+            return None
+        whole = {**child_environment(os.environ, tag), **environment}
+        request = {"command": argv[2], "directory": argv[4], "cwd": str(cwd), "tag": tag, "asked": asked}
+        key = environment_key(argv[0], argv[1], whole)
+        for preload in [p for p in reversed(self._alive) if p.key == key]:
+            if (child := self._fork(preload, request, log)) is not None:
+                return child
+        if self._left <= 0:
+            return None
+        first = self._started(argv, whole, tag, stop)
+        if first is None:
+            return None
+        child = self._fork(first, request, log)
+        if child is None:
+            self._left -= 1
+            self._drop(first)
+            raise PreloadError("the preloaded process refused the trial it was started for")
+        return child
+
+    def _started(
+        self, argv: Sequence[str], environment: Mapping[str, str], tag: str, stop: StopToken | None
+    ) -> Preload | None:
+        """A new one, ready; ``None`` if the user stops meanwhile. Raises ``PreloadError``, ``OSError``."""
+        self._make_room()
+        preload = Preload(argv[0], argv[1], argv[4], environment, preload_tag(tag))
+        self._alive.append(preload)
+        end = time.monotonic() + self._patience.ready_s
+        try:
+            while (answer := preload.answer(self._patience.look_s)) is None:
+                if stop is not None and stop.level >= 2:
+                    self._drop(preload)
+                    return None
+                if time.monotonic() >= end:
+                    raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
+        except PreloadError:
+            self._left -= 1
+            self._drop(preload)
+            raise
+        if "ready" not in answer:
+            self._left -= 1
+            self._drop(preload)
+            raise PreloadError(f"the imports cannot be shared: {answer.get('unfit', answer)}")
+        return preload
+
+    def _fork(self, preload: Preload, request: Mapping[str, object], log: CappedLog) -> tuple[Child, LogPump] | None:
+        """``None`` if it refuses. Raises ``PreloadError`` (it is gone or hangs, and is dropped), ``OSError``."""
+        output, input_ = os.pipe()
+        go_out, go_in = os.pipe()
+        others = [p for p in self._alive if p is not preload and p.alive]
+        try:
+            preload.ask({"fork": {**request, "others": [p.pid for p in others]}}, (input_, go_out))
+            answer = preload.answer(self._patience.answer_s)
+            if answer is None:
+                raise PreloadError(f"the preloaded process did not answer within {self._patience.answer_s:.0f} s")
+            if "pid" not in answer:
+                os.close(output)
+                return None
+            child = Forked(preload, int(answer["pid"]), others)
+            os.write(go_in, b"x")
+        except (PreloadError, OSError) as error:
+            os.close(output)
+            self._left -= 1
+            self._drop(preload)
+            raise PreloadError(str(error)) from error
+        finally:
+            for handle in (input_, go_out, go_in):
+                os.close(handle)
+        self._alive.sort(key=lambda p: p is preload)
+        pump = LogPump(output, log)
+        pump.start()
+        return child, pump
+
+    def _make_room(self) -> None:
+        for preload in [p for p in self._alive if not p.alive]:
+            self._drop(preload)
+        while len(self._alive) >= self._most:
+            preload = self._alive.pop(0)
+            preload.end()
+
+    def _drop(self, preload: Preload) -> None:
+        preload.kill()
+        if preload in self._alive:
+            self._alive.remove(preload)
+
+
+def preload_tag(tag: str) -> str:
+    """Of the process that trials with tags like ``tag`` are forked from: a sweep of their study finds it too."""
+    return f"{tag.rsplit(':', 2)[0]}:preload"
+
+
+def _end_all(alive: list[Preload]) -> None:
+    while alive:
+        alive.pop().end()

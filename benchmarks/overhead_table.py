@@ -1,0 +1,164 @@
+"""What ``benchmarks.overhead`` has measured, as Markdown. Pure: rows in, text out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+COLD, WARM = "cold", "warm"
+MODES = (COLD, WARM)
+UNDECIDED = ("INFRA", "CANCELLED")
+"""Endings that decide nothing of a configuration."""
+PREPARING = ("server", "spawn", "import", "restore", "load", "engine", "capture")
+"""Parts of a trial before the framework does anything a user's run would do again and again."""
+GIB = 1 << 30
+
+
+def speed(row: Row) -> float | None:
+    """Tokens/hour of a trial's recorded cycles; ``None`` without one."""
+    cycles = [c for c in row["cycles"] if c["kind"] == "recorded" and c["accepted"]]
+    seconds = sum(c["seconds"] for c in cycles)
+    return 3600.0 * sum(c["tokens"] for c in cycles) / seconds if seconds > 0 else None
+
+
+def cycle_noise(rows: Sequence[Row]) -> float | None:
+    """Standard deviation of the logarithm of a recorded cycle's tokens/second, pooled within trials."""
+    squares, freedom = 0.0, 0
+    for row in rows:
+        logs = [math.log(c["tokens"] / c["seconds"]) for c in row["cycles"] if c["kind"] == "recorded"]
+        if len(logs) > 1:
+            squares += statistics.variance(logs) * (len(logs) - 1)
+            freedom += len(logs) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def decided(rows: Sequence[Row]) -> int:
+    """Trials that say something of their configuration."""
+    return sum(row["reason"] not in UNDECIDED for row in rows)
+
+
+def per_hour(rows: Sequence[Row]) -> float:
+    """Decided trials an hour of the wall seconds they took."""
+    wall = sum(row["seconds"] for row in rows)
+    return 3600.0 * decided(rows) / wall if wall > 0 else 0.0
+
+
+def parts(rows: Sequence[Row]) -> dict[str, float]:
+    """Seconds by part of the start-up, of all cycles (``cycles``) and of what is left (``rest``)."""
+    found: dict[str, float] = {}
+    for row in rows:
+        for name, seconds in row["startup"].items():
+            found[name] = found.get(name, 0.0) + seconds
+    found["cycles"] = sum(c["seconds"] for row in rows for c in row["cycles"])
+    found["rest"] = max(0.0, sum(row["seconds"] for row in rows) - sum(found.values()))
+    return found
+
+
+def preparing(rows: Sequence[Row]) -> float:
+    """Share of the wall time before a trial's first batch."""
+    wall = sum(row["seconds"] for row in rows)
+    spent = parts(rows)
+    return sum(spent.get(name, 0.0) for name in PREPARING) / wall if wall > 0 else 0.0
+
+
+def pairs(rows: Sequence[Row], index: int) -> list[tuple[Row, Row]]:
+    """(cold, warm) of a configuration, for every block that has both ended OK."""
+    by = {(row["block"], row["mode"]): row for row in rows if row["index"] == index and row["reason"] is None}
+    blocks = sorted({block for block, _ in by})
+    return [(by[b, COLD], by[b, WARM]) for b in blocks if (b, COLD) in by and (b, WARM) in by]
+
+
+def both(rows: Sequence[Row]) -> list[Row]:
+    """Those whose block and configuration the other mode has too: an unfinished run compares like with like."""
+    there = {(row["block"], row["index"], row["mode"]) for row in rows}
+    return [row for row in rows if all((row["block"], row["index"], mode) in there for mode in MODES)]
+
+
+def markdown(rows: Sequence[Row], names: Sequence[str], machine: str) -> str:
+    """The whole page."""
+    paired = both(rows)
+    lines = ["# Cold and warm, side by side", "", machine, "", *_rates(paired), "", *_parts(paired), ""]
+    lines += [*_paired(paired, names), "", *_noise(paired)]
+    return "\n".join(lines) + "\n"
+
+
+def _rates(rows: Sequence[Row]) -> Iterator[str]:
+    yield "| | trials | decided | wall seconds | decided trials per hour | before the first batch |"
+    yield "|---|---|---|---|---|---|"
+    rate = {}
+    for mode in MODES:
+        own = [row for row in rows if row["mode"] == mode]
+        rate[mode] = per_hour(own)
+        wall = sum(row["seconds"] for row in own)
+        yield f"| {mode} | {len(own)} | {decided(own)} | {wall:,.0f} | {rate[mode]:.1f} | {preparing(own):.1%} |"
+    if rate[COLD] > 0:
+        yield ""
+        yield f"Warm ÷ cold decided trials per hour: **{rate[WARM] / rate[COLD]:.2f}**."
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[str]:
+    """Seconds a trial and share of the wall time."""
+    spent = {mode: parts([row for row in rows if row["mode"] == mode]) for mode in MODES}
+    count = {mode: max(1, sum(row["mode"] == mode for row in rows)) for mode in MODES}
+    whole = {mode: sum(spent[mode].values()) or 1.0 for mode in MODES}
+    yield "| part | cold, s a trial | share | warm, s a trial | share |"
+    yield "|---|---|---|---|---|"
+    known = [name for name in (*PREPARING, "first_batch") if any(name in spent[mode] for mode in MODES)]
+    more = sorted({name for mode in MODES for name in spent[mode]} - {*known, "cycles", "rest"})
+    for name in (*known, *more, "cycles", "rest"):
+        cells = (f"{spent[m].get(name, 0.0) / count[m]:.2f} | {spent[m].get(name, 0.0) / whole[m]:.1%}" for m in MODES)
+        yield f"| {name.replace('_', ' ')} | {' | '.join(cells)} |"
+
+
+def _paired(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
+    yield "| configuration | blocks | tokens/hour cold | warm | warm - cold | noise of a pair | peak cold, GiB | warm | warm - cold |"  # noqa: E501
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for index, name in enumerate(names):
+        found = pairs(rows, index)
+        rates = [(c, w) for cold, warm in found if (c := speed(cold)) is not None and (w := speed(warm)) is not None]
+        if not rates:
+            yield f"| {name} | 0 | | | | | | | |"
+            continue
+        yield f"| {name} | {len(rates)} | {_speeds(rates, found)} | {_peaks(found)} |"
+
+
+def _speeds(rates: Sequence[tuple[float, float]], found: Sequence[tuple[Row, Row]]) -> str:
+    cold, warm = (statistics.geometric_mean(side) for side in zip(*rates, strict=True))
+    noise = cycle_noise([row for pair in found for row in pair])
+    # of a ratio of two trials: each is the mean of its cycles
+    each = statistics.fmean(sum(c["kind"] == "recorded" for c in row["cycles"]) for pair in found for row in pair)
+    told = "?" if noise is None else f"± {noise * math.sqrt(2 / max(1.0, each)):.1%}"
+    return f"{cold:,.0f} | {warm:,.0f} | {warm / cold - 1:+.1%} | {told}"
+
+
+def _peaks(found: Sequence[tuple[Row, Row]]) -> str:
+    known = [(c["host_peak"], w["host_peak"]) for c, w in found if c["host_peak"] and w["host_peak"]]
+    if not known:
+        return " | | "
+    cold, warm = (statistics.fmean(side) for side in zip(*known, strict=True))
+    return f"{cold / GIB:.2f} | {warm / GIB:.2f} | {warm / cold - 1:+.1%}"
+
+
+def _noise(rows: Sequence[Row]) -> Iterator[str]:
+    cycles = [c for row in rows for c in row["cycles"] if c["kind"] == "recorded"]
+    if not cycles:
+        yield "No recorded cycle yet."
+        return
+    for mode in MODES:
+        noise = cycle_noise([row for row in rows if row["mode"] == mode])
+        yield f"Standard deviation of a recorded cycle, {mode}: {'?' if noise is None else f'{noise:.2%}'}."
+    drift = sorted(abs(c["drift"]) for c in cycles if c["drift"] is not None)
+    outside = sorted(c["outside_cpu"] for c in cycles if c["outside_cpu"] is not None)
+    if drift:
+        middle = drift[len(drift) // 2]
+        yield f"Machine: reference kernel before against after a cycle, median {middle:.2%}, most {drift[-1]:.2%}."
+    if outside:
+        yield f"CPU time of others in a cycle: median {outside[len(outside) // 2]:.2%}, most {outside[-1]:.2%}."
+    disturbed = sum(bool(c["noisy"]) for c in cycles)
+    yield f"Disturbed cycles that were kept: {disturbed} of {len(cycles)}."
+    why = sorted({note for row in rows for note in row.get("notes", ())})
+    for note in why:
+        yield f"- {note}"

@@ -1,0 +1,161 @@
+"""What the comparison of cold and warm trials does with what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.domain import FailureReason, Outcome
+from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from benchmarks import overhead
+from benchmarks.overhead import Asked, Bench, Heard, order, predicted, row_of
+from benchmarks.overhead_table import (
+    COLD,
+    WARM,
+    both,
+    cycle_noise,
+    decided,
+    markdown,
+    pairs,
+    parts,
+    per_hour,
+    preparing,
+    speed,
+)
+from tests import factories as make
+from trainer.child.contract import NoteRecord, StartupPart, StartupRecord
+
+
+def row(mode: str = COLD, block: int = 0, index: int = 0, **changes: Any) -> dict[str, Any]:
+    cycle = {"kind": "recorded", "seconds": 2.0, "tokens": 100, "accepted": True, "noisy": False, "drift": 0.01}
+    base = {
+        "block": block,
+        "mode": mode,
+        "index": index,
+        "reason": None,
+        "message": "",
+        "seconds": 20.0 if mode == COLD else 10.0,
+        "startup": {"spawn": 1.0, "import": 5.0 if mode == COLD else 0.0, "load": 2.0, "first_batch": 1.0},
+        "cycles": [{**cycle, "outside_cpu": 0.0}, {**cycle, "outside_cpu": 0.02, "seconds": 2.2}],
+        "host_peak": 3 << 30,
+        "notes": [],
+    }
+    return {**base, **changes}
+
+
+def test_blocks_alternate_and_every_second_pair_is_turned_round() -> None:
+    places = order(2, 2)
+    assert len(places) == len(set(places)) == 8
+    turned = [(0, COLD), (0, WARM), (1, WARM), (1, COLD)]
+    assert [(block, mode) for block, mode, index in places if index == 0] == turned
+    assert [index for _, _, index in places] == [0, 1] * 4
+
+
+def test_speed_is_of_recorded_cycles_that_count() -> None:
+    good = row()
+    lost = {**good["cycles"][0], "accepted": False, "tokens": 10**6}
+    warmup = {**good["cycles"][0], "kind": "warmup", "tokens": 10**6}
+    assert speed({**good, "cycles": [warmup, lost, *good["cycles"]]}) == pytest.approx(3600 * 200 / 4.2)
+    assert speed({**good, "cycles": [warmup]}) is None
+
+
+def test_a_failure_of_the_configuration_is_decided_and_one_of_the_machine_is_not() -> None:
+    rows = [row(), row(reason="OOM"), row(reason="INFRA")]
+    assert decided(rows) == 2
+    assert per_hour(rows) == pytest.approx(3600 * 2 / 60)
+
+
+def test_every_second_is_in_one_part() -> None:
+    rows = [row(), row(WARM)]
+    found = parts(rows)
+    assert sum(found.values()) == pytest.approx(30.0)
+    assert found["import"] == 5.0
+    assert found["cycles"] == pytest.approx(8.4)
+    assert preparing(rows) == pytest.approx((1 + 5 + 2 + 1 + 0 + 2) / 30)
+
+
+def test_only_what_both_modes_have_is_compared() -> None:
+    rows = [row(), row(WARM), row(index=1), row(block=1), row(WARM, block=1, reason="OOM")]
+    assert len(both(rows)) == 4
+    assert pairs(rows, 0) == [(rows[0], rows[1])]
+    assert pairs(rows, 1) == []
+
+
+def test_noise_is_pooled_within_trials() -> None:
+    slow = row()
+    slow["cycles"] = [{**c, "seconds": 10 * c["seconds"]} for c in slow["cycles"]]
+    assert cycle_noise([row(), slow]) == pytest.approx(cycle_noise([row()]))
+    assert cycle_noise([]) is None
+
+
+def test_the_page_states_ratio_parts_pairs_and_noise() -> None:
+    page = markdown([row(), row(WARM, host_peak=(3 << 30) * 1.01)], ["defaults", "other"], "A machine.")
+    assert "Warm ÷ cold decided trials per hour: **2.00**." in page
+    assert "| import | 5.00 | 25.0% | 0.00 | 0.0% |" in page
+    assert "+0.0%" in page
+    assert "3.00 | 3.03 | +1.0%" in page
+    assert "| other | 0 |" in page
+    assert "Disturbed cycles that were kept: 0 of 4." in page
+
+
+def test_a_page_of_nothing_can_be_written() -> None:
+    assert "No recorded cycle yet." in markdown([], ["defaults"], "A machine.")
+
+
+def test_a_trial_is_predicted_by_the_longest_like_it() -> None:
+    done = [row(), row(WARM), row(index=1, seconds=90.0)]
+    assert predicted(done, (1, WARM, 0)) == pytest.approx(1.25 * 20)
+    assert predicted(done, (1, COLD, 2)) == overhead.FIRST_S
+
+
+class MadeUp:
+    """A runner that is done at once."""
+
+    def __init__(self, asked: Asked, after: int) -> None:
+        self.ran: list[Assignment] = []
+        self._asked, self._after = asked, after
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        self.ran.append(assignment)
+        watcher.record(StartupRecord(StartupPart.LOAD, 1.0))
+        watcher.record(make.cycle(0, seconds=2.0))
+        if len(self.ran) == self._after:
+            self._asked.level = 2
+        return RunReport(Outcome(), 5.0, host_peak=1 << 30)
+
+
+def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"one": make.configuration(), "two": make.configuration(micro_batch_size=2)}
+    bench = Bench(tmp_path, make.study_spec(), None, names, make.LENGTHS, blocks=2)  # type: ignore[arg-type]
+    asked, made = Asked(), []
+
+    def runner(self: Bench, mode: str) -> MadeUp:
+        made.append(MadeUp(asked, 2 if len(made) == 1 else 99))
+        return made[-1]
+
+    monkeypatch.setattr(Bench, "runner", runner)
+    assert bench.go_on(1000.0, asked) == 8 - 3, "the fourth was stopped, and is not kept"
+    asked.level = 0
+    assert bench.go_on(1000.0, asked) == 0
+    places = [(r["block"], r["mode"], r["index"]) for r in bench.done()]
+    assert places == order(2, 2)
+    assert (tmp_path / "overhead.md").read_text().count("| one |") == 1
+
+
+def test_a_slice_that_is_used_up_starts_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, make.study_spec(), None, {"one": make.configuration()}, make.LENGTHS, 2)  # type: ignore[arg-type]
+    monkeypatch.setattr(Bench, "runner", lambda self, mode: MadeUp(Asked(), 99))
+    assert bench.go_on(1.0, Asked()) == 3, "one, however long it takes, or a run would never end"
+
+
+def test_what_is_kept_of_a_trial() -> None:
+    heard = Heard()
+    heard.record(make.cycle(0, seconds=2.0))
+    heard.record(StartupRecord(StartupPart.SPAWN, 0.5))
+    heard.record(NoteRecord("not_forked", {"why": "it is gone"}))
+    kept = row_of((0, WARM, 1), RunReport(Outcome(FailureReason.OOM, message="too much"), 9.0), heard)
+    assert (kept["reason"], kept["seconds"], kept["startup"]) == ("OOM", 9.0, {"spawn": 0.5})
+    assert kept["notes"] == ["not_forked: it is gone"]
+    assert kept["cycles"][0]["tokens"] > 0

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from autotune.insights.startups import startup_sentence, startups
+from tests import factories as make
+
+
+def test_parts_are_summed_in_the_order_they_come_in() -> None:
+    trials = [
+        make.finished(0, startup={"load": 2.0, "import": 4.0, "spawn": 1.0}, seconds=20.0),
+        make.finished(1, startup={"import": 0.0, "spawn": 0.5, "odd": 0.5}, seconds=12.0),
+        make.trial(2),
+    ]
+    found = startups(trials)
+    assert found is not None
+    assert (found.trials, found.wall) == (2, 32.0)
+    assert list(found.parts.items()) == [("spawn", 1.5), ("import", 4.0), ("load", 2.0), ("odd", 0.5)]
+    assert found.share == pytest.approx(8 / 32)
+    said = startup_sentence(trials)
+    assert "25% of 2 trials' time" in said
+    assert said.index("spawn") < said.index("import") < said.index("load")
+
+
+def test_nothing_is_said_of_what_nobody_told() -> None:
+    assert startups([make.trial(0)]) is None
+    assert startup_sentence([]) == ""

@@ -1,0 +1,270 @@
+"""Trials forked from a preloaded process: what they are, and that whatever goes wrong they are started instead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.running import proc
+from autotune.running.child import Child
+from autotune.running.log import CappedLog, LogPump
+from autotune.running.preloaded import UNKNOWN, Forked
+from autotune.running.preloads import Patience, Preloads, preload_tag
+from autotune.running.process_tree import become_subreaper
+from tests.fake_framework import copy_child, write_trial
+from tests.fakes import FakeStop
+from trainer.child.contract import Result, RunPaths, read_result
+
+TAG = "autotune:preloads:1:%d:1"
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_child(tmp_path_factory.mktemp("child"))
+
+
+@dataclass
+class Bench:
+    """Starts trials as the supervisor would."""
+
+    start: Path
+    folder: Path
+    preloads: Preloads
+    count: int = 0
+
+    def begin(self, environment: dict[str, str] | None = None, **script: Any) -> tuple[Child, LogPump, RunPaths]:
+        self.count += 1
+        paths = write_trial(self.folder / str(self.count), **script)
+        argv = (sys.executable, str(self.start), "trial", "--directory", str(paths.root))
+        log = CappedLog(paths.log)
+        child, pump = self.preloads.spawn(argv, paths.scratch, TAG % self.count, log, environment or {})
+        return child, pump, paths
+
+    def run(self, environment: dict[str, str] | None = None, **script: Any) -> tuple[Child, int, Result]:
+        child, pump, paths = self.begin(environment, **script)
+        code = finished(child)
+        pump.finish()
+        return child, code, read_result(paths.result)
+
+
+@pytest.fixture
+def bench(start: Path, tmp_path: Path) -> Iterator[Bench]:
+    become_subreaper()
+    made = Bench(start, tmp_path, Preloads(Patience(ready_s=60.0, answer_s=60.0)))
+    yield made
+    made.preloads.close()
+
+
+def finished(child: Child, seconds: float = 30.0) -> int:
+    wait_for(lambda: child.poll() is not None, seconds)
+    code = child.poll()
+    assert code is not None
+    return code
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def test_trials_are_forked_from_one_process_that_imported_once(bench: Bench) -> None:
+    (one, code, first), (other, _, second) = bench.run(), bench.run()
+    (preload,) = bench.preloads.pids
+    assert isinstance(one, Forked)
+    assert isinstance(other, Forked)
+    assert code == 0
+    assert first.data["imported"] == second.data["imported"] == [preload]
+    assert first.data["parent"] == preload
+    assert (first.data["pid"], second.data["pid"]) == (one.pid, other.pid)
+    assert bench.preloads.take_notes() == ()
+
+
+def test_a_forked_trial_has_what_a_started_one_has(bench: Bench) -> None:
+    _, _, ran = bench.run()
+    data, paths = ran.data, RunPaths(bench.folder / "1")
+    assert data["session"] == data["pid"]
+    assert data["cwd"] == str(paths.scratch)
+    assert data["tag"] == TAG % 1
+    assert data["argv"] == ["trial", "--directory", str(paths.root)]
+    assert data["stdin"] == os.devnull
+    assert "said by the trial" in paths.log.read_text()
+    _, _, other = bench.run()
+    assert other.data["random"] != data["random"]
+    assert other.data["descriptors"] == data["descriptors"], "nothing of an earlier trial stays open"
+
+
+def test_the_time_until_it_begins_is_a_part_of_the_start_up(bench: Bench) -> None:
+    bench.run()
+    line = RunPaths(bench.folder / "1").metrics.read_text().splitlines()[0]
+    assert '"part":"spawn"' in line.replace(" ", "")
+
+
+def test_the_tag_of_a_forked_trial_is_its_own_and_the_sweep_finds_what_it_was_forked_from(bench: Bench) -> None:
+    child, pump, paths = bench.begin(trial="fork")
+    wait_for((paths.root / "held").exists)
+    assert proc.read_tag(child.pid) == TAG % 1
+    (grandchild,) = [p for p in proc.list_pids() if (s := proc.read_stat(p)) is not None and s.parent == child.pid]
+    assert proc.read_tag(grandchild) == TAG % 1
+    (preload,) = bench.preloads.pids
+    assert (proc.read_tag(preload) or "").startswith(preload_tag(TAG % 1))
+    for pid in (grandchild, child.pid):
+        os.kill(pid, signal.SIGKILL)
+    assert finished(child) == -signal.SIGKILL
+    pump.finish()
+
+
+@pytest.mark.parametrize(("act", "code"), [("exit", 7), ("fail", 1)])
+def test_the_exit_code_is_the_forked_processes_own(bench: Bench, act: str, code: int) -> None:
+    child, pump, _ = bench.begin(trial=act)
+    assert isinstance(child, Forked)
+    assert finished(child) == code
+    pump.finish()
+
+
+def test_another_environment_or_another_key_is_another_process(bench: Bench) -> None:
+    _, _, first = bench.run()
+    _, _, second = bench.run({"MARK": "2"})
+    assert second.data["mark"] == "2"
+    assert second.data["imported"] != first.data["imported"]
+    _, _, third = bench.run(key="two")
+    assert len(bench.preloads.pids) == 2, "at most two are alive"
+    assert third.data["imported"] not in (first.data["imported"], second.data["imported"])
+    _, _, again = bench.run({"MARK": "2"})
+    assert again.data["imported"] == second.data["imported"], "the one used least recently had to go"
+
+
+@pytest.mark.parametrize("ahead", ["raise", "thread", "cuda", "exit", "spoil"])
+def test_a_process_that_cannot_be_forked_is_not_used(bench: Bench, ahead: str) -> None:
+    child, code, ran = bench.run(ahead=ahead)
+    assert isinstance(child, subprocess.Popen)
+    assert code == 0
+    assert ran.data["imported"] == []
+    assert bench.preloads.pids == ()
+    (note,) = bench.preloads.take_notes()
+    said = {"raise": "no module named vllm", "thread": "threads", "cuda": "CUDA is initialised", "exit": "gone"}
+    said["spoil"] = "a fork cannot compute"
+    assert said[ahead] in note
+    assert said[ahead] in RunPaths(bench.folder / "1").log.read_text()
+
+
+def test_no_more_are_started_once_enough_have_failed(bench: Bench) -> None:
+    for _ in range(3):
+        bench.run(ahead="raise")
+    assert len(bench.preloads.take_notes()) == 3
+    child, code, _ = bench.run()
+    assert isinstance(child, subprocess.Popen)
+    assert code == 0
+    assert bench.preloads.take_notes() == ()
+
+
+def test_one_that_hangs_in_its_imports_is_given_up(bench: Bench) -> None:
+    bench.preloads = Preloads(Patience(ready_s=0.2))
+    child, code, _ = bench.run(ahead="hang")
+    assert isinstance(child, subprocess.Popen)
+    assert code == 0
+    assert "not ready" in bench.preloads.take_notes()[0]
+
+
+def test_the_user_who_stops_does_not_wait_for_imports(bench: Bench) -> None:
+    paths = write_trial(bench.folder / "stopped", ahead="hang")
+    argv = (sys.executable, str(bench.start), "trial", "--directory", str(paths.root))
+    child, pump = bench.preloads.spawn(argv, paths.scratch, TAG % 9, CappedLog(paths.log), {}, stop=FakeStop(2))
+    assert isinstance(child, subprocess.Popen)
+    assert finished(child) == 0
+    pump.finish()
+
+
+def test_one_that_hangs_between_trials_costs_no_trial(bench: Bench) -> None:
+    bench.run()
+    (preload,) = bench.preloads.pids
+    os.kill(preload, signal.SIGSTOP)
+    bench.preloads._patience = Patience(answer_s=0.2)
+    child, code, _ = bench.run()
+    assert isinstance(child, subprocess.Popen)
+    assert code == 0
+    assert "did not answer" in bench.preloads.take_notes()[0]
+    assert proc.read_stat(preload) is None
+
+
+def test_one_that_is_killed_between_trials_is_replaced(bench: Bench) -> None:
+    bench.run()
+    os.kill(bench.preloads.pids[0], signal.SIGKILL)
+    for _ in range(2):
+        _, code, ran = bench.run()
+        assert code == 0
+    assert ran.data["imported"] == list(bench.preloads.pids)
+
+
+def test_a_trial_outlives_what_it_was_forked_from_and_its_exit_code_is_known(bench: Bench) -> None:
+    child, pump, paths = bench.begin(trial="hold")
+    wait_for((paths.root / "held").exists)
+    os.kill(bench.preloads.pids[0], signal.SIGKILL)
+    wait_for(lambda: bench.preloads.pids == ())
+    assert child.poll() is None
+    os.kill(child.pid, signal.SIGTERM)
+    assert finished(child) in (1, -signal.SIGTERM)
+    assert finished(child) != UNKNOWN
+    pump.finish()
+
+
+def test_the_end_of_a_trial_is_seen_though_nobody_tells_of_it(bench: Bench) -> None:
+    child, pump, paths = bench.begin(trial="hold")
+    wait_for((paths.root / "held").exists)
+    os.kill(bench.preloads.pids[0], signal.SIGSTOP)
+    os.kill(child.pid, signal.SIGKILL)
+    assert finished(child) == -signal.SIGKILL
+    assert bench.preloads.pids == ()
+    pump.finish()
+
+
+def test_closing_leaves_no_process_and_spares_a_running_trial(bench: Bench) -> None:
+    child, pump, paths = bench.begin(trial="hold")
+    wait_for((paths.root / "held").exists)
+    (preload,) = bench.preloads.pids
+    bench.preloads.close()
+    assert proc.read_stat(preload) is None
+    assert child.poll() is None
+    os.kill(child.pid, signal.SIGKILL)
+    assert finished(child) == -signal.SIGKILL
+    pump.finish()
+
+
+TUNER = """
+import sys, time
+from pathlib import Path
+from autotune.running.log import CappedLog
+from autotune.running.preloads import Preloads
+from tests.fake_framework import write_trial
+
+start, folder = sys.argv[1], Path(sys.argv[2])
+preloads = Preloads()
+paths = write_trial(folder / "trial", trial="hold")
+argv = (sys.executable, start, "trial", "--directory", str(paths.root))
+preloads.spawn(argv, paths.scratch, "autotune:preloads:5:0:1", CappedLog(paths.log), {})
+time.sleep(60)
+"""
+
+
+def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(start), str(tmp_path)], cwd=root)
+    wait_for((tmp_path / "trial" / "held").exists)
+    forked = int((tmp_path / "trial" / "held").read_text())
+    stat = proc.read_stat(forked)
+    assert stat is not None
+    preload = stat.parent
+    assert (proc.read_tag(preload) or "").startswith("autotune:preloads:5:preload")
+    tuner.kill()
+    tuner.wait()
+    wait_for(lambda: all((s := proc.read_stat(p)) is None or s.ended for p in (forked, preload)))

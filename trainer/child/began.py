@@ -1,0 +1,45 @@
+"""How long ago a trial's process was asked for: what the start-up takes before anything of the framework."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import List, Optional
+
+_ASKED: List[float] = []
+_TAKEN: List[float] = []
+
+
+def asked_at(moment: float) -> None:
+    """This process was forked by another that was there already; ``moment`` is of ``time.monotonic``."""
+    _ASKED[:] = [moment]
+    _TAKEN.clear()
+
+
+def take() -> Optional[float]:
+    """Seconds since this process was asked for; ``None`` from the second call on, because it was started once.
+
+    Without ``asked_at`` that is when the kernel started it, or the launcher of the ranks it is one of.
+    """
+    if _TAKEN:
+        return None
+    _TAKEN.append(time.monotonic())
+    if _ASKED:
+        return max(0.0, _TAKEN[0] - _ASKED[0])
+    started = _started(os.getppid() if "LOCAL_RANK" in os.environ else os.getpid())
+    return None if started is None else max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+
+
+def _started(pid: int) -> Optional[float]:
+    """Seconds after boot."""
+    fields = stat_fields(pid)
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else None
+
+
+def stat_fields(pid: int) -> List[str]:
+    """What ``/proc/PID/stat`` says behind the name, the state first; empty if it cannot be read."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stream:
+            return stream.read().rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -1,0 +1,103 @@
+"""What a TRL trial imports, and what has to be in the environment by then.
+
+A process that has done this for one trial can be forked for every other with the same ``key``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from typing import Any, Tuple
+
+from ...contract import TrialSpec
+from ...user_environment import ENVIRONMENT_KEY, put_environment
+from . import engine, ranks
+
+LATER = {
+    True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
+    False: (),
+}
+"""With vLLM or without: what a trial on a CPU imports when it builds its engine."""
+REWARDS = {"reasoning_gym": ("reasoning_gym",)}
+"""Kind of reward -> modules it imports in the trial's own process."""
+
+
+def compiles(spec: TrialSpec) -> bool:
+    """Whether the configuration asks for compiled code somewhere."""
+    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
+    return own or spec.seams.get("enforce_eager") is False
+
+
+def uses_vllm(spec: TrialSpec) -> bool:
+    """Whether completions come from vLLM, in this process or by its server."""
+    return bool(spec.settings.get("use_vllm"))
+
+
+def key(spec: TrialSpec) -> str:
+    """Two specs with the same are the same until everything is imported."""
+    environment = spec.passthrough.get(ENVIRONMENT_KEY) or {}
+    told = (spec.framework, spec.device, uses_vllm(spec), compiles(spec), environment, sorted(_rewards(spec)))
+    return json.dumps(told, sort_keys=True, default=str)
+
+
+def before_import(spec: TrialSpec) -> None:
+    """The environment that torch, TRL and vLLM read when they are imported.
+
+    Raises:
+        IllegalSettingError: the user's own variables cannot be set, or nobody said which rank this is.
+    """
+    put_environment(spec.passthrough)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    engine.before_import(spec.device, compiles=compiles(spec))
+    ranks.before_import(spec)
+
+
+def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
+    """(``build``, ``loop``), and with them TRL."""
+    if not uses_vllm(spec):
+        engine.leave_out()
+    from . import build, loop
+
+    return build, loop
+
+
+def bring_in_ahead(spec: TrialSpec) -> None:
+    """All a trial of this key imports, also what it would only import later.
+
+    Raises:
+        IllegalSettingError, ImportError: the trial would fail with this.
+    """
+    before_import(spec)
+    bring_in(spec)
+    later = LATER[uses_vllm(spec)] if spec.device == "cpu" else ()
+    for name in (*later, *_model_module(spec), *_rewards(spec)):
+        try:
+            importlib.import_module(name)
+        except Exception:  # noqa: S112  (the trial itself says what is wrong, if it needs it)
+            continue
+
+
+def rehearse() -> bool:
+    """Compute a little with all threads, forward and backward."""
+    import numpy
+    import torch
+
+    size = 256
+    weights = torch.ones(size, size, requires_grad=True)
+    (weights @ weights).relu().sum().backward()
+    return bool(numpy.dot(numpy.ones((size, size)), numpy.ones((size, size)))[0, 0] == size)
+
+
+def _rewards(spec: TrialSpec) -> Tuple[str, ...]:
+    return tuple(sorted({name for reward in spec.rewards for name in REWARDS.get(reward.kind, ())}))
+
+
+def _model_module(spec: TrialSpec) -> Tuple[str, ...]:
+    """The file of transformers that holds the model's class."""
+    try:
+        with open(os.path.join(spec.model, "config.json"), encoding="utf-8") as stream:
+            kind = str(json.load(stream)["model_type"]).replace("-", "_")
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    return ("transformers.models.%s.modeling_%s" % (kind, kind),)

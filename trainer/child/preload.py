@@ -1,0 +1,280 @@
+"""A process that has imported what trials import, and is forked for each of them.
+
+It has touched no GPU and has no second thread of Python's, so that a fork has all a fresh process would have. What was
+imported, and in which environment, is its key: a trial of another is refused, and started the ordinary way.
+
+The tuner holds the other end of the socket that is this process's standard input. Each message is one JSON object.
+
+- From here: ``{"ready": key}`` or ``{"unfit": why}``, once; ``{"pid": n}`` or ``{"refused": why}`` for each
+  ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
+- From the tuner: ``{"fork": {...}}`` with two descriptors (log, go), ``{"end": true}``.
+
+A forked process waits for a byte on ``go``, so that one the tuner has given up on never runs. When the tuner is gone,
+this process and what it has forked end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Dict, List, Optional, Sequence
+
+from . import began, worker
+from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
+from .memory import Beside
+from .retag import NoRoomError, retag
+
+COMMANDS = {"trial": "worker", "worker": "warm"}
+"""What a forked process can run: command of ``start`` -> module."""
+MESSAGE = 1 << 16
+REHEARSAL_S = 60.0
+SETTLE_S = 0.5
+"""For threads that an import started and that end by themselves."""
+
+
+def main(directory: Path) -> Result:
+    """Serve until the tuner ends this; ``directory`` holds the ``config.json`` of the first trial."""
+    channel = _take_channel()
+    try:
+        spec = first_spec(directory)
+        framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
+        import_ahead(framework, spec)
+        why = unfit() or rehearsed(framework)
+    except BaseException as error:  # whatever it is: the trial itself says it better
+        why = "%s: %s" % (type(error).__name__, error)
+    if why:
+        send(channel, {"unfit": why[:1000]})
+        return Result(ok=False, reason=FailureReason.CRASH, message=why)
+    send(channel, {"ready": framework.key(spec)})
+    Server(channel, framework, framework.key(spec)).serve()
+    return Result(ok=True)
+
+
+def first_spec(directory: Path) -> TrialSpec:
+    """Of the trial in ``directory``, or of the first one a warm worker's mailbox names."""
+    paths = RunPaths(directory)
+    if not paths.config.exists():
+        letter = json.loads((directory / "1.letter.json").read_text(encoding="utf-8"))
+        paths = RunPaths(Path(letter["directory"]))
+    return read_spec(paths.config)
+
+
+def import_ahead(framework: ModuleType, spec: Any) -> None:
+    """Import; whoever asks meanwhile whether there is a GPU is answered by the driver's library, not by CUDA."""
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    own = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        framework.bring_in_ahead(spec)
+    finally:
+        if own is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = own
+
+
+def unfit() -> str:
+    """Why this process must not be forked; empty if it may."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        return "CUDA is initialised"
+    if uses_gpu():
+        return "something imported has opened a GPU"
+    end = time.monotonic() + SETTLE_S
+    while threading.active_count() > 1 and time.monotonic() < end:
+        time.sleep(0.02)
+    if threading.active_count() > 1:
+        return "threads are running: %s" % ", ".join(sorted(thread.name for thread in threading.enumerate()))
+    return ""
+
+
+def rehearsed(framework: ModuleType) -> str:
+    """Why a fork of this process could not compute; empty if one has.
+
+    Libraries have threads that a fork loses. Those of numpy's and scipy's linear algebra and of Arrow's allocator see
+    to that by themselves; a fork of a pool of OpenMP that has been used waits for them for ever. So one is tried.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if framework.rehearse() else 1
+        finally:
+            os._exit(code)
+    handle = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    ended = bool(poll.poll(REHEARSAL_S * 1000))
+    os.close(handle)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if not ended:
+        return "a fork hangs when it computes"
+    return "" if status == 0 else "a fork cannot compute (exit code %d)" % os.waitstatus_to_exitcode(status)
+
+
+def uses_gpu() -> bool:
+    """A CUDA context opens this device; the driver's library for questions about GPUs does not."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink("/proc/self/fd/" + name).startswith("/dev/nvidia-uvm"):
+                return True
+    return False
+
+
+def send(channel: socket.socket, message: Dict[str, Any]) -> None:
+    """Nothing if the tuner is gone: then this process is about to end."""
+    with contextlib.suppress(OSError):
+        channel.send(json.dumps(message).encode())
+
+
+def _take_channel() -> socket.socket:
+    """Standard input, of which nobody else is to read."""
+    channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return channel
+
+
+class Server:
+    """Answers one request after the other, and tells of forked processes that end."""
+
+    def __init__(self, channel: socket.socket, framework: Any, key: str) -> None:
+        self._channel = channel
+        self._framework = framework
+        self._key = key
+        self._children: Dict[int, int] = {}
+        """pid -> its pidfd."""
+
+    def serve(self) -> None:
+        """Returns when the tuner says so or is gone."""
+        while True:
+            poll = select.poll()
+            poll.register(self._channel, select.POLLIN)
+            for handle in self._children.values():
+                poll.register(handle, select.POLLIN)
+            ready = {fd for fd, _ in poll.poll()}
+            for pid in [pid for pid, handle in self._children.items() if handle in ready]:
+                self._tell_end(pid)
+            if self._channel.fileno() in ready and not self._answer():
+                return
+
+    def _tell_end(self, pid: int) -> None:
+        _, status = os.waitpid(pid, 0)
+        os.close(self._children.pop(pid))
+        send(self._channel, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def _answer(self) -> bool:
+        """One request; false if it was the last."""
+        try:
+            data, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 2)
+        except ConnectionError:
+            data, handles = b"", []
+        if not data:
+            for pid in self._children:
+                os.kill(pid, signal.SIGKILL)
+            return False
+        message = json.loads(data)
+        if "end" in message:
+            return False
+        try:
+            why = self._refusal(message["fork"])
+            send(self._channel, {"refused": why} if why else {"pid": self._fork(message["fork"], handles)})
+        except OSError as error:
+            send(self._channel, {"refused": "cannot fork: %s" % error})
+        finally:
+            for handle in handles:
+                os.close(handle)
+        return True
+
+    def _refusal(self, request: Dict[str, Any]) -> str:
+        if request["command"] not in COMMANDS:
+            return "no command %s" % request["command"]
+        try:
+            if self._framework.key(first_spec(Path(request["directory"]))) != self._key:
+                return "another key"
+        except Exception as error:
+            return "config.json cannot be read: %s" % error
+        return unfit()
+
+    def _fork(self, request: Dict[str, Any], handles: Sequence[int]) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            _run_forked(self._channel, list(self._children.values()), request, list(handles))
+        self._children[pid] = os.pidfd_open(pid)
+        return pid
+
+
+def _run_forked(channel: socket.socket, held: List[int], request: Dict[str, Any], handles: List[int]) -> None:
+    """The forked process, to its end: it never returns."""
+    code = 1
+    try:
+        channel.close()
+        for handle in held:
+            os.close(handle)
+        become(request, *handles)
+        code = run(request)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _leave(code)
+
+
+def become(request: Dict[str, Any], log: int, go: int) -> None:
+    """All in which a fork differs from the process it is to be."""
+    os.setsid()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    if os.read(go, 1) == b"":
+        os._exit(1)  # nobody waits for this process any more
+    os.close(log)
+    os.close(go)
+    try:
+        retag(request["tag"])
+    except NoRoomError as error:
+        sys.stderr.write("%s\n" % error)
+        os._exit(1)
+    os.chdir(request["cwd"])
+    sys.argv[1:] = [request["command"], "--directory", request["directory"]]
+    random.seed()
+    numpy: Optional[Any] = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+    began.asked_at(float(request["asked"]))
+    Beside.origin, Beside.others = (os.getppid(),), tuple(request.get("others", ()))
+
+
+def run(request: Dict[str, Any]) -> int:
+    """The command, as ``start`` would run it."""
+    cwd = os.path.realpath(os.getcwd())
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != cwd]
+    command = importlib.import_module("." + COMMANDS[request["command"]], __package__)
+    return 0 if command.main(Path(request["directory"])).ok else 1
+
+
+def _leave(code: int) -> None:
+    """As the interpreter would at its end; then nothing of the process this was forked from is run."""
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
+    os._exit(code)
