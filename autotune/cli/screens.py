@@ -95,7 +95,7 @@ def _baseline(spec: StudySpec) -> str:
 
 def _measured(protocol: Protocol, spec: StudySpec) -> str:
     longest = spec.workload.max_prompt_length + spec.workload.max_completion_length
-    return f"tokens/hour over {protocol.recorded} whole cycles or more; a {longest}-token batch must fit first"
+    return f"tokens/hour over {protocol.recorded} whole cycles; a {longest}-token batch must fit first"
 
 
 def _stops(budget: Budget, now: float, spent_wall_s: float) -> str:

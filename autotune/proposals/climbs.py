@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autotune.domain import FailureReason, Trial
 from autotune.proposals.lattice import Lattice, Mask, Point
-from autotune.proposals.moves import Ascent, Seen, Step, ascent, next_move, shares
+from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, next_move, shares
 from autotune.proposals.translation import Evidence, Standing
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import Knob
@@ -113,6 +113,11 @@ def _gains(
         axes = list(zip(lattice.dimensions, base, point, strict=True))
         without = tuple(ours if (d.name, theirs) in steps else theirs for d, ours, theirs in axes)
         lifted = tuple(theirs if (d.name, theirs) in steps else ours for d, ours, theirs in axes)
+        if e.standing is Standing.CENSORED:
+            # At most so much: enough to know that it does not pay here, never that it does.
+            if without in plain and e.value <= plain[without] + PAYS:
+                seen.append(Seen(lifted, None))
+            continue
         value = _value(e)
         if value is None:
             seen.append(Seen(lifted, None, e.number in short))

@@ -100,7 +100,7 @@ def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: b
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
     known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
     presumed = [p for r in known if (p := _presumed(r)) is not None]
-    fitting = [t.configuration for t in ordered if t.feasible]
+    fitting = [t.configuration for t in ordered if t.fits]
     return (*known, *(p for p in presumed if not any(covers(p, c, knobs) for c in fitting)))
 
 

@@ -32,7 +32,10 @@ Step = tuple[str, int]
 
 @dataclass(frozen=True)
 class Seen:
-    """A configuration that was tried: where it lies and what it was worth, ``None`` if it did not hold."""
+    """A configuration that was tried: where it lies and what it was worth.
+
+    ``None`` if it did not hold, or was stopped because it cannot win: either way it does not pay.
+    """
 
     point: Point
     value: float | None

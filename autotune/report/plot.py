@@ -21,8 +21,8 @@ _COLOURS = {
 
 
 def plot(trials: Sequence[Trial], baseline: Configuration) -> str:
-    """Dots by kind, failures as crosses at the bottom, the reference as a line."""
-    top = 1.1 * max((t.tokens_per_hour or 0.0 for t in trials), default=0.0) or 1.0
+    """Dots by kind, bounds as open ones with an arrow, failures as crosses at the bottom, the reference as a line."""
+    top = 1.1 * max((t.tokens_per_hour or t.at_most or 0.0 for t in trials), default=0.0) or 1.0
     last = max((t.number for t in trials), default=0)
     parts = [*_axes(top, last), *_line(trials, baseline, top)]
     parts += [_mark(t, top, last) for t in sorted(trials, key=lambda t: t.number) if t.state.is_finished]
@@ -68,6 +68,13 @@ def _line(trials: Sequence[Trial], baseline: Configuration, top: float) -> list[
 
 def _mark(trial: Trial, top: float, last: int) -> str:
     x, colour = _x(trial.number, last), _COLOURS[trial.kind]
+    if trial.at_most is not None:  # an open mark with an arrow down: it lies somewhere below
+        y = _y(trial.at_most, top)
+        arrow = f"M{x:.1f} {y + 4:.1f}v8m-3 -3l3 3l3 -3"
+        return (
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="none" stroke="{colour}"/>'
+            f'<path d="{arrow}" stroke="{colour}" fill="none"/>'
+        )
     if trial.state is TrialState.FAIL or trial.tokens_per_hour is None:
         y = _y(0.0, top) - 6
         path = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"

@@ -300,7 +300,7 @@ def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Sett
     record(store, study, factories.stopped(5))
     store.close()
     (listed,) = reader.json("/api/v1/studies/1/trials?state=PRUNED")["trials"]
-    whole = reader.json("/api/v1/studies/1/trials/5")
+    whole = reader.json("/api/v1/studies/1/trials/5")["trial"]
     for found in (listed, whole):
         assert (found["tokens_per_hour"], found["at_most_tokens_per_hour"]) == (None, 171_234.0)
         assert (found["feasible"], found["speed_cycles"], found["outcome"]["ok"]) == (False, 3, True)
@@ -312,4 +312,4 @@ def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Sett
             "by_phases": False,
         }
     assert whole["protocol"]["looks_cycles"] == []
-    assert reader.json("/api/v1/studies/1/trials/0")["at_most_tokens_per_hour"] is None
+    assert reader.json("/api/v1/studies/1/trials/0")["trial"]["at_most_tokens_per_hour"] is None

@@ -63,7 +63,7 @@ def test_every_trial_starts_and_ends_once_in_plain_lines(capsys: pytest.CaptureF
     assert "the display stopped" not in "".join(said)
     for trial in result.trials:
         starts = [line for line in said if re.search(rf"#{trial.number} \w+ started", line)]
-        ends = [line for line in said if re.search(rf"#{trial.number} (ok|OOM)", line)]
+        ends = [line for line in said if re.search(rf"#{trial.number} (ok|stopped|OOM)", line)]
         assert (len(starts), len(ends)) == (1, 1), trial.number
     assert "the study ended" in said[-1]
 

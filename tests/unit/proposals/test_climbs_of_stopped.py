@@ -1,0 +1,47 @@
+"""Climbs over trials of which only a bound is known: what cannot win does not pay, and nothing more is read into it."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.domain import Configuration
+from autotune.proposals.climbs import headline_climb, permitted_move
+from autotune.proposals.lattice import Lattice
+from autotune.proposals.translation import Evidence, Standing
+from search_spaces.knobs import KNOBS
+
+PLAIN = [Configuration({"micro_batch_size": rows, "precision": "fp32"}) for rows in (1, 2, 4)]
+OTHER = [Configuration({"micro_batch_size": rows, "precision": "bf16"}) for rows in (1, 2, 4)]
+NAMES = ("micro_batch_size", "precision")
+HEADLINE = Lattice(PLAIN, NAMES, (), KNOBS)
+PERMITTED = Lattice(OTHER, NAMES, (PLAIN[0],), KNOBS)
+
+
+def measured(number: int, configuration: Configuration, speed: float) -> Evidence:
+    return Evidence(number, configuration, Standing.FEASIBLE, math.log(speed))
+
+
+def bounded(number: int, configuration: Configuration, speed: float) -> Evidence:
+    return Evidence(number, configuration, Standing.CENSORED, math.log(speed))
+
+
+def test_a_stopped_move_counts_as_one_that_does_not_pay_whatever_its_bound() -> None:
+    for bound in (1.0, 99.0, 1e9):
+        climb = headline_climb(HEADLINE, [measured(0, PLAIN[0], 100.0), bounded(1, PLAIN[1], bound)], (), KNOBS)
+        assert climb is not None
+        assert climb.point == HEADLINE.point(PLAIN[0])
+        assert climb.turns == {"micro_batch_size": 1}
+        assert not climb.failed
+
+
+def test_a_stopped_permitted_trial_is_no_gain_and_is_no_loss_unless_its_bound_says_so() -> None:
+    """bf16 at one row was stopped: where it may still gain over fp32 at one row, it is tried at the best rows."""
+    same = [measured(0, PLAIN[0], 100.0), measured(1, PLAIN[2], 200.0)]
+    everything = PERMITTED.without(set(), ())
+
+    def move(bound: float) -> int | None:
+        known = [*same, bounded(2, OTHER[0], bound)]
+        return permitted_move(PERMITTED, HEADLINE, everything, known, same, (), KNOBS)
+
+    assert move(150.0) == OTHER.index(OTHER[2])
+    assert move(101.0) is None
