@@ -16,6 +16,7 @@ import pytest
 
 from trainer.child import warm
 from trainer.child.contract import Answer, ContractError, Letter, Mailbox, RunPaths, read_result
+from trainer.child.user_environment import restore_environment
 
 START = Path(warm.__file__).with_name("start.py")
 HOLD = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(60)"
@@ -74,7 +75,7 @@ def test_the_environment_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None
     before = dict(os.environ)
     os.environ.update({"KEPT": "after", "ADDED": "after"})
     del os.environ["DELETED"]
-    warm.restore_environment(before)
+    restore_environment(before)
     assert dict(os.environ) == before
 
 

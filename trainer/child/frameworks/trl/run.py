@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, List
 
-from ...contract import NoteRecord, StartupPart, TrialSpec
+from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
@@ -13,6 +13,7 @@ from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
 from ...user_environment import put_environment
 from . import engine, ranks
+from .compiling import compiles
 from .server_rollout import Watch, watch_server
 
 
@@ -21,13 +22,13 @@ def run_trial(trial: Trial) -> None:
     spec = trial.spec
     put_environment(spec.passthrough)
     os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
-    engine.before_import(spec.device, compiles=_compiles(spec))
+    engine.before_import(spec.device, compiles=compiles(spec))
     ranks.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
         if not spec.settings.get("use_vllm"):
             engine.leave_out()
         from . import build, kept, loop
-    kept.begin(trial, _compiles(spec))
+    kept.begin(trial)
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
     ranks.after_import(spec)
@@ -59,11 +60,6 @@ def run_trial(trial: Trial) -> None:
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
-
-
-def _compiles(spec: TrialSpec) -> bool:
-    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
-    return own or spec.seams.get("enforce_eager") is False
 
 
 def convert(trial: Trial, model: Any) -> None:
