@@ -13,6 +13,7 @@ import importlib
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -45,6 +46,7 @@ class WarmWorker:
         self._installed = list(sys.path)
         self._kept: Dict[str, Any] = {}
         self._served = 0
+        self._threads = 0
         self.ending: Optional[Ending] = None
         """Of the trial that runs; ``None`` between trials."""
 
@@ -99,12 +101,18 @@ class WarmWorker:
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
-        left = _framework(spec).put_back(self._kept)
+        left = [_framework(spec).put_back(self._kept), self._new_threads()]
         unlimit_data()
         kernel = reference(spec.device)
         give_back()
         self._served += 1
-        return Answer(floor=tree_pss(), kernel=kernel, left=left)
+        return Answer(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
+
+    def _new_threads(self) -> str:
+        """Threads beyond those of the first trial, whose framework and engine keep some of their own."""
+        now = threading.active_count()
+        self._threads = self._threads or now
+        return "threads" if now > self._threads else ""
 
 
 def _framework(spec: TrialSpec) -> Any:
