@@ -4,6 +4,7 @@
 
     PYTHON .../start.py probe | prepare | describe --directory D     an environment with TRL, vLLM and DeepSpeed
     PYTHON .../start.py trial --directory D                          a trial of one process
+    PYTHON .../start.py worker --directory D                         a warm worker with D as its mailbox
     PYTHON -m torch.distributed.run ... --nproc-per-node N ... trial --directory D   a trial of N ranks
     PYTHON -m vllm.entrypoints.cli.main serve MODEL ...              ``tests/scripted_server.py``
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,11 @@ if __name__ == "__main__":
 from tests import scripted_server
 from tests.trl_fields import RECORDED
 from trainer.child.contract import (
+    Answer,
     CycleKind,
     CycleRecord,
     FailureReason,
+    Mailbox,
     NoteRecord,
     Peaks,
     Phase,
@@ -180,6 +184,21 @@ def serve(words: list[str]) -> None:
         scripted_server.main(int(option(words, "--port")), option(words, "--served-model-name"), {})
 
 
+def work(mailbox: Mailbox) -> int:
+    """A warm worker, as ``trainer.child.warm`` is one."""
+    starter, number = os.getppid(), 1
+    while os.getppid() == starter:
+        letter = mailbox.read_letter(number)
+        if letter is None:
+            time.sleep(0.01)
+            continue
+        if (code := trial(["--directory", letter.directory], 1)) != 0:
+            return code
+        mailbox.reply(number, Answer(floor=GIB))
+        number += 1
+    return 0
+
+
 def trial(words: list[str], ranks: int) -> int:
     paths = RunPaths(Path(option(words, "--directory")))
     try:
@@ -219,6 +238,8 @@ def main(words: list[str]) -> int:
         return 0
     if words[1] == "trial":
         return trial(words, 1)
+    if words[1] == "worker":
+        return work(Mailbox(Path(option(words, "--directory"))))
     paths = RunPaths(Path(option(words, "--directory")))
     write_atomic(paths.result, dumps(answer(words[1], paths)))
     return 0

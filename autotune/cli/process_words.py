@@ -8,11 +8,11 @@ from autotune.cli.sizes import format_size
 from autotune.cli.text import clean
 from trainer.child.contract import NoteRecord
 
-STARTED = {"process": "its first", "engine": "engine started anew", "none": "nothing started anew"}
+STARTED = {"process": "its first", "none": "nothing started anew"}
 
 
 def process_words(notes: Sequence[NoteRecord]) -> str:
-    """``trial 3 of worker 2: engine started anew, 1.2 GiB held before; ended after it: ...``; empty without one."""
+    """``trial 3 of worker 2: nothing started anew, 1.2 GiB held before; ended after it: ...``; empty without one."""
     found = {note.name: note.data for note in notes if note.name.startswith("worker")}
     parts = []
     if ran := found.get("worker"):

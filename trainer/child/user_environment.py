@@ -24,3 +24,10 @@ def put_environment(passthrough: Mapping[str, Any]) -> None:
         if name == TAG_VARIABLE or isinstance(value, (dict, list)):
             raise IllegalSettingError("env: %s cannot be set to %r" % (name, value))
     os.environ.update({str(name): str(value) for name, value in variables.items()})
+
+
+def restore_environment(before: Mapping[str, str]) -> None:
+    """``os.environ`` as it was."""
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)

@@ -13,11 +13,12 @@ import importlib
 import os
 import resource
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .contract import Answer, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
+from .contract import Answer, ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
 from .ending import Ending
 from .guard import ReferenceKernel
 from .memory import Beside, descendants, pss
@@ -44,6 +45,8 @@ class WarmWorker:
         self._starter = os.getppid()
         self._installed = list(sys.path)
         self._kept: Dict[str, Any] = {}
+        self._served = 0
+        self._threads = 0
         self.ending: Optional[Ending] = None
         """Of the trial that runs; ``None`` between trials."""
 
@@ -52,15 +55,24 @@ class WarmWorker:
         number = 1
         while result.ok:
             letter = self._wait(number)
-            if letter is None:
+            if letter is None or not self._fits(letter):
                 break
             result = self._run(number, letter)
             if result.ok:
                 spec = read_spec(RunPaths(Path(letter.directory)).config)
-                forget_modules(reward_folders(spec), self._installed)
-                self._mailbox.reply(number, self._put_back())
+                self._mailbox.reply(number, self._put_back(spec))
             number += 1
         return result
+
+    def _fits(self, letter: Letter) -> bool:
+        """Whether this process may run it. If not it ends before anything is recorded, and another one is started."""
+        if not self._served:
+            return True
+        try:
+            spec = read_spec(RunPaths(Path(letter.directory)).config)
+        except (ContractError, OSError):
+            return True  # the trial itself will say so
+        return bool(_framework(spec).fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
         """The next letter; ``None`` once whoever would write it is gone."""
@@ -75,27 +87,36 @@ class WarmWorker:
     def _run(self, number: int, letter: Letter) -> Result:
         paths = RunPaths(Path(letter.directory))
         self._kept["worker"] = {"worker": letter.worker, "number": number, "floor": tree_pss()}
-        before = dict(os.environ)
         ending = self.ending = Ending(paths)
         paths.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(paths.scratch))
         result = run(paths, ending, kept=self._kept)
         self.ending = None
-        restore_environment(before)
         sys.stdout.flush()
         sys.stderr.flush()
         return result
 
-    def _put_back(self) -> Answer:
+    def _put_back(self, spec: TrialSpec) -> Answer:
         """Everything as it was before the trial, as far as that can be had; the answer says how far."""
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
-        framework = importlib.import_module(FRAMEWORKS["trl"], __package__)
-        left = framework.put_back(self._kept)
+        forget_modules(reward_folders(spec), self._installed)
+        left = [_framework(spec).put_back(self._kept), self._new_threads()]
         unlimit_data()
-        kernel = reference(self._kept["device"]) if "device" in self._kept else None
+        kernel = reference(spec.device)
         give_back()
-        return Answer(floor=tree_pss(), kernel=kernel, left=left)
+        self._served += 1
+        return Answer(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
+
+    def _new_threads(self) -> str:
+        """Threads beyond those of the first trial, whose framework and engine keep some of their own."""
+        now = threading.active_count()
+        self._threads = self._threads or now
+        return "threads" if now > self._threads else ""
+
+
+def _framework(spec: TrialSpec) -> Any:
+    return importlib.import_module(FRAMEWORKS[spec.framework], __package__)
 
 
 def reference(device: str) -> float:
@@ -129,13 +150,6 @@ def forget_modules(folders: Sequence[str], installed: Sequence[str]) -> None:
 
 def _inside(folders: Sequence[str]) -> Tuple[str, ...]:
     return tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
-
-
-def restore_environment(before: Dict[str, str]) -> None:
-    """``os.environ`` as it was."""
-    for name in set(os.environ) - set(before):
-        del os.environ[name]
-    os.environ.update(before)
 
 
 def unlimit_data() -> None:

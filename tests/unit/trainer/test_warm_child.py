@@ -8,14 +8,32 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.trl_trials import tiny_spec
 from trainer.child import warm
-from trainer.child.contract import Answer, ContractError, Letter, Mailbox, RunPaths, read_result
+from trainer.child.contract import (
+    Answer,
+    ContractError,
+    Letter,
+    Mailbox,
+    Result,
+    RewardSpec,
+    RunPaths,
+    dumps,
+    read_result,
+    read_spec,
+    write_atomic,
+)
+from trainer.child.user_environment import restore_environment
 
 START = Path(warm.__file__).with_name("start.py")
 HOLD = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(60)"
@@ -74,7 +92,7 @@ def test_the_environment_is_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None
     before = dict(os.environ)
     os.environ.update({"KEPT": "after", "ADDED": "after"})
     del os.environ["DELETED"]
-    warm.restore_environment(before)
+    restore_environment(before)
     assert dict(os.environ) == before
 
 
@@ -125,3 +143,67 @@ def test_without_folders_nothing_is_forgotten() -> None:
     lost = set(before) - set(sys.modules)
     sys.modules.update(before)
     assert not {name for name in lost if not name.startswith(("tests", "trainer", "autotune", "search_spaces"))}
+
+
+class Served:
+    """A worker in this process whose trials do what ``acts`` say; what it ran, by name."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.box = Mailbox(folder / "box")
+        self.box.root.mkdir()
+        self.folder = folder
+        self.ran: list[str] = []
+        self.acts: dict[str, Callable[[], None]] = {}
+        self.refused: set[str] = set()
+        framework = SimpleNamespace(fits=lambda kept, spec: spec.trial not in self.refused, put_back=lambda kept: "")
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(warm, "_framework", lambda spec: framework)
+        monkeypatch.setattr(warm, "reference", lambda device: 0.001)
+        monkeypatch.setattr(warm, "run", self.run)
+
+    def run(self, paths: RunPaths, ending: Any, kept: Any) -> Result:
+        name = read_spec(paths.config).trial
+        self.ran.append(name)
+        self.acts.get(name, lambda: None)()
+        return Result(ok=name != "1/9")
+
+    def serve(self, *names: str) -> list[Answer | None]:
+        """The answers to as many letters; the last trial has to be one that ends the worker."""
+        for number, name in enumerate(names, 1):
+            paths = RunPaths(self.folder / str(number))
+            spec = tiny_spec(self.folder, RewardSpec("file", "reward", str(self.folder / "reward.py")), trial=name)
+            write_atomic(paths.config, dumps(spec))
+            self.box.send(number, Letter(str(paths.root), "1"))
+        warm.WarmWorker(self.box).serve()
+        return [self.box.read_answer(number) for number in range(1, len(names) + 1)]
+
+
+def test_trials_run_in_the_order_of_the_letters_until_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tmp_path, monkeypatch)
+    answers = served.serve("1/1", "1/2", "1/9", "1/3")
+    assert served.ran == ["1/1", "1/2", "1/9"]
+    assert [answer is not None for answer in answers] == [True, True, False, False]
+    assert Path.cwd() == RunPaths(tmp_path / "3").scratch
+
+
+def test_a_trial_this_process_cannot_run_is_left_to_another_before_anything_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tmp_path, monkeypatch)
+    served.refused = {"1/1", "1/2"}  # the first of a process is never refused
+    answers = served.serve("1/1", "1/2")
+    assert served.ran == ["1/1"]
+    assert answers[1] is None
+    assert sorted(path.name for path in (tmp_path / "2").iterdir()) == ["config.json"]
+
+
+def test_a_thread_a_later_trial_leaves_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, done = Served(tmp_path, monkeypatch), threading.Event()
+    thread = threading.Thread(target=done.wait, daemon=True)
+    served.acts["1/2"] = thread.start
+    answers = served.serve("1/1", "1/2", "1/9")
+    done.set()
+    thread.join()
+    assert [answer.left for answer in answers if answer is not None] == ["", "threads"]

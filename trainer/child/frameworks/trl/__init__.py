@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
+from ...contract import TrialSpec
 from ...trial import Trial
 from .importing import bring_in_ahead, key, rehearse
 from .run import run_trial
 
-__all__ = ["Trial", "bring_in_ahead", "key", "put_back", "rehearse", "run_trial"]
+__all__ = ["Trial", "bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
+
+
+def fits(kept: Dict[str, Any], spec: TrialSpec) -> bool:
+    """Whether a used worker may run ``spec`` (``kept.fits``)."""
+    from . import kept as between
+
+    return between.fits(kept, spec)
 
 
 def put_back(kept: Dict[str, Any]) -> str:
-    """Between two trials of a warm worker; returns what could not be got rid of (``kept.put_back``)."""
-    from .kept import put_back as put
+    """Between two trials of a worker; returns what could not be got rid of (``kept.put_back``)."""
+    from . import kept as between
 
-    return put(kept)
+    return between.put_back(kept)

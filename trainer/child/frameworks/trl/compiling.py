@@ -4,6 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from ...contract import TrialSpec
+
+
+def compiles(spec: TrialSpec) -> bool:
+    """Whether the configuration asks for compiled code somewhere."""
+    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
+    return own or spec.seams.get("enforce_eager") is False
+
 
 def graphs() -> int:
     """Graphs compiled in this process so far; 0 while nothing has been."""

@@ -13,6 +13,7 @@ from typing import Any, Tuple
 from ...contract import TrialSpec
 from ...user_environment import ENVIRONMENT_KEY, put_environment
 from . import engine, ranks
+from .compiling import compiles
 
 LATER = {
     True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
@@ -21,12 +22,6 @@ LATER = {
 """With vLLM or without: what a trial on a CPU imports when it builds its engine."""
 REWARDS = {"reasoning_gym": ("reasoning_gym",)}
 """Kind of reward -> modules it imports in the trial's own process."""
-
-
-def compiles(spec: TrialSpec) -> bool:
-    """Whether the configuration asks for compiled code somewhere."""
-    own = any(keys.get("torch_compile") for keys in (spec.settings, spec.passthrough))
-    return own or spec.seams.get("enforce_eager") is False
 
 
 def uses_vllm(spec: TrialSpec) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import random
 import sys
 import weakref
@@ -21,6 +22,8 @@ import torch
 from ...contract import NoteRecord, TrialSpec
 from ...failures import MeterError
 from ...trial import Trial
+from ...user_environment import restore_environment
+from .compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
 
 OURS = "trl."
@@ -36,27 +39,31 @@ class Held:
     """Exactly those it was built with."""
     random: Tuple[Any, ...]
     """State of the generators right after it was built: building it draws numbers, handing it on does not."""
+    environment: Dict[str, str]
+    """Variables that building it set."""
     watch: Optional[EngineWatch] = None
 
 
-def begin(trial: Trial, compiles: bool) -> None:
-    """At the start of a trial, its packages being imported.
+def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
+    """Whether this process runs ``spec`` as one of its own would; asked before anything of the trial is recorded.
 
-    Raises:
-        MeterError: this process cannot run it as one of its own would.
+    An engine that was ended and built again with other arguments leaves memory behind, so it is not tried.
     """
+    if kept.get("compiles", compiles(spec)) != compiles(spec) and spec.device != "cuda":
+        return False  # torch was imported with TORCHDYNAMO_DISABLE, or without it
+    return "engine" not in kept or bool(kept["wishes"] == _wishes(spec))
+
+
+def begin(trial: Trial) -> None:
+    """At the start of a trial, its packages being imported."""
     kept, spec = trial.kept, trial.spec
     if kept is None:
         return
-    if kept.setdefault("compiles", compiles) != compiles and spec.device != "cuda":
-        raise MeterError("torch was imported for trials that compile otherwise (TORCHDYNAMO_DISABLE)")
-    kept["device"] = spec.device
     kept["restarted"] = "process" if "modules" not in kept else "none"
     kept.setdefault("modules", _attributes())
-    wanted = _wishes(spec)
-    if kept.get("wishes") != wanted:
-        _end_engine(kept)
-    kept["wishes"] = wanted
+    kept.setdefault("environment", dict(os.environ))
+    kept.setdefault("compiles", compiles(spec))
+    kept.setdefault("wishes", _wishes(spec))
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
@@ -80,10 +87,13 @@ def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wishes(spec: TrialSpec) -> str:
-    """All of a specification an engine depends on. The arguments it is built with are compared besides."""
-    settings = {name: value for name, value in spec.settings.items() if "vllm" in name}
-    seams = {name: value for name, value in spec.seams.items() if name in ENGINE_KNOBS}
-    return repr((spec.model, spec.revision, sorted(settings.items()), sorted(seams.items()), spec.memory_limit))
+    """All of a specification that an engine's arguments depend on; the arguments themselves are compared besides."""
+    given = spec.settings
+    settings = sorted((name, value) for name, value in given.items() if "vllm" in name)
+    seams = sorted((name, value) for name, value in spec.seams.items() if name in ENGINE_KNOBS)
+    steps = given.get("steps_per_generation") or given.get("gradient_accumulation_steps")
+    rows = (given.get("per_device_train_batch_size") or 0) * (steps or 0)  # TRL's own limit of sequences
+    return repr((spec.model, spec.revision, settings, seams, rows))
 
 
 def watch_leaks(trial: Trial, **things: Any) -> None:
@@ -101,7 +111,10 @@ def note(trial: Trial) -> None:
 
 
 def hand_on(trial: Trial) -> None:
-    """Let TRL's next engine be the kept one, if it would be built with the same arguments; before the seams."""
+    """Let TRL's next engine be the kept one; to be called before the seams are set.
+
+    What TRL then calls raises ``MeterError`` if the engine would be built with other arguments.
+    """
     kept = trial.kept
     if kept is None:
         return
@@ -113,17 +126,19 @@ def hand_on(trial: Trial) -> None:
     def engine(*args: Any, **kwargs: Any) -> Any:
         arguments = repr((args, sorted(kwargs.items())))
         held: Optional[Held] = kept.get("engine")
-        if held is not None and held.arguments == arguments:
-            _set_random(held.random)
-            gc.collect()
-            gc.freeze()  # as vLLM does when it has built an engine
-            return held.engine
-        _end_engine(kept)
-        built = build(*args, **kwargs)
-        kept["engine"] = Held(built, arguments, _random())
-        if kept["restarted"] == "none":
-            kept["restarted"] = "engine"
-        return built
+        if held is None:
+            before = dict(os.environ)
+            built = build(*args, **kwargs)
+            changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+            kept["engine"] = Held(built, arguments, _random(), changed)
+            return built
+        if held.arguments != arguments:
+            raise MeterError("this process holds a rollout engine with other arguments")
+        os.environ.update(held.environment)
+        _set_random(held.random)
+        gc.collect()
+        gc.freeze()  # as vLLM does when it has built an engine
+        return held.engine
 
     generation.LLM = engine
 
@@ -151,22 +166,14 @@ def _set_random(state: Tuple[Any, ...]) -> None:
         torch.cuda.set_rng_state_all(state[3])
 
 
-def _end_engine(kept: Dict[str, Any]) -> None:
-    held: Optional[Held] = kept.pop("engine", None)
-    if held is None:
-        return
-    held.engine.llm_engine.engine_core.shutdown()
-    del held
-    gc.collect()
-
-
 def put_back(kept: Dict[str, Any]) -> str:
     """After a trial: its trainer, model, optimizer and seams are gone; what is not, is said.
 
     Returns:
         What of the trial could not be got rid of; empty if nothing.
     """
-    _restore_attributes(kept.get("modules", {}))
+    _restore_attributes(kept["modules"])
+    restore_environment(kept["environment"])
     gc.unfreeze()  # vLLM had the model and the trainer, which were there before its engine, left out of collections
     held: Optional[Held] = kept.get("engine")
     if held is not None:

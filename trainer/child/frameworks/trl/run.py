@@ -22,7 +22,7 @@ def run_trial(trial: Trial) -> None:
         build, loop = importing.bring_in(spec)
     from . import kept
 
-    kept.begin(trial, importing.compiles(spec))
+    kept.begin(trial)
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
     ranks.after_import(spec)
