@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,6 +102,23 @@ class Lattice:
         """
         indices = np.flatnonzero(left)
         return int(indices[np.argmin(self._distance(indices, point))])
+
+    def alike(self, point: Point, but: Collection[str]) -> Mask:
+        """Which candidates lie at ``point`` along every dimension that ``but`` does not name."""
+        axes = [axis for axis, d in enumerate(self.dimensions) if d.name not in but]
+        same: Mask = np.all(self._points[:, axes] == np.array(point, dtype=np.int64)[axes], axis=1)
+        return same
+
+    def at_place(self, axis: int, place: int) -> Mask:
+        """Which candidates lie at ``place`` along a dimension."""
+        there: Mask = self._points[:, axis] == place
+        return there
+
+    def below(self, name: str, point: Point) -> Mask:
+        """Which candidates lie below ``point`` along the dimension ``name``; none if there is no such dimension."""
+        axes = [axis for axis, d in enumerate(self.dimensions) if d.name == name]
+        less: Mask = np.any(self._points[:, axes] < np.array(point, dtype=np.int64)[axes], axis=1)
+        return less
 
     def points(self, indices: NDArray[np.int64]) -> list[Point]:
         """The points of some candidates, in their order."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import retries
@@ -14,9 +15,11 @@ from autotune.domain import Configuration, Resources, Trial
 from autotune.errors import UsageError
 from autotune.ports import Proposer
 from autotune.proposals import dominance
+from autotune.proposals.climbs import headline_move, permitted_move
 from autotune.proposals.dominance import Region
-from autotune.proposals.lattice import Lattice
+from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
@@ -30,6 +33,7 @@ PERMITTED = "permitted"
 
 COMPETENT = "competent"
 ROOMY = "roomy"
+MOVE = "move"
 """Sources of the proposals that are made before the sampler is asked."""
 
 WITHOUT_SAVING: Mapping[str, KnobValue] = {
@@ -42,6 +46,10 @@ WITHOUT_SAVING: Mapping[str, KnobValue] = {
 """Knobs that trade time for memory, each at its value that saves none."""
 
 ENGINE, VLLM = "rollout_engine", "vllm"
+
+ELSEWHERE = 3
+"""Headline draws far from what was tried, between the moves and the sampler: a model told of one knob at a time takes
+what ran out of memory beside the base for a fault of that knob everywhere."""
 
 PERMITTED_EVERY = 3
 """One proposal in so many goes to the permitted track."""
@@ -67,6 +75,7 @@ def make_proposer(
         seed=seed,
         one_memory=resources.device == "cpu",
         firsts=openings(headline, space.complete(baseline, resources)),
+        otherwise=roomy(headline, space.complete(baseline, resources)),
     )
 
 
@@ -97,7 +106,7 @@ def roomy(candidates: Sequence[Configuration], start: Configuration) -> Configur
 
 
 def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
-    """What is tried before the sampler is asked, each with its source."""
+    """What is tried before anything else, each with its source."""
     known = competent(candidates, baseline)
     ample = roomy(candidates, known or baseline)
     return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
@@ -142,7 +151,8 @@ class TwoTrackProposer:
         sampler: who chooses among the candidates that are left.
         seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
-        firsts: headline candidates to try before the sampler is asked, each with its source.
+        firsts: headline candidates to try before anything else, each with its source.
+        otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
         knobs: the catalogue.
     """
 
@@ -158,6 +168,7 @@ class TwoTrackProposer:
         seed: int,
         one_memory: bool,
         firsts: Sequence[tuple[Configuration, str]] = (),
+        otherwise: Configuration | None = None,
         knobs: Mapping[str, Knob] = KNOBS,
     ) -> None:
         names = tuple(searched)
@@ -172,25 +183,55 @@ class TwoTrackProposer:
         self._seed = seed
         self._one_memory = one_memory
         self._firsts = tuple(firsts)
+        self._otherwise = otherwise
+        self._baseline = complete_baseline
         self._knobs = knobs
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         trials = self._as_candidates(history)
         taken = {t.configuration.key for t in trials if is_taken(t)}
         regions = self._regions(trials)
-        for configuration, source in self._firsts:
+        known = evidence(trials)
+        for configuration, source in self._openings(known):
             if configuration.key not in taken and not self._is_covered(configuration, regions):
                 return configuration, source
-        known = evidence(trials)
         same = tuple(e for e in known if e.configuration in self._same_learning)
         for track in self._order(number):
             left = track.lattice.without(taken, regions)
             if not left.any():
                 continue
+            index = self._move(track, left, known, same, trials)
+            if index is not None:
+                return track.lattice.candidates[index], f"{MOVE}/{track.name}"
+            source = f"{self._sampler.name}/{track.name}"
             lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
-            index = self._sampler.choose(track.lattice, left, lessons, draw(self._seed, number), start)
-            return track.lattice.candidates[index], f"{self._sampler.name}/{track.name}"
+            seed = draw(self._seed, number)
+            if self._sampler.learns and start is None and sum(t.source == source for t in trials) < ELSEWHERE:
+                index = spread(track.lattice, left, lessons, seed)
+            else:
+                index = self._sampler.choose(track.lattice, left, lessons, seed, start)
+            return track.lattice.candidates[index], source
         return None
+
+    def _openings(self, known: Sequence[Evidence]) -> Iterator[tuple[Configuration, str]]:
+        """``firsts``; the roomy one keeps what the competent one changed only if that was no loss."""
+        values = {e.configuration: e.value if e.standing is Standing.FEASIBLE else -math.inf for e in known}
+        opened = next((c for c, source in self._firsts if source == COMPETENT), None)
+        lost = opened in values and values[opened] < values.get(self._baseline, -math.inf)
+        for configuration, source in self._firsts:
+            instead = self._otherwise if lost and source == ROOMY else configuration
+            if instead is not None:
+                yield instead, source
+
+    def _move(
+        self, track: Track, left: Mask, known: Sequence[Evidence], same: Sequence[Evidence], trials: Sequence[Trial]
+    ) -> int | None:
+        """One move from the best so far; ``None`` where it is the sampler's turn."""
+        if not self._sampler.learns:
+            return None
+        if track is self._headline:
+            return headline_move(track.lattice, left, same, trials, self._knobs)
+        return permitted_move(track.lattice, self._headline.lattice, left, known, same, trials, self._knobs)
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)

@@ -94,7 +94,7 @@ def complete(number: int, configuration: Configuration, speed: float, **changes:
         index=0,
         cycle_kind=CycleKind.RECORDED,
         seconds=100.0,
-        phases={Phase.UPDATE.value: 100.0},
+        phases={Phase.UPDATE.value: 60.0, Phase.GENERATE.value: 20.0, Phase.LOGPROB.value: 20.0},
         completion_tokens=round(100 * speed),
         prompt_tokens=0,
         rows=8,

@@ -21,6 +21,11 @@ class Sampler(Protocol):
         """Modules it imports when it chooses, and that may be missing."""
         ...
 
+    @property
+    def learns(self) -> bool:
+        """It chooses by what is known; moves are made before it is asked (``proposals.moves``)."""
+        ...
+
     def choose(
         self,
         lattice: Lattice,

@@ -32,6 +32,7 @@ class CmaesSampler:
 
     name = "cmaes"
     needs: tuple[str, ...] = ("cmaes",)
+    learns = True
 
     ASKS = 8
 

@@ -41,6 +41,7 @@ class GpSampler:
 
     name = "gp"
     needs: tuple[str, ...] = ("torch", "scipy")
+    learns = True
 
     def choose(
         self,

@@ -16,6 +16,7 @@ class GridSampler:
 
     name = "grid"
     needs: tuple[str, ...] = ()
+    learns = False
 
     def choose(
         self,

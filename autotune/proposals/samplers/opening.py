@@ -33,12 +33,13 @@ def opening(
     if sum(e.standing is not Standing.PENDING for e in evidence) >= STARTUP_TRIALS:
         return None
     if start is None:
-        return _spread(lattice, left, evidence, seed)
+        return spread(lattice, left, evidence, seed)
     indices = np.flatnonzero(left)
     return lattice.nearest(lattice.moved(int(indices[seed % len(indices)]), start), left)
 
 
-def _spread(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
+def spread(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
+    """Of ``SPREAD`` uniform draws from ``left``, the one least like what was tried."""
     points = [p for e in evidence if (p := lattice.point(e.configuration)) is not None]
     indices = np.flatnonzero(left)
     drawn = np.zeros_like(left)

@@ -16,6 +16,7 @@ class RandomSampler:
 
     name = "random"
     needs: tuple[str, ...] = ()
+    learns = False
 
     def choose(
         self,

@@ -23,6 +23,7 @@ class TpeSampler:
 
     name = "tpe"
     needs: tuple[str, ...] = ()
+    learns = True
 
     DRAWS = 100
     """Points the estimator weighs for one suggestion; more than Optuna's 24, because a trial costs minutes."""

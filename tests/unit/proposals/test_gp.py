@@ -57,12 +57,12 @@ def test_importing_and_proposing_by_others_never_imports_torch() -> None:
         "import autotune.wiring, autotune.proposals\n"
         "from tests.contracts.proposer_suite import landscape, search\n"
         "from tests.unit.proposals.test_proposer import built\n"
-        "search(built(landscape(), 'tpe'), landscape(), 9); search(built(landscape(), 'cmaes'), landscape(), 9)\n"
+        "search(built(landscape(), 'tpe'), landscape(), 30); search(built(landscape(), 'cmaes'), landscape(), 30)\n"
         "print('torch' in sys.modules)\n"
-        "world = landscape(); made = search(built(world, 'gp'), world, 9)\n"
+        "world = landscape(); made = search(built(world, 'gp'), world, 30)\n"
         "print(len(made), 'torch' in sys.modules)\n"
     )
-    assert done.stdout.splitlines() == ["False", "10 True"], done.stderr
+    assert done.stdout.splitlines() == ["False", "31 True"], done.stderr
 
 
 def test_without_its_packages_one_sentence_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

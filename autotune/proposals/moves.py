@@ -1,0 +1,187 @@
+"""Moves: one knob at a time from the fastest configuration so far, each that pays at once the base of the next.
+
+Pure, and a function of the history alone: which moves were made, and from where, is read off the trials. See
+docs/decisions/0028-moves-first.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import Trial
+from autotune.proposals.lattice import Dimension, Lattice, Mask, Point
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Knob
+
+PAYS = 0.02
+"""In log tokens/hour: a move that gained no more may be noise, and the base stays."""
+
+TURNS = 2
+"""A knob has so many moves that do not pay, the second when all have had their first; then the sampler is asked."""
+
+NO_STAKE = 0.02
+"""A knob that acts on no more than this share of a cycle is left to the sampler: it cannot pay."""
+
+ROWS = "micro_batch_size"
+"""What makes room: a move that has none is made with fewer rows."""
+
+Step = tuple[str, int]
+"""A dimension and a place on it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A configuration that was tried: where it lies and what it was worth, ``None`` if it did not hold."""
+
+    point: Point
+    value: float | None
+    short: bool = False
+    """It did not hold because memory ran out."""
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """How far the climb has come."""
+
+    point: Point
+    """The base of the next move."""
+    tried: frozenset[Step]
+    failed: frozenset[Step]
+    """Of those tried, the ones that ran out of memory, and may hold with fewer rows."""
+    turns: Mapping[str, int]
+    """Dimension -> moves of it that are over: they did not pay, or were made together with others and did."""
+
+
+def ascent(dimensions: Sequence[Dimension], seen: Sequence[Seen], knobs: Mapping[str, Knob]) -> Ascent | None:
+    """The climb that ``seen`` makes, by trial number; ``None`` before anything held."""
+    lead: Seen | None = None
+    tried: set[Step] = set()
+    failed: set[Step] = set()
+    turns: dict[str, int] = {}
+    names = [d.name for d in dimensions]
+    for one in seen:
+        if lead is None:
+            lead = one if one.value is not None else None
+            continue
+        pairs = zip(names, lead.point, one.point, strict=True)
+        changed = {name: (before, after) for name, before, after in pairs if before != after}
+        moved = _leading(changed, knobs)
+        pays = one.value is not None and lead.value is not None and one.value > lead.value + PAYS
+        single = len(moved) == 1
+        if pays or single:
+            tried.update((name, changed[name][1]) for name in moved)
+        if pays and single:
+            tried.update((name, changed[name][0]) for name in moved)
+        elif pays or single:
+            turns.update({name: turns.get(name, 0) + 1 for name in moved})
+        elif len(moved) == 2 and ROWS in moved:
+            tried.update((name, changed[name][1]) for name in moved if name != ROWS)
+            failed -= {(name, changed[name][1]) for name in moved}
+        if single and one.short:
+            failed.update((name, changed[name][1]) for name in moved)
+        lead = one if pays else lead
+    return None if lead is None else Ascent(lead.point, frozenset(tried), frozenset(failed), turns)
+
+
+def _leading(changed: Collection[str], knobs: Mapping[str, Knob]) -> tuple[str, ...]:
+    """Of the knobs that changed, those that did not merely follow: an engine's own settings follow the engine."""
+    return tuple(n for n in changed if n not in knobs or not set(knobs[n].needs) & set(changed))
+
+
+def shares(trial: Trial | None) -> Mapping[str, float]:
+    """Share of a trial's cycles by phase; empty if none was measured."""
+    seconds: dict[str, float] = {}
+    for cycle in trial.speed_cycles() if trial is not None else ():
+        for phase, spent in cycle.phases.items():
+            seconds[phase] = seconds.get(phase, 0.0) + spent
+    whole = sum(seconds.values())
+    return {phase: spent / whole for phase, spent in seconds.items()} if whole > 0 else {}
+
+
+def stake(knob: Knob | None, of_phases: Mapping[str, float]) -> tuple[bool, float]:
+    """Whether ``knob`` acts on the limiting phase, and the share of a cycle in the phases it acts on."""
+    if knob is None or not knob.phases or not of_phases:
+        return True, 1.0
+    limiting = max(sorted(of_phases), key=lambda phase: of_phases[phase])
+    return limiting in knob.phases, sum(of_phases.get(phase, 0.0) for phase in knob.phases)
+
+
+def next_move(
+    lattice: Lattice,
+    left: Mask,
+    climb: Ascent,
+    of_phases: Mapping[str, float],
+    knobs: Mapping[str, Knob],
+    steps: Collection[Step] | None = None,
+) -> int | None:
+    """The candidate of ``left`` that is one move from the climb's base, or ``None`` once every knob had its turn.
+
+    Rounding goes before learning, then the knob with most at stake; of its values, the one that needs more memory.
+
+    Args:
+        lattice: the candidates; ``climb.point`` need not be one of them.
+        left: those that may be chosen.
+        climb: by the same dimensions.
+        of_phases: share of the base's cycle by phase; empty if not known.
+        knobs: the catalogue.
+        steps: the only places that may be moved to; all if ``None``.
+    """
+    places = list(knobs)
+    found: list[tuple[tuple[int, int, bool, float, int, float], int]] = []
+    for dimension in lattice.dimensions:
+        limiting, share = stake(knobs.get(dimension.name), of_phases)
+        turns = climb.turns.get(dimension.name, 0)
+        if turns >= TURNS or share <= NO_STAKE:
+            continue
+        order = places.index(dimension.name) if dimension.name in knobs else len(places)
+        effect = knobs[dimension.name].effect.rank if steps is not None and dimension.name in knobs else 0
+        for place, index in _reached(lattice, left, climb, dimension, knobs, steps):
+            appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
+            found.append(((turns, effect, not limiting, -round(share, 6), order, -appetite), index))
+    return min(found)[1] if found else None
+
+
+def _reached(
+    lattice: Lattice,
+    left: Mask,
+    climb: Ascent,
+    dimension: Dimension,
+    knobs: Mapping[str, Knob],
+    steps: Collection[Step] | None,
+) -> Iterator[tuple[int, int]]:
+    """Places of ``dimension`` a move may go to, with the candidate there: neighbours, or any without an order."""
+    axis = [d.name for d in lattice.dimensions].index(dimension.name)
+    own, size = climb.point[axis], len(dimension.values)
+    if dimension.ordered:
+        ways: list[Sequence[int]] = [range(own + 1, size), range(own - 1, -1, -1)]
+    else:
+        ways = [(place,) for place in range(size) if place != own]
+    followers = {d.name for d in lattice.dimensions if d.name in knobs and dimension.name in knobs[d.name].needs}
+    alike = lattice.alike(climb.point, {dimension.name} | followers)
+    fewer = lattice.alike(climb.point, {dimension.name, ROWS} | followers) & lattice.below(ROWS, climb.point)
+    for way in ways:
+        for place in way:
+            step = (dimension.name, place)
+            if step in climb.tried - climb.failed:
+                break
+            if steps is not None and step not in steps:
+                continue
+            point = (*climb.point[:axis], place, *climb.point[axis + 1 :])
+            there = lattice.at_place(axis, place)
+            free = alike & there & left
+            if step in climb.failed or not free.any():
+                free = fewer & there & left
+            if free.any():
+                yield place, lattice.nearest(point, free)
+            if (alike & there).any():
+                break
+
+
+def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:
+    """Grows with the memory the value needs: mostly it is the faster."""
+    if knob is None:
+        return 0.0
+    signs = [e.direction for e in knob.memory if e.direction and e.pool != "rollout_cache"]
+    rank = knob.order.index(value) if value in knob.order else place
+    return float(rank * signs[0]) if signs else 0.0
