@@ -24,6 +24,7 @@ from trainer.child.contract import TAG_VARIABLE
 MESSAGE = 1 << 16
 TAG_ROOM = 96
 """Characters of the tag a preloaded process is started with: the tags of the forked are written over it."""
+LOOK_S = 0.25
 GONE_S = 2.0
 """For a preloaded process to tell of the end of one that has ended."""
 UNKNOWN = 255
@@ -83,14 +84,16 @@ class Preload:
         Raises:
             PreloadError: it is gone.
         """
-        end = time.monotonic() + seconds
+        left = seconds  # by what was waited for, not by the clock: both may have been stopped meanwhile
         with self._lock:
             while not self._answers:
-                left = end - time.monotonic()
-                if not self._receive(max(0.0, left)):
-                    if self._channel.fileno() < 0:
-                        raise PreloadError(f"the preloaded process is gone; it said: {self._said()}")
+                if self._receive(max(0.0, min(left, LOOK_S))):
+                    continue
+                if self._channel.fileno() < 0:
+                    raise PreloadError(f"the preloaded process is gone; it said: {self._said()}")
+                if left <= 0:
                     return None
+                left -= LOOK_S
             return dict(self._answers.pop(0))
 
     def ask(self, message: Mapping[str, Any], handles: tuple[int, ...] = ()) -> None:

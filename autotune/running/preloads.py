@@ -129,13 +129,14 @@ class Preloads:
         self._make_room()
         preload = Preload(argv[0], argv[1], argv[4], environment, preload_tag(tag))
         self._alive.append(preload)
-        end = time.monotonic() + self._patience.ready_s
+        left = self._patience.ready_s
         try:
             while (answer := preload.answer(self._patience.look_s)) is None:
                 if stop is not None and stop.level >= 2:
                     self._drop(preload)
                     return None
-                if time.monotonic() >= end:
+                left -= self._patience.look_s
+                if left <= 0:
                     raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
         except PreloadError:
             self._left -= 1
