@@ -32,6 +32,8 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
 def worker_command(python: str, start: Path) -> tuple[str, ...]:
     """What starts a warm worker, but for the folder of its mailbox."""
     return (python, str(start), "worker", "--directory")
+
+
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor"}
 """Variable -> folder of what a compiler keeps by source, versions and device, so that all trials can share it.
 
