@@ -204,7 +204,7 @@ def _clear_frames() -> None:
 
 
 def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """What of them could not be got rid of. A trainer or model that is still there is emptied: a shell costs nothing."""
+    """What could not be got rid of; a trainer or model that is still there is emptied: a shell costs nothing."""
     left = []
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()
