@@ -30,8 +30,8 @@ ORDERS: list[dict[str, Any]] = [
     {},
 ]
 """Third as first: what the second set must be gone again."""
-NOISE, BYTES = 0.05, 64 << 20
-"""Of a peak: what two processes that do the same may differ by, and what a used one may keep (``warm_worker``)."""
+NOISE, BYTES = 0.05, 96 << 20
+"""Of a peak: what two processes that do the same may differ by, and what one with an engine keeps (decision 23)."""
 
 
 @pytest.fixture(scope="module")
