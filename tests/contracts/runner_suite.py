@@ -6,6 +6,7 @@ fixture (``assign(**changes)`` gives an ``Assignment`` whose trial ends OK if it
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -94,7 +95,8 @@ def tagged(home: str) -> list[int]:
 class TrialRunnerSuite:
     """Run on every implementation."""
 
-    home = "suite"
+    home = f"suite-{os.getpid()}"
+    """Not another test process's, whose leftovers are not ours to end."""
 
     @pytest.fixture(autouse=True)
     def _leave_nothing(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class TestLocalRunner(TrialRunnerSuite):
 class TestWarmRunner(TrialRunnerSuite):
     """The same, by a worker that stays; the assigned trial is a search trial."""
 
-    home = "warm-suite"
+    home = f"warm-suite-{os.getpid()}"
 
     @pytest.fixture
     def make_runner(self, tmp_path: Path) -> MakeRunner:

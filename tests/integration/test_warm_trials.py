@@ -30,8 +30,8 @@ ORDERS: list[dict[str, Any]] = [
     {},
 ]
 """Third as first: what the second set must be gone again."""
-NOISE = 0.05
-"""Of a peak, between two processes that do the same, with a margin: most of it is when the allocator gives back."""
+NOISE, BYTES = 0.05, 96 << 20
+"""Of a peak: what two processes that do the same may differ by, and what one with an engine keeps (decision 23)."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_trial_in_a_used_process_is_the_trial_of_a_fresh_one(tiny: Path, tmp_p
         assert figures(used) == figures(fresh)  # to the last bit
         assert used.worst_case is not None
         peaks = [(peak(used, index), peak(fresh, index)) for index in range(len(fresh.cycles))]
-        assert all(abs(a - b) <= NOISE * b for a, b in peaks), peaks
+        assert all(abs(a - b) <= max(NOISE * b, BYTES) for a, b in peaks), peaks
     assert [answer.left for answer in answers] == ["", "", ""]
     assert [ran.note("worker").data["restarted"] for ran in warm] == ["process", "none", "none"]
     assert [ran.note("worker").data["number"] for ran in warm] == [1, 2, 3]

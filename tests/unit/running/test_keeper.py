@@ -26,7 +26,7 @@ from tests.fakes import FakeStop
 from tests.scripted import GRACES, assignment, keeper, local_runner, searched
 from trainer.child.contract import Answer, NoteRecord
 
-HOME = "warm-unit"
+HOME = f"warm-unit-{os.getpid()}"
 GIB = 1 << 30
 
 

@@ -7,13 +7,16 @@ page cache, and a second copy in the process would be memory that no real run ha
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import inspect
 import os
 import random
 import sys
 import weakref
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import numpy
@@ -179,6 +182,7 @@ def put_back(kept: Dict[str, Any]) -> str:
     if held is not None:
         vars(held.engine).pop("generate", None)  # the trial's lengths
     _reset_accelerate()
+    _clear_frames()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -186,12 +190,21 @@ def put_back(kept: Dict[str, Any]) -> str:
     return ", ".join(_survivors(kept.pop("watched", {})))
 
 
-def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """What of them could not be got rid of. A trainer or model that is still there is emptied: a shell costs nothing.
+def _clear_frames() -> None:
+    """Forget the variables of calls that have returned.
 
-    Those of the trial that built the process's first engine are there for ever: the frame of the trainer's constructor
-    is held by something the collector cannot see.
+    vLLM keeps the errors of optional imports that failed in the first trial, and with them every frame of the call that
+    led there, ``run_trial`` with its model and trainer among them.
     """
+    several = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    for frame in [found for found in gc.get_objects() if isinstance(found, FrameType)]:
+        if not frame.f_code.co_flags & several:
+            with contextlib.suppress(RuntimeError):  # it is still running
+                frame.clear()
+
+
+def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
+    """What could not be got rid of; a trainer or model that is still there is emptied: a shell costs nothing."""
     left = []
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()
