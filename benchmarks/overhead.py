@@ -238,7 +238,9 @@ def prepared(wanted: argparse.Namespace) -> Bench:
     spec = wiring.prepare(request, settings, lambda line: print(line, flush=True)).spec
     space = SearchSpace.from_json(spec.space)
     names = SHORT if wanted.short else tuple(LIST)
-    chosen = {name: space.complete(spec.baseline.with_(**LIST[name]), spec.resources) for name in names}
+    # a generation is whole updates, whatever the micro-batch
+    first = spec.baseline.with_(steps_per_generation="accumulation")
+    chosen = {name: space.complete(first.with_(**LIST[name]), spec.resources) for name in names}
     if wanted.short:
         spec = replace(spec, protocol=replace(spec.protocol, recorded=2))
     chance = random.Random(0)  # noqa: S311  (repeatable on purpose)
