@@ -224,6 +224,13 @@ def machine() -> str:
     return f"{found['cpu']}, {found['cores']} cores, {found['memory'] / 2**30:.0f} GiB of memory."
 
 
+def whole(spec: StudySpec, knobs: Mapping[str, KnobValue]) -> Configuration:
+    """The baseline with ``knobs``, of the same rows per update, each of which is one generation."""
+    changed = spec.baseline.with_(**knobs)
+    steps = max(1, spec.workload.rows_per_update // int(changed["micro_batch_size"]))
+    return changed.with_(gradient_accumulation_steps=steps, steps_per_generation=steps)
+
+
 def prepared(wanted: argparse.Namespace) -> Bench:
     """Raises ``AutotuneError``: model or interpreter cannot be used."""
     settings = read_settings(environ={}, home=wanted.out.resolve() / "home")
@@ -240,7 +247,7 @@ def prepared(wanted: argparse.Namespace) -> Bench:
     spec = wiring.prepare(request, settings, lambda line: print(line, flush=True)).spec
     space = SearchSpace.from_json(spec.space)
     names = SHORT if wanted.short else tuple(LIST)
-    chosen = {name: space.complete(spec.baseline.with_(**LIST[name]), spec.resources) for name in names}
+    chosen = {name: space.complete(whole(spec, LIST[name]), spec.resources) for name in names}
     if wanted.short:
         spec = replace(spec, protocol=replace(spec.protocol, recorded=2))
     chance = random.Random(0)  # noqa: S311  (repeatable on purpose)
