@@ -175,7 +175,7 @@ class TrialRunner(Port):
         ...
 
     def close(self) -> tuple[int, ...]:
-        """End the idle worker, if there is one; returns the processes that cannot be ended. May be called twice."""
+        """End whatever is kept for the next trial; returns the processes that cannot be ended. May be called twice."""
         ...
 
     def sweep(self, study_id: int) -> tuple[int, ...]:

@@ -223,7 +223,7 @@ def runner_for(
     *,
     allow_busy: bool = False,
     keeper: Keeper | None = None,
-    preload: bool = True,
+    preload: bool = False,
 ) -> TrialRunner:
     """Trials on this machine.
 

@@ -73,6 +73,9 @@ class Asked:
 class Heard:
     """What a trial tells."""
 
+    enough = None
+    """Every trial has all its cycles."""
+
     cycles: list[CycleRecord] = field(default_factory=list)
     startup: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

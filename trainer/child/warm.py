@@ -167,6 +167,6 @@ def give_back() -> None:
 
 
 def tree_pss() -> int:
-    """PSS of this process and all below it with what others hold of their pages (``memory.Beside``), in bytes."""
+    """PSS of this process and all below it with what ``memory.Beside`` holds of their pages, in bytes."""
     own = os.getpid()
     return sum(pss(pid) for pid in [own, *descendants(own)]) + Beside.share()

@@ -20,8 +20,7 @@ def run_trial(trial: Trial) -> None:
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
         build, loop = importing.bring_in(spec)
-    from . import kept
-
+        from . import kept
     kept.begin(trial)
     trial.facts["versions"] = build.versions()
     build.check_version(build.versions()["trl"])
