@@ -131,9 +131,11 @@ class TrialRunnerSuite:
             seen.enough = sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) >= enough_after
 
         seen.react = react
-        report = make_runner().run(assignment, seen, FakeStop())
+        runner = make_runner()
+        report = runner.run(assignment, seen, FakeStop())
         assert report.outcome.ok, report.outcome.sentence()
         assert sum(c.cycle_kind is CycleKind.RECORDED for c in seen.cycles()) == enough_after
+        assert runner.close() == ()
         assert tagged(self.home) == []
 
     def test_a_trial_whose_watcher_never_has_enough_makes_all_its_cycles(

@@ -59,7 +59,7 @@ def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
     assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
 
 
-@pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (250.0, TrialKind.CONFIRM)])
+@pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (290.0, TrialKind.CONFIRM)])
 def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float, kind: TrialKind) -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), Spent(100.0, 0.0), PROPOSER)

@@ -117,6 +117,9 @@ class MadeUp:
         self.ran: list[Assignment] = []
         self._asked, self._after = asked, after
 
+    def close(self) -> tuple[int, ...]:
+        return ()
+
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         self.ran.append(assignment)
         watcher.record(StartupRecord(StartupPart.LOAD, 1.0))
