@@ -88,7 +88,6 @@ def test_kill_9_of_a_real_study_loses_no_cycle_and_leaves_no_process(tmp_path: P
     acknowledged = wait_for_cycles(home, trial=1, cycles=2)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert tagged(home), "the trial should outlive its tuner for a moment"
     assert stored_cycles(home, 1, 1) >= 1
     acknowledged = max(acknowledged, written_cycles(home, 1, 1))
     again = autotune(*arguments, home=home, cwd=tmp_path)
