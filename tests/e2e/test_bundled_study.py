@@ -83,7 +83,7 @@ def assert_nothing_asks_for_more(trials: list[Mapping[str, Any]]) -> None:
 
 def test_kill_9_of_a_real_study_loses_no_cycle_and_leaves_no_process(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    arguments = start_arguments("--max-trials", "3", "--budget", "4m")
+    arguments = start_arguments("--max-trials", "3", "--budget", "6m")
     process = begin(*arguments, home=home, cwd=tmp_path)
     acknowledged = wait_for_cycles(home, trial=1, cycles=2)
     process.send_signal(signal.SIGKILL)
