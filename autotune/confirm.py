@@ -70,14 +70,15 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
 
     Args:
         total_s: the whole budget. At most ``RESERVED_SHARE`` of it is kept: for all rounds of both leaders, else of
-            the one with the same learning, else for as many rounds of that one as that is; for one at least.
+            the one with the same learning, else for as many rounds of that one as that is; for one at least, once
+            something leads.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return 0.0
     contenders = _contenders(spec, trials, anchor.configuration)
-    if not contenders:  # Before anything leads, room for one round of something that may.
-        return _round_s(spec, trials, [anchor.configuration, None])
+    if not contenders:  # Before anything leads, room for one round of something that may; but then something must run.
+        return min(_round_s(spec, trials, [anchor.configuration, None]), RESERVED_SHARE * total_s)
     choices = [(MIN_ROUNDS, len(contenders)), *((rounds, 1) for rounds in range(MIN_ROUNDS, 1, -1))]
     for rounds, count in choices:
         kept = rounds * _round_s(spec, trials, [anchor.configuration, *contenders[:count]])

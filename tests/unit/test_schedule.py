@@ -76,6 +76,17 @@ def test_a_few_trials_are_run_even_where_they_could_not_be_confirmed() -> None:
     assert isinstance(schedule.next_step(WITH_LENGTHS, more, Budget(wall_s=250.0), Spent(150.0, 0.0), PROPOSER), Stop)
 
 
+def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_beside_it() -> None:
+    baseline = f.finished(0, cycle_seconds=9.0)
+    waiting = f.trial(1, configuration=FASTER)
+    cost = predict([baseline])
+    assert cost is not None
+    needed = cost.total(waiting.protocol)
+    spent, wall = Spent(80.0, 0.0), 270.0
+    assert wall - spent.wall_s < needed + confirm.reserve_s(STUDY.spec, [baseline], 1e9)
+    assert schedule.deadline(WITH_LENGTHS, waiting, [baseline], Budget(wall_s=wall), spent).seconds >= needed
+
+
 def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> None:
     trials = [
         f.finished(0),
