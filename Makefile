@@ -12,6 +12,10 @@ OUT ?= $(CURDIR)/.bench/$(ARCH)
 
 TOOL := $(CURDIR)/.venv
 TRAINING := $(CURDIR)/.venv-train
+PEERS := $(CURDIR)/.venv-search
+OPEN_R1 := $(CURDIR)/.venv-openr1
+SWIFT := $(CURDIR)/.venv-swift
+VERL := $(CURDIR)/.venv-verl
 BUNDLED := $(CURDIR)/.models/SmolLM2-135M-Instruct
 TRAINING_PYTHON := $(or $(PYTHON),$(TRAINING)/bin/python)
 PACKAGES := autotune search_spaces trainer api tools
@@ -26,12 +30,19 @@ STACK = $(if $(PYTHON),--python "$(PYTHON)") $(if $(CPU),--cpu) $(if $(TORCH_IND
 
 export AUTOTUNE_TEST_PYTHON = $(TRAINING_PYTHON)
 export AUTOTUNE_BUNDLED_MODEL = $(BUNDLED)
+# Of the other frameworks: those made here, unless another is named; none is no failure.
+export AUTOTUNE_OPENR1_PYTHON ?= $(wildcard $(CURDIR)/.venv-openr1/bin/python)
+export AUTOTUNE_SWIFT_PYTHON ?= $(wildcard $(CURDIR)/.venv-swift/bin/python)
+export AUTOTUNE_VERL_PYTHON ?= $(wildcard $(CURDIR)/.venv-verl/bin/python)
+OTHERS = $(strip $(AUTOTUNE_OPENR1_PYTHON) $(AUTOTUNE_SWIFT_PYTHON) $(AUTOTUNE_VERL_PYTHON))
+ALONE = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tool setup-training start test test-slow check bench-gpu lock lock-check clean
+.PHONY: help setup setup-tool setup-training start test test-slow test-frameworks check openapi knob-table bench-gpu bench-api \
+	env-search env-openr1 env-swift env-verl lock lock-check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: BUDGET=$(BUDGET) MODEL= PYTHON= (your own training environment) MEMORY_LIMIT= CPU=1"
 	@echo "           TORCH_INDEX= (package index to take torch from) ARGS= (more options for autotune start)"
 
@@ -50,13 +61,16 @@ start: setup-training ## set up what is missing, then tune MODEL (default: the b
 
 # Real training takes all cores, so it goes one by one; 5 says that ARGS names no such test, or none of the others.
 test: setup ## the tests that need no long real run
-	@status=5; for marks in "not slow and not trl:-n auto" "not slow and trl:-n 0"; do \
+	@status=5; for marks in "not slow and not trl$(ALONE):-n auto" "not slow and trl:-n 0"; do \
 		"$(TOOL)/bin/python" -m pytest -q -m "$${marks%%:*}" $${marks##*:} $(ARGS); ended=$$?; \
 		case $$ended in 5) ;; 0) status=0 ;; *) exit $$ended ;; esac; \
 	done; exit $$status
 
 test-slow: setup ## the tests on the bundled model and other long real runs
-	"$(TOOL)/bin/python" -m pytest -q -m slow $(ARGS)
+	"$(TOOL)/bin/python" -m pytest -q -m "slow$(ALONE)" $(ARGS)
+
+test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own environments; skipped, with the reason, where one is missing
+	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)
 
 check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the child, and that every test can be collected
 	"$(TOOL)/bin/ruff" check .
@@ -65,10 +79,33 @@ check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the chi
 	"$(TOOL)/bin/lint-imports"
 	"$(TOOL)/bin/ruff" check --target-version py310 trainer/child
 	"$(TOOL)/bin/python" -m tools.old_syntax trainer/child
+	"$(TOOL)/bin/python" -m tools.openapi --check
+	"$(TOOL)/bin/python" -m tools.knob_table --check
 	"$(TOOL)/bin/python" -m pytest --collect-only -qq >/dev/null || "$(TOOL)/bin/python" -m pytest --collect-only -qq
+
+openapi: setup-tool ## write docs/openapi.json anew, after a change of the API that is meant
+	"$(TOOL)/bin/python" -m tools.openapi
+
+knob-table: setup-tool ## write the tables framework x knob of README.md and docs/frameworks.md anew, after a change of the catalogue
+	"$(TOOL)/bin/python" -m tools.knob_table
+
+bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, for a minute (ARGS=)
+	"$(TOOL)/bin/python" -m benchmarks.api $(ARGS)
 
 bench-gpu: setup ## GPU tests and a table of real trials of ARCH on this GPU, a slice of 9 minutes a call (OUT=)
 	@"$(TOOL)/bin/python" -m benchmarks.gpu --arch "$(ARCH)" --out "$(OUT)" --python "$(TRAINING_PYTHON)" $(ARGS)
+
+env-search: ## the environment of the peers that `python -m benchmarks.search` compares with: .venv-search
+	@$(RUN_SETUP) --tool-only --peers "$(PEERS)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
+
+env-openr1: ## the environment of Open-R1's versions, without a GPU: .venv-openr1 (its checkout is yours)
+	@$(RUN_SETUP) --tool-only --open-r1 "$(OPEN_R1)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
+
+env-swift: ## the environment of ms-swift, for `autotune start --framework swift --python`: .venv-swift
+	@$(RUN_SETUP) --tool-only --swift "$(SWIFT)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
+
+env-verl: ## verl's own configuration and checks, on a CPU: .venv-verl
+	@$(RUN_SETUP) --tool-only --verl "$(VERL)" $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
 lock: setup-tool ## make the lock files anew, keeping the versions that still resolve
 	"$(TOOL)/bin/python" -m tools.lock $(ARGS)
@@ -77,5 +114,6 @@ lock-check: setup-tool ## resolve every lock again without installing it, and co
 	"$(TOOL)/bin/python" -m tools.lock --check
 
 clean: ## remove the environments, the bundled model and all caches; studies are kept
-	rm -rf .venv .venv-train .models .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf .venv .venv-train .venv-search .venv-openr1 .venv-swift .venv-verl .models build *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -56,9 +56,13 @@ def _resting(name: str, case: Case) -> KnobValue | None:
 
 
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with ``logprob_rows`` cut to the rows a rank has; more would act the same."""
+    """``values`` with ``logprob_rows`` cut to the rows a pass can have; more would act the same.
+
+    That is what a rank generates; in ms-swift a micro-batch, because it computes log-probs micro-batch by micro-batch.
+    """
     rows = values.get("logprob_rows")
     if isinstance(rows, int):
         batch = batch_of(values, resources)
-        values["logprob_rows"] = min(rows, max(1, batch.micro * batch.steps))
+        most = batch.micro if resources.framework == "ms_swift" else batch.micro * batch.steps
+        values["logprob_rows"] = min(rows, max(1, most))
     return values

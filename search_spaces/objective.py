@@ -1,6 +1,7 @@
 """What of the user's own objective is averaged over each micro-batch, so that its size changes what is learned.
 
-Measured on TRL 1.16's trainer (docs/decisions/0013-parity.md).
+Measured on TRL 1.16's trainer (docs/decisions/0013-parity.md); read in ms-swift 4.6.0's
+(swift/rlhf_trainers/grpo_trainer.py, _compute_loss_and_metrics).
 """
 
 from __future__ import annotations
@@ -14,13 +15,18 @@ def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
 
     A mixture of experts has such a term too (its router's loss); only ``router_aux_loss_coef`` tells of it here.
     """
-    if framework != "trl":
+    if framework not in ("trl", "ms_swift"):
         return ""
     for key, resting in _RESTING.items():
         value = settings.get(key)
         if value is not None and value != resting:
             return f"{key} {_text(value)}"
-    return "loss_type bnpo" if settings.get("loss_type") == "bnpo" else ""
+    loss = settings.get("loss_type")
+    return f"loss_type {loss}" if loss in _AVERAGED else ""
+
+
+_AVERAGED = ("bnpo", "real")
+"""Losses that are averaged so; ``real``, of ms-swift, compares the groups within a micro-batch."""
 
 
 _RESTING: Mapping[str, object] = {

@@ -1,4 +1,4 @@
-"""The two environments of a checkout: the tool's own, and the training stack's. Standard library only.
+"""The environments of a checkout: the tool's own, and those of what it runs. Standard library only.
 
 An environment carries the digest of what it was made from, so making it again when nothing changed
 costs milliseconds, and a half-made one is recognised and finished.
@@ -82,16 +82,65 @@ def make_training_environment(environment: Path, stack: Stack, torch_index: str 
     started = time.monotonic()
     say(f"training stack ({stack}): installing it into {environment.name}, once")
     python = _fresh(environment)
-    if torch_index:
-        _pip(python, "install", "--no-deps", "--index-url", torch_index, pin_of(lock, "torch"))
-    else:
-        _pip(python, "install", "--constraint", str(lock), pin_of(lock, "torch"))
+    _install_torch(python, lock, torch_index)
     say(f"training stack: torch is there after {elapsed(started)}; now the rest")
     _pip(python, "install", "--no-deps", "-r", str(lock))
     _install_solver(python)
     _check_imports(python)
     _finish(environment, digest)
     say(f"training stack: ready after {elapsed(started)}")
+
+
+def make_peers_environment(environment: Path, torch_index: str | None = None) -> None:
+    """The tool beside the optimisers it is compared with (``python -m benchmarks.search``), at the lock's versions.
+
+    Args:
+        environment: folder to make.
+        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
+
+    Raises:
+        SetupError: an environment cannot be made here, or a package cannot be installed.
+    """
+    lock = REQUIREMENTS / "search-peers.txt"
+    digest = digest_of(environment, (lock, ROOT / "pyproject.toml"))
+    if is_current(environment, digest):
+        return
+    started = time.monotonic()
+    say(f"the peers of the search: installing them into {environment.name}, once")
+    python = _fresh(environment)
+    _install_torch(python, lock, torch_index)
+    _pip(python, "install", "--no-deps", "-r", str(lock))
+    _pip(python, "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    _finish(environment, digest)
+    say(f"the peers of the search: ready after {elapsed(started)}")
+
+
+def make_framework_environment(environment: Path, name: str, imports: str, torch_index: str | None = None) -> None:
+    """A training framework that cannot share the training stack's environment, at the versions of its lock file.
+
+    Args:
+        environment: folder to make.
+        name: of the lock file ``requirements/<name>.txt``.
+        imports: modules that must be there then, with commas between.
+        torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
+
+    Raises:
+        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+    """
+    lock = REQUIREMENTS / f"{name}.txt"
+    digest = digest_of(environment, (lock,))
+    if is_current(environment, digest):
+        return
+    started = time.monotonic()
+    say(f"{name}: installing it into {environment.name}, once")
+    python = _fresh(environment)
+    _install_torch(python, lock, torch_index)
+    _pip(python, "install", "--no-deps", "-r", str(lock))
+    if "\nreasoning-gym==" in lock.read_text(encoding="utf-8"):
+        _install_solver(python)
+    run([str(python), "-c", f"import {imports}"], f"{name} was installed but cannot be imported")
+    _finish(environment, digest)
+    say(f"{name}: ready after {elapsed(started)}")
 
 
 def pin_of(lock: Path, package: str) -> str:
@@ -128,6 +177,14 @@ def _works(python: Path) -> bool:
 
 def _pip(python: Path, *arguments: str) -> None:
     run([str(python), *PIP, *arguments], f"pip could not finish: {' '.join(arguments)}")
+
+
+def _install_torch(python: Path, lock: Path, index: str | None) -> None:
+    """The build pip finds, with what it asks for beyond the lock; of an index of its own that build alone."""
+    if index:
+        _pip(python, "install", "--no-deps", "--index-url", index, pin_of(lock, "torch"))
+    else:
+        _pip(python, "install", "--constraint", str(lock), pin_of(lock, "torch"))
 
 
 def _install_solver(python: Path) -> None:

@@ -63,6 +63,33 @@ LOCKS = (
         ("--excludes", "requirements/train-gpu.exclude", *LINUX, *wheels_only(*BUILT_HERE, "deepspeed")),
         "The training stack with an NVIDIA GPU: CUDA 13, driver 580 or newer.",
     ),
+    Lock(
+        "requirements/open-r1.txt",
+        ("requirements/open-r1.in",),
+        ("--excludes", "requirements/train-cpu.exclude", *LINUX, *wheels_only()),
+        "Open-R1's versions without a GPU. No hashes: torch's wheel differs from machine to machine.",
+    ),
+    Lock(
+        "requirements/search-peers.txt",
+        ("pyproject.toml", "requirements/search-peers.in"),
+        ("--excludes", "requirements/train-cpu.exclude", *LINUX, *wheels_only("smac", "pynisher")),
+        "The tool and the peers its search is compared with. No hashes: torch's wheel differs from machine to machine.",
+    ),
+    Lock(
+        "requirements/ms-swift.txt",
+        ("requirements/ms-swift.in",),
+        (
+            *("--excludes", "requirements/train-cpu.exclude", *LINUX),
+            *wheels_only(*BUILT_HERE, "crcmod", "oss2", "transformers-stream-generator"),
+        ),
+        "ms-swift without a GPU. No hashes: torch's wheel differs from machine to machine.",
+    ),
+    Lock(
+        "requirements/verl.txt",
+        ("requirements/verl.in",),
+        ("--excludes", "requirements/verl.exclude", *LINUX, *wheels_only("antlr4-python3-runtime")),
+        "verl without a GPU: what composes and checks its configuration. No hashes, as torch's wheel differs.",
+    ),
 )
 
 

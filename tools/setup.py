@@ -35,6 +35,15 @@ def set_up(options: argparse.Namespace) -> None:
     wants_stack = not options.tool_only and python is None
     stack = _stack(options.cpu) if wants_stack else None
     environments.make_tool_environment(options.tool.absolute())
+    if options.peers is not None:
+        environments.make_peers_environment(options.peers.absolute(), options.torch_index)
+    for folder, name, imports in (
+        (options.open_r1, "open-r1", "trl, math_verify, async_lru"),
+        (options.swift, "ms-swift", "torch, swift.pipelines, swift.rlhf_trainers.grpo_trainer, reasoning_gym"),
+        (options.verl, "verl", "verl"),
+    ):
+        if folder is not None:
+            environments.make_framework_environment(folder.absolute(), name, imports, options.torch_index)
     if stack is not None:
         environments.make_training_environment(options.training.absolute(), stack, options.torch_index)
     if options.model is not None and not options.tool_only:
@@ -66,6 +75,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.setup", description="Make what a checkout needs to run.")
     parser.add_argument("--tool", type=Path, default=Path(".venv"), help="environment of the tool")
     parser.add_argument("--training", type=Path, default=Path(".venv-train"), help="environment of the training stack")
+    parser.add_argument("--peers", type=Path, help="environment of the search's peers; left out, none is made")
+    parser.add_argument("--open-r1", type=Path, help="environment of Open-R1's versions; left out, none is made")
+    parser.add_argument("--swift", type=Path, help="environment of ms-swift; left out, none is made")
+    parser.add_argument("--verl", type=Path, help="environment of verl's configuration; left out, none is made")
     parser.add_argument("--python", help="your own training environment; none is made then")
     parser.add_argument("--model", type=Path, help="folder for the bundled model; left out, none is made")
     parser.add_argument("--cpu", action="store_true", help="the CPU stack even where there is a GPU")

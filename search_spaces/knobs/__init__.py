@@ -30,6 +30,7 @@ __all__ = [
     "defaults",
     "effect_of_change",
     "effects_of_change",
+    "key_of",
 ]
 
 FRAMEWORKS = ("trl", "open_r1", "ms_swift", "verl")
@@ -51,6 +52,12 @@ def defaults(framework: str) -> Mapping[str, KnobValue]:
 
 
 _DEFAULTS: dict[str, Mapping[str, KnobValue]] = {}
+
+
+def key_of(knob: str, framework: str) -> str:
+    """The framework's own key for a knob; the knob's name where the framework has none."""
+    setting = KNOBS[knob].frameworks.get(framework)
+    return knob if setting is None else setting.key
 
 
 def effect_of_change(here: Mapping[str, KnobValue], there: Mapping[str, KnobValue], framework: str) -> Effect:

@@ -178,7 +178,8 @@ KNOBS = (
         maximum=8192,
         frameworks={
             "trl": native("pad_to_multiple_of", 1),
-            "verl": native("actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket", 1024),
+            # pad_to_length with pad_to_length_bucket; 1 pads nothing, which is verl's own.
+            "verl": native("actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket", 1),
         },
         summary="lengths are rounded up, so that kernels are compiled for fewer shapes",
     ),

@@ -66,15 +66,14 @@ def cache(direction: Direction, phases: frozenset[str] = ANY) -> tuple[MemoryEff
 
 
 def engine_settings(
-    argument: str, trl: KnobValue | None, swift: Setting, verl: Setting, *, open_r1: Setting | None = None
+    argument: str, trl: KnobValue | None, swift: Setting | None, verl: Setting, *, open_r1: Setting | None = None
 ) -> dict[str, Setting]:
-    """A vLLM engine argument that TRL and Open-R1 only take through a seam."""
-    return {
+    """A vLLM engine argument that TRL and Open-R1 only take through a seam; ``None``: ms-swift has no way to it."""
+    found = {
         "trl": seam(ENGINE_ARGUMENT % argument, trl),
         "open_r1": open_r1 or seam(ENGINE_ARGUMENT_0_18 % argument, trl),
-        "ms_swift": swift,
-        "verl": verl,
     }
+    return {**found, **({} if swift is None else {"ms_swift": swift}), "verl": verl}
 
 
 def same(setting: Setting, **others: Setting) -> dict[str, Setting]:

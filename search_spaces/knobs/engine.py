@@ -102,7 +102,7 @@ KNOBS = (
             "compilation_config={'max_cudagraph_capture_size': ...}",
             None,
             native(_SWIFT_ENGINE + "compilation_config.max_cudagraph_capture_size"),
-            native(_ROLLOUT + "cudagraph_capture_sizes"),
+            native(_VERL_ENGINE + "compilation_config.max_cudagraph_capture_size"),
         ),
         summary="CUDA graphs are captured for batches up to this size",
     ),
@@ -183,9 +183,9 @@ KNOBS = (
         order=("bf16", "fp16", "fp32"),
         others=("auto",),
         needs=VLLM,
-        frameworks=engine_settings(
-            "dtype", "auto", native(_SWIFT_ENGINE + "dtype", "auto"), native(_ROLLOUT + "dtype", "bf16")
-        ),
+        # ms-swift gives its engine the model's own dtype, and refuses another among the engine's arguments
+        # (swift/infer_engine/vllm_engine.py, _prepare_engine_kwargs).
+        frameworks=engine_settings("dtype", "auto", None, native(_ROLLOUT + "dtype", "bf16")),
         summary="what the engine computes in",
     ),
     Knob(

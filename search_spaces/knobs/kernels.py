@@ -78,16 +78,6 @@ KNOBS = (
         summary="entropy is computed over chunks of the logits",
     ),
     Knob(
-        name="tiled_mlp",
-        kind=Kind.BOOL,
-        unit="",
-        effect=Effect.SPEED,
-        phases=TRAIN,
-        memory=training(-1, TRAIN),
-        frameworks={"verl": native("actor_rollout_ref.model.tiled_mlp.enabled", False)},
-        summary="the MLP runs over tiles of the sequence",
-    ),
-    Knob(
         name="torch_compile",
         kind=Kind.BOOL,
         unit="",

@@ -139,7 +139,13 @@ KNOBS = (
         phases=UPDATE,
         memory=training(0, UPDATE),
         needs={"gradient_checkpointing": (True,)},
-        frameworks=same(native("gradient_checkpointing_kwargs.use_reentrant", False)),
+        rest=False,
+        frameworks=same(
+            native("gradient_checkpointing_kwargs.use_reentrant", False),
+            # Unset it is true for one process and false for several (swift/trainers/mixin.py,
+            # _fix_gradient_checkpointing).
+            ms_swift=native("gradient_checkpointing_kwargs.use_reentrant"),
+        ),
         summary="the older way of checkpointing, needed by some wrappers",
     ),
     Knob(
@@ -151,7 +157,7 @@ KNOBS = (
         memory=(*device(-1, UPDATE), *host(1, UPDATE)),
         frameworks={
             "trl": seam("trl.models.get_act_offloading_ctx_manager", False),
-            "ms_swift": native("callbacks: activation_cpu_offload", False),
+            "ms_swift": native("fsdp.fsdp_config.activation_cpu_offload", False),
             "verl": native("actor_rollout_ref.model.enable_activation_offload", False),
         },
         summary="activations wait for the backward pass in host memory",

@@ -21,11 +21,15 @@ _ZERO: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (1, 2, 3)}
 _ZERO_2: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (2, 3)}
 _ZERO_3: dict[str, tuple[KnobValue, ...]] = {"zero_stage": (3,)}
 _FSDP: dict[str, tuple[KnobValue, ...]] = {"fsdp": ("fsdp2",)}
+SWIFT_BUCKET = 200_000_000
+"""Elements of a bucket in ms-swift's presets."""
 
 
-def _deepspeed(key: str, default: KnobValue) -> dict[str, Setting]:
+def _deepspeed(key: str, default: KnobValue, swift: KnobValue | None = None) -> dict[str, Setting]:
+    """``swift``: what ms-swift's own presets say where that is another value (swift/config/zero*.json)."""
     setting = native("deepspeed_config." + key, default)
-    return {"trl": setting, "open_r1": setting, "ms_swift": native("deepspeed." + key, default)}
+    own = default if swift is None else swift
+    return {"trl": setting, "open_r1": setting, "ms_swift": native("deepspeed." + key, own)}
 
 
 def _fsdp(key: str, default: KnobValue, verl: Setting | None = None) -> dict[str, Setting]:
@@ -33,7 +37,9 @@ def _fsdp(key: str, default: KnobValue, verl: Setting | None = None) -> dict[str
     return found if verl is None else {**found, "verl": verl}
 
 
-def _zero_switch(name: str, key: str, default: bool, direction: Direction, summary: str) -> Knob:
+def _zero_switch(
+    name: str, key: str, default: bool, direction: Direction, summary: str, swift: bool | None = None
+) -> Knob:
     return Knob(
         name=name,
         kind=Kind.BOOL,
@@ -42,12 +48,18 @@ def _zero_switch(name: str, key: str, default: bool, direction: Direction, summa
         phases=UPDATE,
         memory=device(direction, UPDATE),
         needs=_ZERO,
-        frameworks=_deepspeed("zero_optimization." + key, default),
+        frameworks=_deepspeed("zero_optimization." + key, default, swift),
         summary=summary,
     )
 
 
-def _zero_bucket(name: str, key: str, default: int, summary: str, minimum: int = 1) -> Knob:
+def _zero_bucket(
+    name: str, key: str, default: int, summary: str, minimum: int = 1, swift: int | None = SWIFT_BUCKET
+) -> Knob:
+    """``swift``: ms-swift's value; ``None`` where it cannot be told another than its own."""
+    frameworks = _deepspeed("zero_optimization." + key, default, swift)
+    if swift is None:
+        del frameworks["ms_swift"]
     return Knob(
         name=name,
         kind=Kind.INT,
@@ -58,7 +70,7 @@ def _zero_bucket(name: str, key: str, default: int, summary: str, minimum: int =
         minimum=minimum,
         maximum=10_000_000_000,
         needs=_ZERO_3 if minimum == 0 else _ZERO,
-        frameworks=_deepspeed("zero_optimization." + key, default),
+        frameworks=frameworks,
         summary=summary,
     )
 
@@ -112,7 +124,12 @@ KNOBS = (
         summary="ZeRO-3 weights are gathered once for generation instead of layer by layer",
     ),
     _zero_switch(
-        "zero_overlap", "overlap_comm", True, 1, "gradients are reduced beside the backward pass, in twice the buffers"
+        "zero_overlap",
+        "overlap_comm",
+        True,
+        1,
+        "gradients are reduced beside the backward pass, in twice the buffers",
+        swift=False,
     ),
     _zero_switch(
         "zero_contiguous_gradients", "contiguous_gradients", True, 0, "gradients are copied to one buffer as they come"
@@ -125,6 +142,7 @@ KNOBS = (
         50_000_000,
         "weights fetched ahead by ZeRO-3; 0 fetches none",
         minimum=0,
+        swift=None,  # always 0 for GRPO (swift/rlhf_trainers/arguments.py, GRPOConfig.__post_init__)
     ),
     Knob(
         name="fsdp",
@@ -134,10 +152,11 @@ KNOBS = (
         phases=TRAIN | SYNC,
         memory=training(0, ANY),
         order=("none", "fsdp2"),
+        others=("fsdp1",),
         frameworks={
             "trl": native("fsdp_version", "none"),
             "ms_swift": native("fsdp", "none"),
-            "verl": native("actor_rollout_ref.actor.strategy", "fsdp2"),
+            "verl": native("actor_rollout_ref.actor.strategy", "fsdp1"),
         },
         summary="PyTorch's own sharding instead of DeepSpeed",
     ),

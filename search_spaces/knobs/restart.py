@@ -8,6 +8,8 @@ from enum import IntEnum
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 
+RestartKey = tuple[tuple[str, KnobValue], ...]
+
 
 class Restart(IntEnum):
     """Ascending in cost."""
@@ -48,7 +50,6 @@ _PROCESS = (
     "attn_implementation",
     "hub_kernels",
     "fused_loss",
-    "tiled_mlp",
     "remove_padding",
     "torch_compile",
     "torch_compile_mode",
@@ -123,3 +124,13 @@ def restart_between(before: Mapping[str, KnobValue], after: Mapping[str, KnobVal
     unset = defaults(framework)
     changed = (n for n in {*before, *after} if before.get(n, unset.get(n)) != after.get(n, unset.get(n)))
     return max((RESTART.get(name, Restart.PROCESS) for name in changed), default=Restart.NONE)
+
+
+def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framework: str = "trl") -> RestartKey:
+    """What two configurations have to agree on so that no restart costlier than ``above`` lies between them.
+
+    Equal keys and ``restart_between(...) <= above`` say the same.
+    """
+    unset = defaults(framework)
+    kept = ((n, v) for n, v in configuration.items() if RESTART.get(n, Restart.PROCESS) > above)
+    return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

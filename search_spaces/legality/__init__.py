@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS
-from search_spaces.legality import batch_rules, gpu_rules, knob_rules, numeric_rules, rollout_rules
+from search_spaces.legality import (
+    batch_rules,
+    gpu_rules,
+    knob_rules,
+    numeric_rules,
+    openr1_rules,
+    rollout_rules,
+    swift_rules,
+    verl_rules,
+)
 from search_spaces.legality.case import Case, Reference, Rule, Violation
 from search_spaces.legality.nearest import in_words, nearest
 
@@ -19,6 +28,9 @@ RULES: tuple[Rule, ...] = (
     *batch_rules.RULES,
     *rollout_rules.RULES,
     *numeric_rules.RULES,
+    *openr1_rules.RULES,
+    *swift_rules.RULES,
+    *verl_rules.RULES,
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
+from search_spaces.legality import openr1_rules, swift_passthrough
 from search_spaces.legality.case import Violation
 
 Settings = Mapping[str, Any]
@@ -25,7 +26,13 @@ REMOVED = {
 def check_passthrough(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[Violation, ...]:
-    """What TRL would refuse in ``settings`` beside ``configuration``; nothing is known of other frameworks' keys."""
+    """What the framework would refuse in ``settings`` beside ``configuration``; of some frameworks nothing is known."""
+    if resources.framework == openr1_rules.FRAMEWORK:
+        broken = openr1_rules.broken_settings(settings, batch_of(configuration, resources))
+        return tuple(Violation(name, f"{sentence}.") for name, sentence in broken)
+    if resources.framework == "ms_swift":
+        said = swift_passthrough.problems(settings, configuration, resources)
+        return tuple(Violation(name, f"{sentence}.") for name, sentence in said)
     if resources.framework != "trl":
         return ()
     found = [(name, sentence) for name, judge in _RULES if (sentence := judge(settings)) is not None]

@@ -138,16 +138,20 @@ def engine_fp8(case: Case) -> str | None:
     return f"{what} needs compute capability 8.9 or later, and this GPU has {_capability(case)}"
 
 
-@rule(("dynamic_batching", "update_tokens", "logprob_tokens"), ("update_tokens", "logprob_tokens"))
+@rule(
+    ("dynamic_batching", "update_tokens", "logprob_tokens", "sequence_parallel_size"),
+    ("update_tokens", "logprob_tokens"),
+)
 def token_budget(case: Case) -> str | None:
-    """A token budget takes the longest sequence."""
-    needed = _longest(case)
+    """A token budget takes the longest sequence, which the ranks that share it bring their budgets together for."""
+    needed, sharing = _longest(case), case.at_least_one("sequence_parallel_size")
     if needed is None or case.get("dynamic_batching") is not True:
         return None
     for name in ("update_tokens", "logprob_tokens"):
         tokens = case.number(name)
-        if tokens is not None and tokens < needed:
-            return f"{name} {tokens} is fewer than the {needed} tokens of the longest prompt and completion"
+        if tokens is not None and tokens * sharing < needed:
+            budget = f"{name} {tokens}" + (f" of {sharing} ranks" if sharing > 1 else "")
+            return f"{budget} is fewer than the {needed} tokens of the longest prompt and completion"
     return None
 
 

@@ -1,12 +1,14 @@
 """Say what keys the installed TRL's GRPO script takes: one command of ``start.py``, leaving ``result.json``.
 
-``config.json`` is ``{"config": {...}}`` with the keys of a user's own file as YAML has them, or ``{}``. Given
+``config.json`` is ``{"config": {...}}`` with the keys of a user's own file as YAML has them, or ``{}``; with
+``"framework": "ms_swift"`` it is about ``swift rlhf``, and each key has the list of its words. Given
 keys are put through TRL's own parser and dataclasses, so that what TRL would refuse at launch is known now.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.metadata
 import json
 import os
@@ -23,6 +25,8 @@ from .failures import IllegalSettingError, classify, memory_pool
 GROUPS = {"GRPOConfig": "training", "ModelConfig": "model", "DatasetMixtureConfig": "dataset"}
 """Dataclass -> group; any other of TRL's script is ``script``."""
 PLAIN = (bool, int, float, str)
+OTHERS = {"ms_swift": ".frameworks.ms_swift.describe"}
+"""Framework -> the module that describes it."""
 LONGEST = 400
 """Characters of what TRL says."""
 
@@ -37,7 +41,8 @@ def main(directory: Path) -> Result:
     paths = RunPaths(directory)
     try:
         config = read_config(paths.config)
-        result = describe(config, paths.scratch)
+        others = OTHERS.get(framework_of(paths.config))
+        result = describe(config, paths.scratch) if others is None else describe_other(others, config)
     except Exception as error:
         result = classify(error, None)
     write_atomic(paths.result, dumps(result))
@@ -51,6 +56,22 @@ def read_config(path: Path) -> Optional[Dict[str, Any]]:
     if config is not None and not isinstance(config, dict):
         raise ContractError("%s: expected an object of TRL's keys" % path)
     return config
+
+
+def framework_of(path: Path) -> str:
+    """The framework whose keys are asked for: the key ``framework`` beside ``config``, else TRL."""
+    wanted = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return str(wanted.get("framework", "trl")) if isinstance(wanted, dict) else "trl"
+
+
+def describe_other(module: str, config: Optional[Dict[str, Any]]) -> Result:
+    """The same of another framework, whose ``module`` names its dataclasses and judges the keys."""
+    theirs = importlib.import_module(module, __package__)
+    data = {**theirs.version(), "fields": fields(theirs.shapes())}
+    sentence = theirs.refusal(config) if config is not None else None
+    if sentence is not None:
+        return Result(ok=False, reason=FailureReason.ILLEGAL, message=sentence, data=data)
+    return Result(ok=True, data=data)
 
 
 def describe(config: Optional[Dict[str, Any]], scratch: Path) -> Result:
@@ -103,7 +124,7 @@ def kinds(hint: Any) -> Iterator[str]:
         for argument in arguments:
             yield from kinds(argument)
     elif origin is typing.Literal:
-        yield from (type(argument).__name__ for argument in arguments)
+        yield from ("none" if argument is None else type(argument).__name__ for argument in arguments)
     elif hint is Any:
         yield "any"
     elif hint is type(None):

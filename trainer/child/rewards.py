@@ -7,9 +7,13 @@ cannot score.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 import inspect
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence
 
@@ -23,6 +27,8 @@ __all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "close_rewards", "create
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
 
+OPEN_R1 = "AUTOTUNE_OPENR1"
+"""Variable that names a checkout of Open-R1."""
 PACKAGES: Mapping[str, str] = {"reasoning_gym": "reasoning_gym", "math_verify": "math_verify"}
 """Kind of reward -> the module it needs."""
 TRL_PACKAGES: Mapping[str, str] = {"accuracy_reward": "math_verify", "reasoning_accuracy_reward": "math_verify"}
@@ -129,10 +135,34 @@ def _trl_reward(spec: RewardSpec) -> Reward:
     )
 
 
+def _open_r1_reward(spec: RewardSpec) -> Reward:
+    """One of Open-R1's registry, with its own defaults, which scores conversations only."""
+    source = os.path.join(os.environ.get(OPEN_R1, ""), "src")
+    if not os.path.isfile(os.path.join(source, "open_r1", "rewards.py")):
+        raise RewardLoadError("the reward %s is Open-R1's: name a checkout of it with --openr1" % spec.name)
+    if source not in sys.path:
+        sys.path.insert(0, source)
+    try:
+        configs, rewards = (importlib.import_module("open_r1." + name) for name in ("configs", "rewards"))
+        own = rewards.get_reward_funcs(configs.GRPOScriptArguments(dataset_name="prompts", reward_funcs=[spec.name]))[0]
+    except ImportError as error:
+        raise RewardLoadError(missing_package(error, "open_r1")) from error
+    except KeyError:
+        raise RewardLoadError("Open-R1's registry has no reward %r" % spec.name) from None
+
+    @functools.wraps(own)
+    def reward(completions: Sequence[Any], **columns: Any) -> Any:
+        told = [[{"role": "assistant", "content": completion_text(completion)}] for completion in completions]
+        return own(completions=told, **columns)
+
+    return reward
+
+
 LOADERS: Mapping[str, Callable[[RewardSpec], Reward]] = {
     "reasoning_gym": _reasoning_gym_reward,
     "file": lambda spec: file_reward(Path(spec.path), spec.name),
     "import": lambda spec: imported_reward(spec.name, spec.path),
     "trl": _trl_reward,
     "math_verify": _math_reward,
+    "open_r1": _open_r1_reward,
 }

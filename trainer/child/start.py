@@ -4,10 +4,10 @@ Started by file path, so nothing of ours has to be importable in the user's inte
 around this file is loaded under a private name, so that a ``trainer`` or ``rewards`` of the user's own
 is never shadowed by ours, nor ours by theirs.
 
-Commands: ``trial`` runs the spec in DIR; ``probe``, ``prepare`` and ``describe`` answer one question each. They
-leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after the other. ``preload``
-imports what the trial in DIR would, and is forked for it and others. Exit code 0 says OK, 1 a failure that
-``result.json`` explains.
+Commands: ``trial`` runs the spec in DIR; ``probe``, ``probe_speed``, ``prepare`` and ``describe`` answer one
+question each. They leave ``result.json`` in DIR. ``worker`` runs the trials that letters in DIR name, one after
+the other. ``preload`` imports what the trial in DIR would, and is forked for it and others. Exit code 0 says OK, 1 a
+failure that ``result.json`` explains.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ COMMANDS = {
     "probe": "probe",
     "prepare": "prepare",
     "describe": "describe",
+    "probe_speed": "probe_speed",
 }
 
 

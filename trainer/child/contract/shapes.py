@@ -45,6 +45,9 @@ class RewardSpec:
     ``file``: ``path`` is a Python file, ``name`` the function in it;
     ``import``: ``name`` is a dotted path, looked up from the folder ``path`` first;
     ``trl``: ``name`` is one of those TRL's own script knows;
+    ``ms_swift``: ``name`` is one that ms-swift has, or that a plugin of the user's registers; the plugins the workload
+    names are looked up from the folder ``path``;
+    ``open_r1``: ``name`` is one of Open-R1's registry;
     ``math_verify``: the package ``math-verify`` in a process that can be killed.
     """
 

@@ -58,6 +58,8 @@ def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
         for name in ("offload_optimizer", "offload_parameters")
         if acts.get(name) == "nvme"
     ]
+    if acts.get("fsdp") == "fsdp1":
+        said.append("fsdp fsdp1: a TRL trial shards with fsdp2")
     if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
         said.append(f"reduce_precision {acts['reduce_precision']}: only DeepSpeed has it, and zero_stage is 0")
     return said

@@ -89,19 +89,19 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
         engine = trainer.vllm_generation
         engine.sync_weights = meter.wrap(engine.sync_weights, Phase.SYNC)
     trainer._calculate_rewards = meter.wrap(trainer._calculate_rewards, Phase.REWARD)
-    trainer._get_per_token_logps_and_entropies = _split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
-    trainer.compute_loss = _counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
+    trainer._get_per_token_logps_and_entropies = split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
+    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
     trainer._clip_grad_norm = meter.wrap(trainer._clip_grad_norm, Phase.UPDATE)
     trainer._get_grad_norm = meter.wrap(trainer._get_grad_norm, Phase.UPDATE)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(sys.modules[GRPOTrainer.__module__], accelerator, meter)
-    trainer.training_step = _keeping_loss(trainer.training_step, seen)
-    trainer.log = _keeping_logs(trainer.log, seen)
+    trainer.training_step = keeping_loss(trainer.training_step, seen)
+    trainer.log = keeping_logs(trainer.log, seen)
 
 
-def _split_by_gradient(compute: Any, meter: Meter) -> Any:
+def split_by_gradient(compute: Any, meter: Meter) -> Any:
     """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
     alone = meter.wrap(compute, Phase.LOGPROB)
 
@@ -112,7 +112,9 @@ def _split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
-def _counting(compute_loss: Any, rollout: Rollout) -> Any:
+def counting(compute_loss: Any, rollout: Rollout) -> Any:
+    """``compute_loss`` that tells ``rollout`` what it works on."""
+
     @functools.wraps(compute_loss)
     def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         rollout.count_forward(inputs["prompt_ids"], inputs["completion_ids"])
@@ -121,7 +123,9 @@ def _counting(compute_loss: Any, rollout: Rollout) -> Any:
     return counted
 
 
-def _keeping_loss(training_step: Any, seen: Seen) -> Any:
+def keeping_loss(training_step: Any, seen: Seen) -> Any:
+    """``training_step`` whose losses ``seen`` keeps."""
+
     @functools.wraps(training_step)
     def kept(*args: Any, **kwargs: Any) -> Any:
         loss = training_step(*args, **kwargs)
@@ -131,7 +135,9 @@ def _keeping_loss(training_step: Any, seen: Seen) -> Any:
     return kept
 
 
-def _keeping_logs(log: Any, seen: Seen) -> Any:
+def keeping_logs(log: Any, seen: Seen) -> Any:
+    """``log`` whose figures ``seen`` keeps."""
+
     @functools.wraps(log)
     def kept(logs: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         result = log(logs, *args, **kwargs)

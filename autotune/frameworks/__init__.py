@@ -1,0 +1,65 @@
+"""The training frameworks a study can be of, behind ``port.Integration``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autotune.errors import UsageError
+from autotune.frameworks.environments import ENVIRONMENTS, Environment
+from autotune.frameworks.ms_swift import SwiftFramework
+from autotune.frameworks.open_r1 import OpenR1Framework
+from autotune.frameworks.port import Beside, ExportNames, Integration, Source
+from autotune.frameworks.trl import TrlFramework
+from autotune.frameworks.verl import VerlFramework
+from search_spaces.framework_names import SHORT, resolved
+
+__all__ = [
+    "ENVIRONMENTS",
+    "FRAMEWORKS",
+    "Beside",
+    "Environment",
+    "ExportNames",
+    "Integration",
+    "Source",
+    "TrlFramework",
+    "environment_named",
+    "framework_named",
+    "runnable",
+]
+
+FRAMEWORKS: Mapping[str, Callable[[], Integration]] = {
+    "trl": TrlFramework,
+    "open_r1": OpenR1Framework,
+    "ms_swift": SwiftFramework,
+    "verl": VerlFramework,
+}
+"""By the catalogue's name."""
+
+
+def framework_named(word: str) -> Integration:
+    """The framework of the catalogue's name or the command line's. Raises ``UsageError`` naming those there are."""
+    name = resolved(word)
+    if name not in FRAMEWORKS:
+        there = ", ".join(SHORT[known] for known in FRAMEWORKS)
+        raise UsageError(f"there is no framework {word!r} yet; choose one of: {there}")
+    return FRAMEWORKS[name]()
+
+
+def runnable(word: str) -> Integration:
+    """The framework, if its trials can be run. Raises ``UsageError`` saying why they cannot."""
+    found = framework_named(word)
+    if found.not_run:
+        raise UsageError(f"{found.title} trials cannot be run yet: {found.not_run}")
+    return found
+
+
+def environment_named(word: str) -> Environment:
+    """What the framework's interpreter has to hold, whether or not its trials can be run yet.
+
+    Raises:
+        UsageError: naming the frameworks there are.
+    """
+    name = resolved(word)
+    if name not in ENVIRONMENTS:
+        raise UsageError(f"there is no framework {word!r}; choose one of: {', '.join(SHORT.values())}")
+    return ENVIRONMENTS[name]

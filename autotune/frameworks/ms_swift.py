@@ -1,0 +1,59 @@
+"""ms-swift behind the port: a script with one ``swift rlhf``, or the file such a command is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.frameworks.packaged import Packaged, as_usage
+from autotune.frameworks.port import Beside, ExportNames, Source
+from trainer.frameworks import ms_swift
+from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN
+from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
+from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
+from trainer.frameworks.trl.exported import Wanted
+from trainer.frameworks.trl.import_config import Field, Imported
+
+ADDED = ("model_type", "template", "template_backend", "use_chat_template")
+"""Arguments a trial adds to load a model and read its prompts where nobody names them."""
+
+
+class SwiftFramework(Packaged):
+    """ms-swift 4.6."""
+
+    name = "ms_swift"
+    package = ms_swift
+    names = ExportNames(config=CONFIG, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
+    model_key = "model"
+    data_key = "dataset"
+    reads_datasets = False
+    own_script = "swift rlhf"
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        with as_usage():
+            return named_files(source.text, source.name)
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        del files  # read by ``import_config``
+        with as_usage():
+            return read_keys(source.text, source.name)
+
+    def serves(self, keys: Mapping[str, Any]) -> bool:
+        return keys.get("use_vllm") == ["true"] and keys.get("vllm_mode") == ["server"]
+
+    def fields_of(self, described: Any) -> Mapping[str, Field]:
+        return fields_of(described)
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        with as_usage():
+            return import_config(source.text, source.name, fields, processes, files)
+
+    def launched(self, imported: Imported) -> int:
+        return imported.processes if isinstance(imported, SwiftImported) else 0
+
+    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
+        words = list(beside.facts.get("arguments", {}).get("argv", ()))
+        places = {key: words.index(f"--{key}") + 1 for key in ADDED if f"--{key}" in words}
+        return ms_swift.Wanted(**vars(wanted), added={key: words[at] for key, at in places.items()})

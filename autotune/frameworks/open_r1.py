@@ -1,0 +1,73 @@
+"""Open-R1 behind the port: a recipe, the accelerate file it is launched with, and the checkout whose script trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.frameworks.packaged import Packaged, as_usage
+from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.ports import Assignment
+from trainer.frameworks import open_r1
+from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
+from trainer.frameworks.open_r1.field_table import FIELDS
+from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
+from trainer.frameworks.open_r1.import_config import import_config, named_files, read_keys
+from trainer.frameworks.trl.exported import Wanted
+from trainer.frameworks.trl.import_config import Field, Imported
+
+
+class OpenR1Framework(Packaged):
+    """Open-R1 on TRL 0.18."""
+
+    name = "open_r1"
+    package = open_r1
+    names = ExportNames(config=RECIPE, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
+    describes = False
+    takes_accelerate = True
+    script = SCRIPT
+    own_script = "Open-R1's own grpo.py"
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        if not source.accelerate:
+            return {}
+        with as_usage():
+            return named_files(source.accelerate, source.accelerate_name)
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        del files  # they belong to the accelerate file
+        with as_usage():
+            return read_keys(source.text, source.name)
+
+    def serves(self, keys: Mapping[str, Any]) -> bool:
+        return keys.get("use_vllm") is True and keys.get("vllm_mode", "server") == "server"
+
+    def fields_of(self, described: Any) -> Mapping[str, Field]:
+        del described  # its versions are pinned, and so are its keys
+        return FIELDS
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        with as_usage():
+            return import_config(
+                source.text,
+                source.name,
+                fields,
+                None if source.accelerate else processes,
+                files,
+                accelerate=source.accelerate,
+                accelerate_name=source.accelerate_name or "accelerate.yaml",
+            )
+
+    def launched(self, imported: Imported) -> int:
+        return (imported.processes or 0) if isinstance(imported, RecipeImported) else 0
+
+    def prompt_length(self, imported: Imported) -> int | None:
+        return imported.max_prompt_length if isinstance(imported, RecipeImported) else None
+
+    def _more(self, assignment: Assignment) -> dict[str, Any]:
+        return {"checkout": assignment.study.spec.checkout}
+
+    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
+        return open_r1.Wanted(**vars(wanted), checkout=beside.checkout, accelerate=beside.accelerate)

@@ -1,0 +1,196 @@
+"""A framework by what its package ``trainer.frameworks.NAME`` exports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from autotune.domain import Outcome
+from autotune.errors import UsageError
+from autotune.frameworks.environments import ENVIRONMENTS, Environment
+from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.ports import Assignment, Companion, Diagnosis, Place
+from search_spaces.batch import training_gpus
+from search_spaces.configuration import KnobValue
+from search_spaces.framework_names import TITLES
+from search_spaces.native import acting
+from search_spaces.yaml_edit import YamlEditError
+from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
+from trainer.frameworks import diagnosis
+from trainer.frameworks.trl.exported import Export, Wanted
+from trainer.frameworks.trl.import_config import ConfigError, Field, Imported
+
+_LISTENING = (
+    "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",
+    "--eval_on_start", "false", "--report_to", "none", "--push_to_hub", "false", "--log_completions", "false",
+)  # fmt: skip
+"""Arguments of transformers' trainers: a line for each update, and nothing kept or sent."""
+
+
+class Package(Protocol):
+    """What every framework's package exports beside its reader of configurations."""
+
+    SUPPORTED: frozenset[str]
+
+    def unsupported(self, configuration: Mapping[str, KnobValue]) -> list[str]: ...
+
+    @property
+    def render(self) -> Callable[..., TrialSpec]:
+        """As ``trainer.frameworks.trl.render``; some take more (``Packaged._more``)."""
+        ...
+
+    @property
+    def export(self) -> Callable[..., Export]:
+        """From a ``Wanted`` of the package's own (``Packaged._whole``)."""
+        ...
+
+    def diagnose(self, text: str) -> diagnosis.Diagnosis | None: ...
+
+    def suggest(self, reason: FailureReason, phase: str | Phase | None, pool: Pool | None) -> str: ...
+
+
+class Reader(Protocol):
+    """Reads a user's own configuration of the framework."""
+
+    def named_files(self, text: str, name: str) -> Mapping[str, tuple[str, int]]: ...
+
+    def read_keys(self, text: str, name: str, files: Mapping[str, str]) -> dict[str, Any]: ...
+
+    def fields_of(self, described: Mapping[str, Any]) -> Mapping[str, Field]: ...
+
+    def import_config(
+        self, text: str, name: str, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported: ...
+
+
+@contextmanager
+def as_usage() -> Iterator[None]:
+    """What a reader says against a configuration is bad input."""
+    try:
+        yield
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
+
+
+class Packaged:
+    """``port.Integration`` over a package; a framework is a class of its own with these named."""
+
+    name: str
+    """In the catalogue."""
+    package: Package
+    reader: Reader
+    names: ExportNames
+    own_script: str
+    model_key: str = "model_name_or_path"
+    data_key: str = "dataset_name"
+    not_run: str = ""
+    describes: bool = True
+    takes_accelerate: bool = False
+    script: str = ""
+    reads_datasets: bool = True
+    unset_completion: int | None = None
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def environment(self) -> Environment:
+        return ENVIRONMENTS[self.name]
+
+    @property
+    def supported(self) -> frozenset[str]:
+        return self.package.SUPPORTED
+
+    def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
+        return self.package.unsupported(configuration)
+
+    def render(self, assignment: Assignment) -> TrialSpec:
+        study, trial = assignment.study, assignment.trial
+        workload, resources = study.spec.workload, study.spec.resources
+        return self.package.render(
+            **self._more(assignment),
+            trial=f"{study.id}/{trial.number}",
+            configuration=trial.configuration,
+            model=workload.model,
+            prompts=workload.prompts,
+            rewards=workload.rewards,
+            rows_per_update=trial.rows_per_update,
+            max_prompt_length=workload.max_prompt_length,
+            max_completion_length=workload.max_completion_length,
+            protocol=trial.protocol,
+            passthrough=workload.passthrough,
+            device=resources.device,
+            world_size=training_gpus(trial.configuration, resources),
+            seed=study.spec.seed,
+            memory_limit=study.spec.memory_limit,
+            revision="" if os.path.isabs(workload.model) else workload.model_sha256,
+        )
+
+    def _more(self, assignment: Assignment) -> dict[str, Any]:
+        """What else the package's ``render`` takes."""
+        del assignment
+        return {}
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        del spec, place  # for those whose server a trial can start
+        if acting(assignment.trial.configuration, self.name).get("rollout_mode") == "server":
+            raise ValueError(f"a trial cannot start the rollout server of {self.title} yet; set rollout_mode colocate")
+        return None
+
+    def diagnose(self, text: str) -> Diagnosis | None:
+        found = self.package.diagnose(text)
+        if found is None:
+            return None
+        return Diagnosis(found.reason, found.pool, found.phase, found.message, found.suggestion)
+
+    def suggest(self, outcome: Outcome) -> str:
+        if outcome.reason is None:
+            return ""
+        return self.package.suggest(outcome.reason, outcome.phase, outcome.pool)
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        with as_usage():
+            return self.reader.named_files(source.text, source.name)
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        with as_usage():
+            return self.reader.read_keys(source.text, source.name, files)
+
+    def serves(self, keys: Mapping[str, Any]) -> bool:
+        return keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
+
+    def fields_of(self, described: Any) -> Mapping[str, Field]:
+        return self.reader.fields_of(described) if self.describes else {}
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        with as_usage():
+            return self.reader.import_config(source.text, source.name, fields, processes, files)
+
+    def launched(self, imported: Imported) -> int:
+        del imported
+        return 0
+
+    def prompt_length(self, imported: Imported) -> int | None:
+        del imported
+        return None
+
+    def export(self, wanted: Wanted, beside: Beside) -> Export:
+        try:
+            return self.package.export(self._whole(wanted, beside))
+        except YamlEditError as error:
+            raise UsageError(f"your configuration cannot be changed in place: {error}") from None
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
+        """What the package exports from, for those that want more."""
+        del beside
+        return wanted
+
+    def listening(self, output: str) -> tuple[str, ...]:
+        return (*_LISTENING, "--output_dir", output)

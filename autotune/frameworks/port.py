@@ -1,0 +1,184 @@
+"""A training framework as a user meets it: its configuration files, its exports, the environment it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol as Port
+
+from autotune.frameworks.environments import Environment
+from autotune.ports import Framework
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.trl.exported import Export, Wanted
+from trainer.frameworks.trl.import_config import Field, Imported
+
+
+@dataclass(frozen=True)
+class ExportNames:
+    """Names of what an export holds."""
+
+    config: str
+    """The file that says what was tuned; where an export has none of this name, ``run`` says it."""
+    run: str
+    """The script that trains; executable."""
+    prompts: str
+    """Folder of the prompts."""
+    launching: frozenset[str] = frozenset()
+    """Files that only start it: ``config`` alone trains as measured without them."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A user's own configuration as it was given."""
+
+    text: str
+    name: str
+    """What messages call its file."""
+    accelerate: str = ""
+    """Text of the accelerate file beside it; empty without one."""
+    accelerate_name: str = ""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What an export needs of a study beside what is wanted."""
+
+    facts: Mapping[str, Mapping[str, Any]]
+    """What the trials of the configuration noted, by the note's name."""
+    accelerate: str = ""
+    """Text of the user's own accelerate file."""
+    checkout: str = ""
+    """Folder of the framework's own source."""
+
+
+class Integration(Framework, Port):
+    """One framework whole: ``Framework`` runs its trials, the rest reads and writes what its users have. Pure."""
+
+    @property
+    def title(self) -> str:
+        """Its name in a sentence."""
+        ...
+
+    @property
+    def not_run(self) -> str:
+        """Why its trials cannot be run yet, a clause; empty where they can."""
+        ...
+
+    @property
+    def environment(self) -> Environment: ...
+
+    @property
+    def supported(self) -> frozenset[str]:
+        """Knobs one of its trials can set."""
+        ...
+
+    @property
+    def names(self) -> ExportNames: ...
+
+    @property
+    def describes(self) -> bool:
+        """Whether its interpreter is asked which keys it takes, with their types and defaults (``fields_of``)."""
+        ...
+
+    @property
+    def own_script(self) -> str:
+        """What trains in the end, in words: "TRL's own script"."""
+        ...
+
+    @property
+    def model_key(self) -> str:
+        """The key of its configuration that names the model."""
+        ...
+
+    @property
+    def data_key(self) -> str:
+        """The key that names the prompts."""
+        ...
+
+    @property
+    def takes_accelerate(self) -> bool:
+        """Whether an accelerate file beside the configuration says how it is sharded."""
+        ...
+
+    @property
+    def script(self) -> str:
+        """File in a checkout of the framework's source that its trials run; empty where they need none."""
+        ...
+
+    @property
+    def reads_datasets(self) -> bool:
+        """Whether the prompts a configuration names can be prepared; else they are given by the command line."""
+        ...
+
+    @property
+    def unset_completion(self) -> int | None:
+        """Tokens of the longest completion where neither the configuration nor ``fields_of`` says it."""
+        ...
+
+    def unsupported(self, configuration: Mapping[str, KnobValue]) -> Sequence[str]:
+        """A sentence for each knob or value a trial cannot set."""
+        ...
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        """Key -> (path, line) of the files a user's configuration names. Raises ``UsageError``."""
+        ...
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        """The configuration's keys as plain values; ``files``: key -> text of ``named_files``.
+
+        Raises:
+            UsageError: it cannot be read, or a key is refused.
+        """
+        ...
+
+    def serves(self, keys: Mapping[str, Any]) -> bool:
+        """Whether ``read_keys`` tell of a rollout server."""
+        ...
+
+    def fields_of(self, described: Any) -> Mapping[str, Field]:
+        """The keys the interpreter said it takes; none where it is not asked."""
+        ...
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        """The configuration understood.
+
+        Args:
+            source: as it was given.
+            fields: of ``fields_of``.
+            processes: training processes.
+            files: as of ``read_keys``.
+
+        Raises:
+            UsageError: naming file, line, key, and what was expected.
+        """
+        ...
+
+    def launched(self, imported: Imported) -> int:
+        """Training processes the configuration itself was written for, on all machines; 0 if it does not say."""
+        ...
+
+    def prompt_length(self, imported: Imported) -> int | None:
+        """Tokens of the longest prompt, where the configuration says it."""
+        ...
+
+    def export(self, wanted: Wanted, beside: Beside) -> Export:
+        """The files and the command.
+
+        Args:
+            wanted: what is to be exported.
+            beside: what some frameworks need besides.
+
+        Raises:
+            UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
+        """
+        ...
+
+    def listening(self, output: str) -> tuple[str, ...]:
+        """What a verification adds to the exported command: a line for each update, nothing kept in ``output`` or sent.
+
+        Empty where the framework prints no such lines as ``verification.read_step`` reads.
+        """
+        ...

@@ -1,0 +1,56 @@
+"""verl behind the port: a script that runs ``verl.trainer.main_ppo``, or its overrides as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.frameworks.packaged import Packaged, as_usage
+from autotune.frameworks.port import ExportNames, Source
+from trainer.frameworks import verl
+from trainer.frameworks.trl.import_config import Field, Imported
+from trainer.frameworks.verl.exported import PROMPTS, RUN
+from trainer.frameworks.verl.import_config import Imported as VerlImported
+from trainer.frameworks.verl.import_config import import_config
+from trainer.frameworks.verl.reading import given
+
+
+class VerlFramework(Packaged):
+    """verl 0.9.1."""
+
+    name = "verl"
+    package = verl
+    names = ExportNames(config=RUN, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
+    model_key = "actor_rollout_ref.model.path"
+    data_key = "data.train_files"
+    not_run = "what meters them in verl's own environment is not there yet"
+    describes = False
+    reads_datasets = False
+    unset_completion = 512
+    own_script = "verl.trainer.main_ppo"
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        del source  # Hydra's files belong to verl
+        return {}
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        del files
+        with as_usage():
+            return given(source.text, source.name).values
+
+    def serves(self, keys: Mapping[str, Any]) -> bool:
+        return keys.get("trainer.v1.trainer_mode") == "separate_async"
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        del files
+        with as_usage():
+            return import_config(source.text, source.name, fields, processes)
+
+    def prompt_length(self, imported: Imported) -> int | None:
+        return imported.max_prompt_length if isinstance(imported, VerlImported) else None
+
+    def listening(self, output: str) -> tuple[str, ...]:
+        del output  # its lines are others
+        return ()

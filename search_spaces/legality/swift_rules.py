@@ -1,0 +1,96 @@
+"""Rules of ms-swift alone (read in ms-swift 4.6.0); what it shares with the others is in their modules.
+
+By the number of the list in which its checks were collected: S1 and S4 are ``whole_groups``, S6 ``group_size``,
+S11 ``tensor_parallel_world``, S12 ``server_gpus``, S13 and a part of S10 ``packed_rows``, S14 the values of ``fsdp``,
+S19 ``batched_tokens``; S7 and S8 follow from what a knob needs. S5, S17 and the rest of S10 are about keys that are no
+knobs (``swift_passthrough``); S2, S3, S15 and S16 are told when a user's file is read, S9 and S18 kept by what is
+rendered.
+"""
+
+from __future__ import annotations
+
+from search_spaces.legality.case import COMPARED, Case, rule
+
+
+@rule(COMPARED, ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"))
+def swift_sequence_steps(case: Case) -> str | None:
+    """Ranks that share sequences share the accumulation evenly: ms-swift multiplies what it is told by their number."""
+    size = case.at_least_one("sequence_parallel_size")
+    if case.framework != "ms_swift" or size == 1:
+        return None
+    batch = case.batch
+    for name, count in (("gradient_accumulation_steps", batch.accumulation), ("steps_per_generation", batch.steps)):
+        if count % size:
+            return f"{name} {count} is not divisible by sequence_parallel_size {size}, by which ms_swift multiplies it"
+    return None
+
+
+@rule(("hub_kernels", "sequence_parallel_size"), ("hub_kernels", "sequence_parallel_size"))
+def swift_liger_sequences(case: Case) -> str | None:
+    """Liger's loss takes whole sequences (S10)."""
+    size = case.at_least_one("sequence_parallel_size")
+    if case.framework != "ms_swift" or size == 1 or case.get("hub_kernels") is not True:
+        return None
+    return f"hub_kernels cannot be used with sequence_parallel_size {size} in ms_swift"
+
+
+@rule(("hub_kernels",), ("hub_kernels",))
+def swift_liger_installed(case: Case) -> str | None:
+    """Liger's kernels and loss are installed."""
+    if case.framework != "ms_swift" or case.get("hub_kernels") is not True or not case.lacks("liger_kernel"):
+        return None
+    return "hub_kernels needs the package liger-kernel in the training environment"
+
+
+@rule(("activation_offload", "fsdp"), ("activation_offload", "fsdp"))
+def swift_activation_offload(case: Case) -> str | None:
+    """Activations are offloaded between FSDP2's layers only."""
+    if case.framework != "ms_swift" or case.get("activation_offload") is not True or case.get("fsdp") == "fsdp2":
+        return None
+    return "activation_offload acts only with fsdp fsdp2 in ms_swift"
+
+
+@rule(
+    ("custom_all_reduce", "rollout_engine", "rollout_mode"),
+    ("custom_all_reduce", "rollout_mode"),
+)
+def swift_custom_all_reduce(case: Case) -> str | None:
+    """A colocated engine is always built without vLLM's own all-reduce."""
+    if case.framework != "ms_swift" or not case.colocated or case.get("custom_all_reduce") is not True:
+        return None
+    return "custom_all_reduce acts only with rollout_mode server in ms_swift"
+
+
+@rule(
+    ("weight_sync_bucket_mib", "rollout_engine", "rollout_mode"),
+    ("weight_sync_bucket_mib", "rollout_mode"),
+)
+def swift_weight_bucket(case: Case) -> str | None:
+    """Weights go in buckets to a server only."""
+    size = case.values.get("weight_sync_bucket_mib")
+    if case.framework != "ms_swift" or not case.colocated or size in (None, DEFAULT_BUCKET_MIB):
+        return None
+    return f"weight_sync_bucket_mib {size} acts only with rollout_mode server in ms_swift"
+
+
+@rule(("reduce_precision", "zero_stage"), ("reduce_precision", "zero_stage"))
+def swift_reduce_precision(case: Case) -> str | None:
+    """Only DeepSpeed is told what gradients are summed in."""
+    precision = case.get("reduce_precision")
+    if case.framework != "ms_swift" or precision in (None, "fp32") or case.number("zero_stage"):
+        return None
+    return f"reduce_precision {precision} acts only with zero_stage 1, 2 or 3 in ms_swift"
+
+
+DEFAULT_BUCKET_MIB = 512
+"""``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE`` where nobody sets it."""
+
+RULES = (
+    swift_sequence_steps,
+    swift_liger_sequences,
+    swift_liger_installed,
+    swift_activation_offload,
+    swift_custom_all_reduce,
+    swift_weight_bucket,
+    swift_reduce_precision,
+)

@@ -1,0 +1,137 @@
+"""Write the tables framework x knob into the documents, or check them: ``python -m tools.knob_table [--check]``.
+
+What stands between the two markers of a document is made of the catalogue alone; ``make check`` fails until it is
+written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+from search_spaces.framework_names import TITLES
+from search_spaces.knobs import FRAMEWORKS, KNOBS, Knob, Reach
+from tools.report import say
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
+SHOWN_LINES = 40
+
+IMPORTANT = (
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "num_generations",
+    "steps_per_generation",
+    "logprob_rows",
+    "rollout_engine",
+    "rollout_mode",
+    "rollout_gpus",
+    "gpu_memory_utilization",
+    "tensor_parallel_size",
+    "max_num_seqs",
+    "enforce_eager",
+    "sleep_level",
+    "zero_stage",
+    "fsdp",
+    "offload_optimizer",
+    "sequence_parallel_size",
+    "precision",
+    "master_weights",
+    "optimizer",
+    "gradient_checkpointing",
+    "attn_implementation",
+    "torch_compile",
+)
+"""Those of the README."""
+
+
+class MarkerError(ValueError):
+    """A document has no place for the table."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when the tables were written, or checked and found to be the catalogue's."""
+    parser = argparse.ArgumentParser(prog="python -m tools.knob_table")
+    parser.add_argument("--check", action="store_true", help="change nothing, fail if a document would change")
+    check = parser.parse_args(arguments).check
+    stale = [path for path, table in tables().items() if not _kept(path, table, check=check)]
+    if stale:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        say(f"the tables of {names} are not what the catalogue says; `make knob-table` writes them anew")
+    return 1 if stale else 0
+
+
+def tables() -> dict[Path, str]:
+    """Document -> what stands between its markers."""
+    return {
+        ROOT / "docs" / "frameworks.md": whole_table(),
+        ROOT / "README.md": short_table(),
+    }
+
+
+def whole_table() -> str:
+    """Every knob, with the framework's own key where it has another."""
+    return _table([(f"`{name}`", *(_cell(knob, f) for f in FRAMEWORKS)) for name, knob in KNOBS.items()])
+
+
+def short_table() -> str:
+    """The important ones, in words."""
+    return _table([(f"`{name}`", *(word(KNOBS[name], f) for f in FRAMEWORKS)) for name in IMPORTANT])
+
+
+def word(knob: Knob, framework: str) -> str:
+    """``yes``: a setting of that name; ``renamed``: under another; ``outside``: no setting, but reached; ``no``."""
+    setting = knob.frameworks.get(framework)
+    if setting is None:
+        return "no"
+    if setting.reach is Reach.SEAM:
+        return "outside"
+    return "yes" if setting.reach is Reach.NATIVE and setting.key == knob.name else "renamed"
+
+
+def _cell(knob: Knob, framework: str) -> str:
+    said, setting = word(knob, framework), knob.frameworks.get(framework)
+    key = "" if setting is None else setting.key.replace("|", "\\|")
+    return said if said in ("yes", "no") else f"{said}: `{key}`"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head = ("knob", *(TITLES[f] for f in FRAMEWORKS))
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def replaced(text: str, table: str, name: str) -> str:
+    """``text`` with ``table`` between its markers.
+
+    Args:
+        text: of a document.
+        table: lines without an end.
+        name: of the document, for the message.
+
+    Raises:
+        MarkerError: it has not each marker once, in order.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise MarkerError(f"{name} needs {BEGIN} and, behind it, {END}, each once")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _kept(path: Path, table: str, *, check: bool) -> bool:
+    """Whether the document holds ``table`` in the end; what would change is shown."""
+    there = path.read_text(encoding="utf-8")
+    made = replaced(there, table, path.name)
+    if not check:
+        path.write_text(made, encoding="utf-8")
+        return True
+    changed = list(difflib.unified_diff(there.splitlines(), made.splitlines(), path.name, "the catalogue", lineterm=""))
+    for line in changed[:SHOWN_LINES]:
+        say(line)
+    return not changed
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

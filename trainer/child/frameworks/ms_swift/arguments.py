@@ -1,0 +1,114 @@
+"""A spec as the words of ``swift rlhf``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ...contract import TrialSpec
+from ...failures import IllegalSettingError
+from ...user_environment import ENVIRONMENT_KEY
+
+CONFIG = "config.json"
+
+
+def updates_per_cycle(spec: TrialSpec) -> int:
+    """One, unless a generation serves several updates: only whole rounds are timed."""
+    accumulation = int(spec.settings.get("gradient_accumulation_steps") or 1)
+    steps = int(spec.settings.get("steps_per_generation") or accumulation)
+    served = steps * int(spec.passthrough.get("num_iterations") or 1)
+    return int(math.lcm(served, accumulation) // accumulation)
+
+
+def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
+    """What ms-swift needs to load the model in ``folder`` and to take the prompts as they are.
+
+    Several of its kinds of models may have the same architecture; they differ in their templates, of which the
+    tokenizer's own is used then. Prompts that are plain texts (``raw``) go to the model without a template.
+    """
+    found: Dict[str, Any] = {}
+    if "model_type" not in spec.passthrough:
+        found.update(_kind(folder, raw))
+    if raw and "use_chat_template" not in spec.passthrough:
+        found["use_chat_template"] = False
+    return {key: value for key, value in found.items() if key not in spec.passthrough}
+
+
+def _kind(folder: str, raw: bool) -> Dict[str, Any]:
+    from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
+
+    if get_matched_model_meta(folder) is not None:
+        return {}
+    try:
+        config = json.loads((Path(folder) / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise IllegalSettingError("%s: %s cannot be read: %s" % (folder, CONFIG, error)) from error
+    kinds = get_matched_model_types(config.get("architectures"))
+    if len(kinds) < 2:
+        return {}
+    own = str(config.get("model_type", ""))
+    found = {"model_type": own if own in kinds else kinds[0], "template": "dummy"}
+    return found if raw else {**found, "template_backend": "jinja"}
+
+
+def told(
+    spec: TrialSpec,
+    folder: str,
+    prompts: str,
+    rewards: Sequence[str],
+    steps: int,
+    scratch: Path,
+    own: Mapping[str, Any],
+) -> List[str]:
+    """The words: the user's arguments, then the configuration's, then what measuring needs.
+
+    The schedule is as long as the trial, so a decaying learning rate decays within it; that changes
+    what is learned, not how long a step takes.
+    """
+    measuring: Dict[str, Any] = {
+        "rlhf_type": "grpo",
+        "model": folder,
+        "dataset": [prompts],
+        "split_dataset_ratio": 0.0,
+        "load_from_cache_file": False,
+        "reward_funcs": list(rewards),
+        "max_completion_length": spec.max_completion_length,
+        "max_length": spec.max_prompt_length,
+        "max_steps": steps,
+        "num_train_epochs": 1,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "report_to": ["none"],
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "output_dir": str(scratch / "swift"),
+        "add_version": False,
+        "check_model": False,
+        "disable_tqdm": True,
+        "seed": spec.seed,
+    }
+    passed = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
+    plugins = _plugins(spec)
+    if plugins:
+        passed["external_plugins"] = plugins
+    if spec.device == "cpu":
+        measuring["use_cpu"] = True
+    found = {**own, **passed, **spec.settings, **measuring}
+    return [word for key, value in found.items() for word in (f"--{key}", *_words(value))]
+
+
+def _plugins(spec: TrialSpec) -> List[str]:
+    """The user's own plugins, looked up from the folder of the user's run."""
+    named = spec.passthrough.get("external_plugins") or []
+    folder = next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
+    return [str(Path(folder) / name) for name in ([named] if isinstance(named, str) else named)]
+
+
+def _words(value: Any) -> List[str]:
+    if isinstance(value, (list, tuple)):
+        return [str(item) for item in value]
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    return [json.dumps(value) if isinstance(value, dict) else str(value)]

@@ -1,0 +1,50 @@
+"""What arguments the installed ms-swift's ``swift rlhf`` takes, and what it says against a user's own."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Any, Dict, List, Mapping, Optional
+
+LONGEST = 400
+"""Characters of what ms-swift says."""
+
+
+def shapes() -> List[Any]:
+    """The dataclass of ``swift rlhf``."""
+    return [importlib.import_module("swift.arguments").RLHFArguments]
+
+
+def version() -> Dict[str, str]:
+    """Under the name the answer has it by."""
+    return {"ms_swift": importlib.metadata.version("ms-swift")}
+
+
+def refusal(keys: Mapping[str, List[str]]) -> Optional[str]:
+    """What ms-swift's own parser says against ``keys`` (argument -> words), in one line; ``None`` if it takes them.
+
+    Its checks beyond the parser are left to the trial: they load the model's configuration, reach for a rollout
+    server, and make folders.
+    """
+    parser = _parser(shapes())
+    words = [word for key, own in keys.items() for word in ("--" + key, *own)]
+    try:
+        _, unknown = parser.parse_known_args(words)
+    except ValueError as error:
+        return " ".join(str(error).split())[:LONGEST]
+    return "ms-swift does not know %s" % " ".join(unknown) if unknown else None
+
+
+def _parser(wanted: List[Any]) -> Any:
+    """The parser of ``swift rlhf``, which raises ``ValueError`` instead of leaving the process."""
+    from swift.utils.utils import _patch_get_type_hints
+    from transformers import HfArgumentParser
+
+    with _patch_get_type_hints():
+        parser = HfArgumentParser(wanted)
+
+    def error(message: str) -> None:
+        raise ValueError(message)
+
+    parser.error = error
+    return parser

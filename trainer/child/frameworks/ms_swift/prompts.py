@@ -1,0 +1,55 @@
+"""A trial's prompts as ms-swift reads them: messages, every other column as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List
+
+from swift.dataset import DatasetMeta, RowPreprocessor, register_dataset
+
+from ...failures import IllegalSettingError
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file ms-swift is given."""
+
+    path: Path
+    raw: bool
+    """Prompts are plain texts, not messages."""
+
+
+class Prompts(RowPreprocessor):  # type: ignore[misc]
+    """Rows whose ``prompt`` becomes ``messages``."""
+
+    def preprocess(self, row: Dict[str, Any]) -> Dict[str, Any]:
+        """The row with messages."""
+        prompt = row.pop("prompt")
+        row["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        return row
+
+
+def write(path: str, scratch: Path, rows: int) -> Written:
+    """The prompts file begun again as often as ``rows`` need, so that one epoch holds the whole trial.
+
+    Raises:
+        IllegalSettingError: it holds no prompts, or something else.
+    """
+    entries: List[Dict[str, Any]] = []
+    with open(path, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                entry = json.loads(line)
+                if not isinstance(entry, dict) or "prompt" not in entry:
+                    raise IllegalSettingError("%s line %d: no prompt" % (path, number))
+                entries.append(entry)
+    if not entries:
+        raise IllegalSettingError("%s holds no prompts" % path)
+    found = scratch / "prompts.jsonl"
+    with found.open("w", encoding="utf-8") as stream:
+        for index in range(max(rows, len(entries))):
+            stream.write(json.dumps(entries[index % len(entries)], ensure_ascii=False) + "\n")
+    register_dataset(DatasetMeta(dataset_path=str(found), preprocess_func=Prompts()), exist_ok=True)
+    return Written(found, all(isinstance(entry["prompt"], str) for entry in entries))

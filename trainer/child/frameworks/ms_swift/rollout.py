@@ -1,0 +1,209 @@
+"""Takes over what a rollout of ms-swift's produces, and counts it: lengths, prompts, tokens, rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+
+from ...contract import CycleKind
+from ...failures import IllegalSettingError, MeterError
+from ..trl.lengths import ExactLengths, exactly, stretch
+from ..trl.rollout import Tally
+
+
+class Rollout:
+    """Sets the lengths of each generation of a cycle from outside, and tallies what came out; as TRL's ``Rollout``."""
+
+    def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
+        self._trainer = trainer
+        self._max_prompt = max_prompt
+        self._max_completion = max_completion
+        self._generations = generations
+        self._rank = rank
+        self._targets: Optional[Sequence[int]] = None
+        self._stretch_last = False
+        self._pending: Optional[List[int]] = None
+        self._overlong = bool(trainer.args.overlong_filter)
+        tokenizer = trainer.template.tokenizer
+        self._pad = tokenizer.pad_token_id
+        self.tally = Tally()
+
+    def install(self) -> None:
+        """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited.
+
+        Raises:
+            IllegalSettingError: completions come from a server, whose lengths cannot be set.
+        """
+        trainer = self._trainer
+        if trainer.vllm_mode == "server":
+            raise IllegalSettingError("a trial cannot set the lengths of ms-swift's rollout server; use colocate")
+        trainer._generate_and_score_completions = self._wrap_round(trainer._generate_and_score_completions)
+        trainer._prepare_batch_inputs = self._wrap_batches(trainer._prepare_batch_inputs)
+        for template in (trainer.template, trainer.engine.template):
+            template.encode = self._wrap_encode(template.encode)
+        if trainer.args.use_vllm:
+            trainer.engine._add_request = self._wrap_request(trainer.engine._add_request)
+        else:
+            model = trainer.engine.model
+            model.generate = self._wrap_generate(model.generate)
+
+    def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
+        """Before each cycle."""
+        self._targets, self._stretch_last = targets, stretch_last
+        self.tally = Tally()
+        # A forced length is no truncation: masking those rows would take work out of the update.
+        self._trainer.args.overlong_filter = self._overlong and kind is CycleKind.NATURAL
+
+    @property
+    def _is_worst(self) -> bool:
+        return self._stretch_last and self.tally.generations == self._generations - 1
+
+    def _wrap_round(self, whole: Any) -> Any:
+        @functools.wraps(whole)
+        def generate_and_score_completions(inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            self._pending = self._lengths(len(inputs))
+            batches = whole(inputs, *args, **kwargs)
+            self._pending = None
+            self.tally.generations += 1
+            return batches
+
+        return generate_and_score_completions
+
+    def _wrap_batches(self, prepare: Any) -> Any:
+        """Counts the rows that are trained on, whatever was generated beside them."""
+
+        @functools.wraps(prepare)
+        def prepare_batch_inputs(samples: Any, *args: Any, **kwargs: Any) -> Any:
+            batches = prepare(samples, *args, **kwargs)
+            for batch in batches:
+                self._count(batch)
+            self._check()
+            return batches
+
+        return prepare_batch_inputs
+
+    def _count(self, batch: Dict[str, Any]) -> None:
+        told, inputs = batch["grpo_batch"], batch["model_inputs"]
+        lengths = [int(length) for length in told.completion_mask.sum(1).tolist()]
+        mask = inputs.get("attention_mask")
+        whole = int(mask.sum()) if mask is not None and mask.dim() == 2 else int(inputs["input_ids"].numel())
+        self.tally.lengths += lengths
+        self.tally.prompt_tokens += whole - sum(lengths)
+        self.tally.clipped += self._clipped(told, lengths)
+
+    def _clipped(self, told: Any, lengths: List[int]) -> int:
+        """Completions cut off at the maximum; a row that was made to stop short of it is none."""
+        if self._pending is not None:
+            return sum(1 for length in lengths if length >= self._max_completion)
+        return int(told.truncated_mask.sum())
+
+    def _check(self) -> None:
+        if self._pending is None or self._trainer.args.dynamic_sample:
+            return  # rows that were sampled again have the lengths of their own generation
+        found = self.tally.lengths[-len(self._pending) :]
+        if sorted(found) != sorted(self._pending):
+            raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, found))
+
+    def _wrap_encode(self, encode: Any) -> Any:
+        """In the worst case every prompt is as long as prompts may be, generated from and trained on alike."""
+
+        @functools.wraps(encode)
+        def encode_stretched(*args: Any, **kwargs: Any) -> Any:
+            encoded = encode(*args, **kwargs)
+            return self._stretched(encoded) if self._is_worst and self._pending is not None else encoded
+
+        return encode_stretched
+
+    def _stretched(self, encoded: Dict[str, Any]) -> Dict[str, Any]:
+        ids, labels = encoded.get("input_ids"), encoded.get("labels")
+        if ids is None:
+            return encoded
+        width = next((at for at, label in enumerate(labels) if label != -100), len(ids)) if labels else len(ids)
+        longer = stretch(ids[:width], self._max_prompt)
+        more = len(longer) - width
+        found = {**encoded, "input_ids": longer + list(ids[width:])}
+        if labels:
+            found["labels"] = [-100] * more + list(labels)
+        if isinstance(encoded.get("loss_scale"), list):
+            found["loss_scale"] = [0.0] * more + encoded["loss_scale"]
+        if isinstance(encoded.get("length"), int):
+            found["length"] = encoded["length"] + more
+        return found
+
+    def _wrap_generate(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def generate_with_lengths(*args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                ids = kwargs["input_ids"]
+                ends = self._ends(kwargs["generation_config"])
+                # ms-swift drops every padding token of a completion, the end of sequence too where they are the same.
+                dropped = 1 if self._pad in ends else 0
+                lengths = [length + dropped for length in self._pending]
+                never = [*ends, *([] if dropped else [self._pad])]
+                exact = ExactLengths(lengths, ids.shape[1], self._max_completion + dropped, never, ids.device)
+                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+                kwargs["stopping_criteria"] = [_Ignored(each) for each in kwargs.get("stopping_criteria") or []]
+            return generate(*args, **kwargs)
+
+        return generate_with_lengths
+
+    @staticmethod
+    def _ends(config: Any) -> List[int]:
+        ends = config.eos_token_id
+        return list(ends) if isinstance(ends, (list, tuple)) else [int(ends)]
+
+    def _wrap_request(self, add: Any) -> Any:
+        """vLLM takes sampling parameters for each request, which come in the order of the rows."""
+
+        @functools.wraps(add)
+        def add_with_length(inputs: Any, generation_config: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                place = self._requests % len(self._engine_lengths)
+                generation_config = exactly(generation_config, self._engine_lengths[place])
+                self._requests += 1
+            return add(inputs, generation_config, request_id, *args, **kwargs)
+
+        return add_with_length
+
+    _requests = 0
+
+    @property
+    def _engine_lengths(self) -> List[int]:
+        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
+        pending = self._pending or []
+        size = int(self._trainer.vllm_tensor_parallel_size)
+        first = self._rank // size * size
+        parts = [self._lengths(len(pending), rank) or [] for rank in range(first, first + size)]
+        return [length for part in parts for length in part]
+
+    def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
+        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
+        if self._is_worst:
+            return [self._max_completion] * rows
+        if self._targets is None:
+            return None
+        rank = self._rank if rank is None else rank
+        start = (self.tally.generations * self._trainer.accelerator.num_processes + rank) * rows
+        wanted = self._targets[start : start + rows]
+        if len(wanted) != rows:
+            raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
+        return [max(1, min(length, self._max_completion)) for length in wanted]
+
+    def count_forward(self, inputs: Dict[str, Any]) -> None:
+        """An update's forward pass is about to work on these."""
+        rows, width = inputs["model_inputs"]["input_ids"].shape
+        completion = int(inputs["grpo_batch"].completion_mask.shape[1])
+        self.tally.computed_tokens += int(rows) * int(width)
+        self.tally.widest = max(self.tally.widest, (int(width), int(width) - completion, completion))
+
+
+class _Ignored:
+    """A stopping criterion of ms-swift's that costs what it costs, and stops nothing."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
+        return torch.zeros_like(self._own(input_ids, scores, **kwargs))

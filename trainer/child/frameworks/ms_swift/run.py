@@ -1,0 +1,152 @@
+"""An ms-swift trial, from spec to the last cycle: what ``swift rlhf`` runs, with the trainer's methods wrapped."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+import sys
+from typing import Any, Callable, Dict, Iterator, List
+
+from ...contract import NoteRecord, StartupPart
+from ...cycles import CyclePlan
+from ...failures import IllegalSettingError, memory_pool
+from ...model_source import model_folder
+from ...rewards import close_rewards, reward_facts
+from ...trial import Trial
+from . import arguments, importing
+
+SUPPORTED = ((4, 6), (4, 7))
+"""ms-swift versions whose methods the meter knows: from the first, below the second."""
+
+
+def run_trial(trial: Trial) -> None:
+    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    spec = trial.spec
+    importing.before_import(spec)
+    with trial.startup(StartupPart.IMPORT):
+        check_version(importlib.metadata.version("ms-swift"))
+        entry, trainer_class = importing.bring_in()
+        from . import loop, scoring, seams
+    if trial.kept is not None:
+        trial.journal.write(NoteRecord("worker", {**trial.kept["worker"], "restarted": "process"}))
+    trial.facts["versions"] = versions()
+    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
+        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    plan = CyclePlan(spec.protocol)
+    meter = trial.open_meter()
+    if spec.device != "cuda":
+        trial.guard_memory()
+    updates = arguments.updates_per_cycle(spec)
+    opened = _Opened(trial)
+    opened.begin(StartupPart.LOAD)
+    try:
+        seams.install(spec.seams)
+    except seams.SeamError as error:
+        raise IllegalSettingError(str(error)) from error
+    rewards = scoring.rewards_of(spec)
+    told = words(trial, rewards, plan.longest * updates)
+
+    def drive(trainer: Any, train: Callable[[], Any]) -> Any:
+        opened.end()
+        trial.guard_memory()
+        return loop.drive(trial, trainer, plan, updates, meter, train)
+
+    try:
+        with measured(trainer_class, opened, drive):
+            _enter(entry, told, opened)
+    finally:
+        trial.facts.update(reward_facts(rewards))
+        close_rewards(rewards)
+
+
+def words(trial: Trial, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
+    """What ``swift rlhf`` would be told; the prompts it reads are written, the rewards it names registered."""
+    from . import prompts, scoring
+
+    spec, scratch = trial.spec, trial.paths.scratch
+    os.environ["MODELSCOPE_CACHE"] = str(scratch / "modelscope")  # what it makes of the prompts goes with the trial
+    folder = str(model_folder(spec.model, spec.revision or None, offline=True))
+    # At least two rows share a prompt, so this many prompts serve every group size in the same order.
+    written = prompts.write(spec.prompts, scratch, steps * spec.rows_per_update // 2)
+    added = arguments.added(spec, folder, written.raw)
+    names = scoring.register(spec, rewards, written.raw)
+    told = arguments.told(spec, folder, str(written.path), names, steps, scratch, added)
+    trial.facts["arguments"] = added
+    if trial.rank == 0:
+        trial.journal.write(NoteRecord("arguments", {"argv": told}))
+    return told
+
+
+def check_version(version: str) -> None:
+    """Raises ``IllegalSettingError`` outside the window: figures of an unknown trainer would not be true."""
+    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    low, high = SUPPORTED
+    if not low <= parts < high:
+        raise IllegalSettingError(
+            "ms-swift %s is installed; this release can measure ms-swift >= %d.%d and < %d.%d" % (version, *low, *high)
+        )
+
+
+def versions() -> Dict[str, str]:
+    """What moves the numbers."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "ms-swift")}
+
+
+class _Opened:
+    """The start-up part under way, which begins and ends in different calls of ms-swift's."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._part: Any = None
+        self.built = False
+        """The trainer is there: what fails from now on is no setting that ms-swift refuses."""
+
+    def begin(self, part: StartupPart) -> None:
+        self.end()
+        self._part = self._trial.startup(part)
+        self._part.__enter__()
+
+    def end(self) -> None:
+        part, self._part = self._part, None
+        if part is not None:
+            part.__exit__(None, None, None)
+
+
+@contextlib.contextmanager
+def measured(trainer_class: Any, opened: _Opened, drive: Callable[..., Any]) -> Iterator[None]:
+    """Within, a trainer that is built is timed as the engine's start, and its ``train`` goes through ``drive``."""
+    build, train = trainer_class.__init__, trainer_class.train
+
+    @functools.wraps(build)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        opened.begin(StartupPart.ENGINE)
+        build(self, *args, **kwargs)
+        opened.built = True
+
+    @functools.wraps(train)
+    def train_measured(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return drive(self, functools.partial(train, self, *args, **kwargs))
+
+    trainer_class.__init__, trainer_class.train = __init__, train_measured
+    try:
+        yield
+    finally:
+        trainer_class.__init__, trainer_class.train = build, train
+
+
+def _enter(entry: Callable[[List[str]], Any], told: List[str], opened: _Opened) -> None:
+    """ms-swift's entry point. Raises ``IllegalSettingError`` for what it refuses before it trains."""
+    refused = (ValueError, TypeError, ImportError, NotImplementedError, AssertionError, SystemExit)
+    own = sys.argv
+    sys.argv = ["swift", *told]  # what looks at it finds the run's own words
+    try:
+        entry(told)
+    except refused as error:
+        if opened.built or memory_pool(error) is not None:
+            raise
+        why = "its parser says why at the end of the log" if isinstance(error, SystemExit) else str(error)
+        raise IllegalSettingError(why or type(error).__name__) from error
+    finally:
+        sys.argv = own

@@ -1,0 +1,94 @@
+"""A study's rewards as ms-swift's: classes registered by name, as a plugin would register them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, Callable, Dict, List, Sequence
+
+from swift.rewards import ORM, AsyncORM, orms
+
+from ...contract import Phase, TrialSpec
+from ...failures import NotFiniteError, RewardFailedError, memory_pool
+from ...rewards import load_reward
+
+OWN = "ms_swift"
+"""Kind of a reward that ms-swift, or a plugin of the user's, has itself."""
+
+
+def rewards_of(spec: TrialSpec) -> List[Callable[..., Any]]:
+    """Those that are not ms-swift's own, in order. Raises ``RewardFailedError`` if one cannot be loaded."""
+    try:
+        return [load_reward(reward) for reward in spec.rewards if reward.kind != OWN]
+    except Exception as error:
+        if memory_pool(error) is not None:
+            raise
+        raise RewardFailedError(str(error)) from error
+
+
+def register(spec: TrialSpec, rewards: Sequence[Callable[..., Any]], raw: bool) -> List[str]:
+    """Make them known to ms-swift; returns what ``reward_funcs`` names, ms-swift's own among them.
+
+    Args:
+        raw: prompts are plain texts, so that TRL would give completions as texts too, and not as messages.
+    """
+    names: List[str] = []
+    made = iter(rewards)
+    for reward in spec.rewards:
+        if reward.kind == OWN:
+            names.append(reward.name)
+            continue
+        function = next(made)
+        name = "%s_%d" % (getattr(function, "__name__", "reward"), len(names))
+        orms[name] = _class(function, name, raw)
+        names.append(name)
+    return names
+
+
+def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
+    if inspect.iscoroutinefunction(function):
+
+        async def score_async(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
+            try:
+                values = await function(**_given(completions, messages, columns, raw))
+            except Exception as error:
+                raise _told(error) from error
+            return _checked(values)
+
+        return type(name, (AsyncORM,), {"__call__": score_async})
+
+    def score(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
+        try:
+            values = function(**_given(completions, messages, columns, raw))
+        except Exception as error:
+            raise _told(error) from error
+        return _checked(values)
+
+    return type(name, (ORM,), {"__call__": score})
+
+
+def _given(completions: List[str], messages: Any, columns: Dict[str, Any], raw: bool) -> Dict[str, Any]:
+    """As a function of TRL's signature takes it: prompts without what was generated."""
+    prompts: List[Any] = [[message for message in row if message["role"] != "assistant"] for row in messages]
+    written: List[Any] = list(completions)
+    if raw:
+        prompts = [row[-1]["content"] for row in prompts]
+    else:
+        written = [[{"role": "assistant", "content": completion}] for completion in completions]
+    return {"prompts": prompts, "completions": written, "completion_ids": columns.get("response_token_ids"), **columns}
+
+
+def _told(error: Exception) -> Exception:
+    if memory_pool(error) is not None:
+        return error
+    return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
+
+
+def _checked(values: Any) -> Any:
+    """``None`` for a row stays "not scorable"."""
+    if values is None:
+        raise RewardFailedError("the reward returned None instead of a list of numbers")
+    for row, value in enumerate(values):
+        if value is not None and not math.isfinite(value):
+            raise NotFiniteError("the reward of row %d is %r" % (row, float(value)), Phase.REWARD)
+    return values

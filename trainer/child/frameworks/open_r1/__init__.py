@@ -1,0 +1,28 @@
+"""Open-R1's ``grpo.py``, run as it is and measured from outside."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ...contract import TrialSpec
+from .importing import bring_in_ahead, key
+from .run import run_trial
+
+__all__ = ["bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
+
+
+def rehearse() -> bool:
+    """Compute a little with all threads, forward and backward."""
+    from ..trl.importing import rehearse as computed
+
+    return computed()
+
+
+def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
+    """Whether a used worker may run another trial: no, ``grpo.py`` keeps what it has built."""
+    return False
+
+
+def put_back(_: Dict[str, Any]) -> str:
+    """What of a trial could not be got rid of, so that the worker is replaced."""
+    return "what grpo.py has built"

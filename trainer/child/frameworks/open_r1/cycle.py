@@ -1,0 +1,92 @@
+"""Which phases a cycle of TRL 0.18 has, by the methods they are made of."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import torch
+from trl.trainer import grpo_trainer
+
+from ...contract import Phase
+from ...failures import MeterError
+from ...journal import Journal
+from ...meter import Meter
+from ..trl.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss
+from ..trl.quality import Quality
+from ..trl.rollout import Rollout
+from ..trl.together import Together, install_waits
+
+METHODS = (
+    "_generate_and_score_completions",
+    "_get_per_token_logps",
+    "_move_model_to_vllm",
+    "compute_loss",
+    "training_step",
+    "get_batch_samples",
+    "log",
+    "_maybe_log_save_evaluate",
+)
+"""All that is wrapped; a trainer without one of them is not one this meter knows."""
+
+
+def check_methods(trainer: Any) -> None:
+    """Raises ``MeterError`` naming what is missing."""
+    missing = [name for name in METHODS if not callable(getattr(trainer, name, None))]
+    if missing:
+        raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
+
+
+def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> None:
+    """Wrap the methods phases are made of, and those that say what a step did.
+
+    ``_generate_and_score_completions`` holds generation, rewards and log-probs in one piece, so generation is what the
+    model's or the engine's ``generate`` takes; tokenizing and padding around it are idle time.
+    """
+    accelerator = trainer.accelerator
+    if trainer.use_vllm:
+        trainer.llm.generate = meter.wrap(trainer.llm.generate, Phase.GENERATE)
+        trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
+    else:
+        model = accelerator.unwrap_model(trainer.model)
+        model.generate = meter.wrap(model.generate, Phase.GENERATE)
+    trainer.reward_funcs = [
+        each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD) for each in trainer.reward_funcs
+    ]
+    trainer._get_per_token_logps = _by_gradient(trainer._get_per_token_logps, meter)
+    trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
+    accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
+    accelerator.clip_grad_norm_ = meter.wrap(accelerator.clip_grad_norm_, Phase.UPDATE)
+    trainer.add_callback(OptimizerPhase(meter))
+    if accelerator.num_processes > 1:
+        install_waits(sys.modules[grpo_trainer.__name__], accelerator, meter)
+    trainer.training_step = keeping_loss(trainer.training_step, seen)
+    trainer.log = keeping_logs(trainer.log, seen)
+
+
+def _by_gradient(compute: Any, meter: Meter) -> Any:
+    """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
+    alone = meter.wrap(compute, Phase.LOGPROB)
+
+    @functools.wraps(compute)
+    def by_gradient(*args: Any, **kwargs: Any) -> Any:
+        return (compute if torch.is_grad_enabled() else alone)(*args, **kwargs)
+
+    return by_gradient
+
+
+class OpenR1Quality(Quality):
+    """The gradient of the trial's rounding beside that of bf16; TRL 0.18 has no log-probs of its engine to compare."""
+
+    def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
+        self._trainer = trainer
+        self._journal = journal
+        self._rank = rank
+        self._together = Together(trainer.accelerator)
+        self._logps = trainer._get_per_token_logps
+        self._judged = False
+        self._kind = None
+        self._compared = False
+        self._parts = []
+        self._last = None

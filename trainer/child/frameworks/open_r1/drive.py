@@ -1,0 +1,38 @@
+"""Drives the trainer of TRL 0.18 cycle by cycle through the protocol, by the loop TRL trials have."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from ...contract import NoteRecord, StartupPart
+from ...cycles import CyclePlan
+from ...failures import MeterError
+from ...meter import Meter
+from ...trial import Trial
+from ..trl.cycle import Seen
+from ..trl.loop import Loop
+from . import cycle
+from .rollout import OpenR1Rollout
+
+
+def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]) -> None:
+    """Install the meter, train, and check that the protocol was fulfilled."""
+    spec, args = trial.spec, trainer.args
+    cycle.check_methods(trainer)
+    if trial.rank == 0:
+        trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
+    generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
+    rollout = OpenR1Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
+    seen = Seen()
+    quality = cycle.OpenR1Quality(trainer, trial.journal, trial.rank)
+    quality.install()
+    rollout.install()
+    cycle.install_phases(trainer, meter, rollout, seen)
+    Loop(trial, trainer, plan, updates, meter, rollout, seen, quality).install()
+    trial.part = StartupPart.FIRST_BATCH
+    trial.journal.mark(StartupPart.FIRST_BATCH.value)
+    train()
+    if plan.next() is not None:
+        raise MeterError("training ended before the protocol was fulfilled")

@@ -1,0 +1,93 @@
+"""What an Open-R1 trial imports, and what has to be in the environment by then.
+
+A process that has done this for one trial can be forked for every other with the same ``key``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Dict
+
+from ...contract import TrialSpec
+from ...failures import IllegalSettingError
+from ...user_environment import ENVIRONMENT_KEY, put_environment
+
+CHECKOUT = "AUTOTUNE_OPENR1"
+"""Variable that names the checkout."""
+SCRIPT = Path("src") / "open_r1" / "grpo.py"
+VERSIONS = ((0, 18), (0, 19))
+"""TRL versions whose methods the meter knows: from the first, below the second."""
+TRAINER = "trl.trainer.grpo_trainer"
+OTHERS = ("open_r1.configs", "open_r1.rewards", "open_r1.utils.callbacks")
+"""Of the checkout: what ``grpo.py`` imports."""
+
+
+def script() -> Path:
+    """``grpo.py`` of the checkout.
+
+    Raises:
+        IllegalSettingError: what is named is no checkout of Open-R1.
+    """
+    checkout = os.environ.get(CHECKOUT, "")
+    path = Path(checkout) / SCRIPT
+    if not checkout or not path.is_file():
+        named = checkout or "nothing"
+        raise IllegalSettingError("%s is no checkout of Open-R1: there is no %s in it" % (named, SCRIPT))
+    return path.absolute()
+
+
+def key(spec: TrialSpec) -> str:
+    """Two specs with the same are the same until everything is imported."""
+    environment = spec.passthrough.get(ENVIRONMENT_KEY) or {}
+    uses_vllm = bool(spec.settings.get("use_vllm"))
+    told = (spec.framework, spec.device, uses_vllm, os.environ.get(CHECKOUT), environment)
+    return json.dumps(told, sort_keys=True, default=str)
+
+
+def before_import(spec: TrialSpec) -> None:
+    """The environment that torch, TRL and the hub's client read when they are imported.
+
+    Raises:
+        IllegalSettingError: the user's own variables cannot be set, or the trial is of a kind that is not run.
+    """
+    put_environment(spec.passthrough)
+    os.environ["HF_HUB_OFFLINE"] = "1"  # a folder or a cached commit needs no hub; one that is down must not matter
+    if spec.device == "cpu" and spec.settings.get("deepspeed"):
+        raise IllegalSettingError("an Open-R1 trial shards with DeepSpeed on GPUs only; set zero_stage 0")
+    if spec.device == "cpu" and "LOCAL_RANK" in os.environ:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def bring_in() -> Dict[str, str]:
+    """Versions of what moves the numbers, imported.
+
+    Raises:
+        IllegalSettingError: another TRL than the one Open-R1 pins; figures of an unknown trainer would not be true.
+    """
+    source = str(script().parent.parent)
+    if source not in sys.path:
+        sys.path.insert(0, source)
+    modules = {name: importlib.import_module(name) for name in ("accelerate", "torch", "transformers", "trl")}
+    version = str(modules["trl"].__version__)
+    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if not VERSIONS[0] <= parts < VERSIONS[1]:
+        raise IllegalSettingError("TRL %s is installed; Open-R1 trains with TRL 0.18" % version)
+    for name in (TRAINER, *OTHERS):
+        importlib.import_module(name)
+    return {name: str(module.__version__) for name, module in modules.items()}
+
+
+def bring_in_ahead(spec: TrialSpec) -> None:
+    """All a trial of this key imports.
+
+    Raises:
+        IllegalSettingError, ImportError: the trial would fail with this.
+    """
+    before_import(spec)
+    bring_in()
+    for name in ("drive", "recipe", "run"):
+        importlib.import_module("." + name, __package__)

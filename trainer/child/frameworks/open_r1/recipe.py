@@ -1,0 +1,122 @@
+"""What ``grpo.py`` of a checkout is given: a recipe and a folder of prompts, in the trial's own folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from ...contract import TrialSpec
+from ...cycles import CyclePlan
+from ...failures import IllegalSettingError
+from ...user_environment import ENVIRONMENT_KEY
+
+KIND = "open_r1"
+"""Of a reward that Open-R1's registry has."""
+SYSTEM = "system_prompt"
+COLUMN = "prompt"
+
+
+def write(spec: TrialSpec, plan: CyclePlan, folder: Path) -> Tuple[Path, int]:
+    """(The recipe, optimizer updates in a whole cycle); both files are written.
+
+    Raises:
+        IllegalSettingError: a prompt Open-R1 cannot be given, or no prompts.
+    """
+    updates = updates_per_cycle(spec)
+    rows = plan.longest * updates * spec.rows_per_update // 2  # a group has two rows at least
+    own = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
+    system = write_prompts(spec.prompts, folder / "prompts", rows, own.get(SYSTEM))
+    keys = {**own, **spec.settings, **measuring(spec, plan.longest * updates, folder)}
+    if system is not None:
+        keys[SYSTEM] = system
+    path = folder / "recipe.yaml"
+    path.write_text(json.dumps(keys, indent=1), encoding="utf-8")  # what is JSON is YAML
+    return path, updates
+
+
+def updates_per_cycle(spec: TrialSpec) -> int:
+    """One, unless a generation serves several updates: only whole rounds are timed."""
+    keys = {**spec.passthrough, **spec.settings}
+    accumulation = int(keys.get("gradient_accumulation_steps") or 1)
+    steps = int(keys.get("steps_per_generation") or accumulation) * int(keys.get("num_iterations") or 1)
+    return math.lcm(steps, accumulation) // accumulation
+
+
+def measuring(spec: TrialSpec, steps: int, folder: Path) -> Dict[str, Any]:
+    """What a trial sets itself. Open-R1 goes on from a checkpoint it finds, so the output folder is a new one."""
+    return {
+        "model_name_or_path": spec.model,
+        "model_revision": spec.revision or "main",
+        "dataset_name": str(folder / "prompts"),
+        "dataset_prompt_column": COLUMN,
+        "dataset_train_split": "train",
+        "reward_funcs": [
+            reward.name if reward.kind == KIND else str(number) for number, reward in enumerate(spec.rewards)
+        ],
+        "max_prompt_length": spec.max_prompt_length,
+        "max_completion_length": spec.max_completion_length,
+        "output_dir": str(folder / "output"),
+        "max_steps": steps,
+        "num_train_epochs": 1,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "log_completions": False,
+        "report_to": "none",
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "do_eval": False,
+        "push_to_hub": False,
+        "disable_tqdm": True,
+        "seed": spec.seed,
+        "use_cpu": spec.device == "cpu",
+    }
+
+
+def write_prompts(source: str, folder: Path, rows: int, system: Any) -> Any:
+    """``rows`` rows of the prompts, begun again as often as needed; returns the system prompt they begin with.
+
+    One epoch then holds the whole trial. Open-R1 makes a conversation of text, behind one ``system_prompt`` for all.
+
+    Args:
+        system: the recipe's own; prompts that begin with another are refused.
+
+    Raises:
+        IllegalSettingError: a prompt that is no such conversation, or none at all.
+    """
+    entries: List[Dict[str, Any]] = []
+    with open(source, encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                entry = json.loads(line)
+                if not isinstance(entry, dict) or "prompt" not in entry:
+                    raise IllegalSettingError("%s line %d: no prompt" % (source, number))
+                first, text = split(entry["prompt"], "%s line %d" % (source, number))
+                if first is not None and system not in (None, first):
+                    raise IllegalSettingError("%s line %d: another system prompt than the others'" % (source, number))
+                system = system if first is None else first
+                entries.append({**entry, COLUMN: text})
+    if not entries:
+        raise IllegalSettingError("%s holds no prompts" % source)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "train.jsonl").open("w", encoding="utf-8") as stream:
+        for number in range(rows):
+            stream.write(json.dumps(entries[number % len(entries)]) + "\n")
+    return system
+
+
+def split(prompt: Any, place: str) -> Tuple[Any, str]:
+    """(System prompt or ``None``, the user's text) of a prompt.
+
+    Raises:
+        IllegalSettingError: it is neither text nor such a conversation.
+    """
+    if isinstance(prompt, str):
+        return None, prompt
+    told = [(m.get("role"), m.get("content")) for m in prompt] if isinstance(prompt, list) else []
+    if [role for role, _ in told] == ["user"]:
+        return None, str(told[0][1])
+    if [role for role, _ in told] == ["system", "user"]:
+        return str(told[0][1]), str(told[1][1])
+    raise IllegalSettingError("%s: Open-R1 asks with one message of the user's, behind a system prompt" % place)

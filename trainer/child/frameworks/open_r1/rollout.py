@@ -1,0 +1,104 @@
+"""Takes over what a rollout of TRL 0.18 produces, and counts it. What a tally holds is as for TRL."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, List
+
+from ...failures import IllegalSettingError, MeterError
+from ..trl.lengths import ExactLengths, exactly, stretch
+from ..trl.rollout import Rollout
+
+
+class OpenR1Rollout(Rollout):
+    """The lengths of each generation, set and tallied where TRL 0.18 generates."""
+
+    def install(self) -> None:
+        """Wrap the engine's or the model's ``generate``, and the tokenizer's call; nothing of theirs is edited.
+
+        Raises:
+            IllegalSettingError: TRL 0.18's server takes one limit for all rows, so none can be given its own length.
+        """
+        trainer = self._trainer
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            raise IllegalSettingError(
+                "a trial cannot set completion lengths with TRL 0.18's rollout server; measure with rollout_mode "
+                "colocate, or without vLLM"
+            )
+        self._stretch_prompts(trainer.processing_class)
+        if trainer.use_vllm:
+            trainer.llm.generate = self._wrap_llm(trainer.llm.generate)
+        else:
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            model.generate = self._wrap_model(model.generate)
+
+    def _stretch_prompts(self, tokenizer: Any) -> None:
+        """In the worst case every prompt is as long as prompts may be."""
+        outer, kind = self, type(tokenizer)
+
+        class Stretching(kind):  # type: ignore[misc, valid-type]
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                found = kind.__call__(self, *args, **kwargs)
+                return outer._stretched(found) if outer._is_worst and "text" in kwargs else found
+
+        Stretching.__name__ = kind.__name__
+        tokenizer.__class__ = Stretching
+
+    def _stretched(self, found: Any) -> Any:
+        import torch
+
+        ids = found["input_ids"]
+        masks = found["attention_mask"].bool()
+        rows = [stretch(row[mask].tolist(), self._max_prompt) for row, mask in zip(ids, masks, strict=True)]
+        width = max(len(row) for row in rows)
+        padded = torch.zeros(len(rows), width, dtype=ids.dtype)
+        mask = torch.zeros(len(rows), width, dtype=found["attention_mask"].dtype)
+        for number, row in enumerate(rows):
+            padded[number, width - len(row) :] = torch.tensor(row, dtype=ids.dtype)
+            mask[number, width - len(row) :] = 1
+        found["input_ids"], found["attention_mask"] = padded, mask
+        return found
+
+    def _wrap_model(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def generate_with_lengths(prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+            self._pending = self._lengths(len(prompt_ids))
+            width = int(prompt_ids.shape[1])
+            if self._pending is not None:
+                ends = self._trainer.processing_class.eos_token_id
+                exact = ExactLengths(self._pending, width, self._max_completion, [ends], prompt_ids.device)
+                kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
+            whole = generate(prompt_ids, *args, **kwargs)
+            self._count_rows(int(kwargs["attention_mask"].sum()), whole[:, width:].tolist())
+            return whole
+
+        return generate_with_lengths
+
+    def _wrap_llm(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
+            rows = len(prompts) // int(self._trainer.vllm_tensor_parallel_size)
+            self._pending = self._lengths(rows)
+            if self._pending is not None:
+                sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
+            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+            first = self._rank % int(self._trainer.vllm_tensor_parallel_size) * rows
+            own = outputs[first : first + rows]
+            self._count_rows(
+                sum(len(each.prompt_token_ids) for each in own), [list(each.outputs[0].token_ids) for each in own]
+            )
+            return outputs
+
+        return generate_with_lengths
+
+    def _count_rows(self, prompt_tokens: int, completions: List[List[int]]) -> None:
+        """What is generated behind the first end of sequence is masked, and no token of the row's."""
+        ends = self._trainer.processing_class.eos_token_id
+        lengths = [row.index(ends) + 1 if ends in row else len(row) for row in completions]
+        if self._pending is not None and lengths != self._pending:
+            raise MeterError("asked for completions of %s tokens, got %s" % (self._pending, lengths))
+        self.tally.lengths += lengths
+        self.tally.clipped += sum(1 for length in lengths if length >= self._max_completion)
+        self.tally.prompt_tokens += prompt_tokens
+        self.tally.generations += 1
+        self._pending = None

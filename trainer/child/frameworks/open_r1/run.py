@@ -1,0 +1,183 @@
+"""An Open-R1 trial: the ``grpo.py`` of the user's checkout, with its trainer metered from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import runpy
+import sys
+from pathlib import Path
+from typing import Any, Callable, List
+
+from ...contract import NoteRecord, Phase, StartupPart
+from ...cycles import CyclePlan
+from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError, memory_pool
+from ...rewards import close_rewards, load_reward, reward_facts
+from ...trial import Trial
+from . import importing, recipe
+
+SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
+"""What a recipe is refused with while the trainer is made."""
+
+
+class FinishedError(Exception):
+    """The protocol is fulfilled; what ``grpo.py`` would do after training is no part of a trial."""
+
+
+def run_trial(trial: Trial) -> None:
+    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    spec = trial.spec
+    script = importing.script()
+    importing.before_import(spec)
+    with trial.startup(StartupPart.IMPORT):
+        trial.facts["versions"] = importing.bring_in()
+    keep_datasets(trial.paths.scratch / "datasets")
+    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
+        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+    plan = CyclePlan(spec.protocol)
+    meter = trial.open_meter()
+    trial.guard_memory()
+    path, updates = recipe.write(spec, plan, trial.paths.scratch)
+    rewards: List[Any] = []
+    with contextlib.ExitStack() as loading:
+        loading.enter_context(trial.startup(StartupPart.LOAD))
+        install_rewards(trial, rewards)
+        install_trainer(trial, plan, updates, meter, loading)
+        try:
+            run_script(script, path)
+        except FinishedError:
+            return
+        except SET_UP as error:
+            if trial.part is not StartupPart.LOAD or not_the_users(error):
+                raise
+            raise IllegalSettingError(str(error)) from error
+        finally:
+            trial.facts.update(reward_facts(rewards))
+            close_rewards(rewards)
+    raise MeterError("grpo.py ended without having trained")
+
+
+def keep_datasets(folder: Path) -> None:
+    """What ``datasets`` makes of the prompts stays in the trial's own folder."""
+    import datasets
+
+    datasets.config.HF_DATASETS_CACHE = folder
+
+
+def run_script(script: Path, path: Path) -> None:
+    """``grpo.py --config PATH``.
+
+    Raises:
+        IllegalSettingError: it refuses the recipe while it sets up.
+    """
+    before = list(sys.argv)
+    sys.argv = [str(script), "--config", str(path)]
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as error:
+        raise IllegalSettingError("grpo.py refuses the recipe (exit %s); the log says why" % error.code) from error
+    finally:
+        sys.argv = before
+
+
+def not_the_users(error: BaseException) -> bool:
+    """Whether a set-up error is about memory, or says already what the user has to mend."""
+    return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
+
+
+def install_rewards(trial: Trial, loaded: List[Any]) -> None:
+    """Rewards of the study beside those of Open-R1's registry, each with its failures told apart.
+
+    Raises:
+        RewardFailedError: one cannot be loaded.
+    """
+    from open_r1 import rewards
+
+    registry, specs = rewards.get_reward_funcs, trial.spec.rewards
+
+    def get_reward_funcs(script_args: Any) -> List[Any]:
+        found = []
+        for reward in specs:
+            if reward.kind != recipe.KIND:
+                loaded.append(_loaded(reward))
+                found.append(guarded(loaded[-1]))
+                continue
+            one = copy.copy(script_args)
+            one.reward_funcs = [reward.name]
+            try:
+                found += [guarded(each) for each in registry(one)]
+            except KeyError:
+                raise IllegalSettingError("Open-R1's registry has no reward %s" % reward.name) from None
+        return found
+
+    rewards.get_reward_funcs = get_reward_funcs
+
+
+def _loaded(reward: Any) -> Any:
+    try:
+        return load_reward(reward)
+    except Exception as error:
+        if memory_pool(error) is not None:
+            raise
+        raise RewardFailedError(str(error)) from error
+
+
+def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
+    """``reward`` with its failures told apart from the framework's; ``None`` for a row stays "not scorable"."""
+    name = getattr(reward, "__name__", None) or type(reward).__name__
+
+    def scored(*args: Any, **kwargs: Any) -> Any:
+        try:
+            values = reward(*args, **kwargs)
+        except Exception as error:
+            if memory_pool(error) is not None:
+                raise
+            raise RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error)) from error
+        if values is None:
+            raise RewardFailedError("the reward returned None instead of a list of numbers")
+        for row, value in enumerate(values):
+            if value is not None and not math.isfinite(value):
+                raise NotFiniteError("the reward of row %d is %r" % (row, float(value)), Phase.REWARD)
+        return values
+
+    scored.__name__ = name
+    return scored
+
+
+def install_trainer(trial: Trial, plan: CyclePlan, updates: int, meter: Any, loading: contextlib.ExitStack) -> None:
+    """The trainer ``grpo.py`` will find: TRL's own, which counts its cycles when it trains."""
+    import trl
+    from trl import GRPOTrainer
+
+    from .drive import drive
+
+    class Metered(GRPOTrainer):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            loading.close()
+            check(trial, kwargs["args"])
+            with trial.startup(StartupPart.ENGINE):
+                try:
+                    super().__init__(*args, **kwargs)
+                except SET_UP as error:
+                    if not_the_users(error):
+                        raise
+                    raise IllegalSettingError(str(error)) from error
+            trial.guard_memory()
+
+        def train(self, *_: Any, **__: Any) -> Any:
+            drive(trial, self, plan, updates, meter, super().train)
+            raise FinishedError
+
+    Metered.__name__ = GRPOTrainer.__name__
+    trl.GRPOTrainer = Metered
+
+
+def check(trial: Trial, config: Any) -> None:
+    """Raises ``IllegalSettingError`` where the recipe makes other rows than the trial is of."""
+    rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
+    if rows != trial.spec.rows_per_update:
+        sizes = (rows, trial.spec.rows_per_update)
+        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
+    if trial.rank == 0:
+        trial.journal.write(NoteRecord("script", {"config": type(config).__module__}))

@@ -1,0 +1,177 @@
+"""verl's own file logger as records: one step of verl's is one cycle.
+
+verl 0.9.1 writes a line ``{"step": n, "data": {...}}`` for each step (``verl/utils/tracking.py``, logger ``file``);
+what the keys hold is in ``trainer/ppo/v1/trainer_base.py`` and ``trainer/ppo/metric_utils.py``. What it does not
+separate is not guessed: see ``LIMITS``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Union
+
+from ...contract import CycleKind, CycleRecord, NoteRecord, Peaks, Phase, Protocol, Record, iter_complete_lines
+
+GIB = 1 << 30
+TIMERS: Mapping[str, Phase] = {
+    "gen": Phase.GENERATE,
+    "reward": Phase.REWARD,
+    "old_log_prob": Phase.LOGPROB,
+    "ref": Phase.LOGPROB,
+    "update_actor": Phase.UPDATE,
+    "update_weights": Phase.SYNC,
+}
+"""verl's timer -> phase. The rest of a step, its ``adv`` among it, is idle: it is no work of a model's."""
+LIMITS: Mapping[str, str] = {
+    "generate": "verl's gen holds the reward too, computed while it generates, and putting the engine to sleep",
+    "reward": "only a reward model of verl's own has a time apart, timing_s/reward",
+    "peaks": "of device memory, verl's allocator counts since the process began and never starts anew",
+    "host": "verl logs the memory used on the whole machine, not the trial's, so it is left out",
+    "lengths": "verl logs mean, largest and smallest length, not each",
+    "zero_std_groups": "verl does not log how many groups had the same reward throughout",
+    "logp_mismatch": "verl logs differences of probabilities, not of log-probs",
+}
+"""Figure -> what about it differs from other frameworks' records; goes with them as a note."""
+_SLACK = 0.001
+"""Share of a step by which its timers may exceed it: they are read from the same clock, one after the other."""
+
+
+class MetricsError(ValueError):
+    """A line that is not what verl writes, and what was expected."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a step is, by the overrides verl was started with."""
+
+    rows: int
+    """Completions of a step."""
+    updates: int
+    """Optimizer updates of a step."""
+    epochs: int
+    """Times each completion is trained on."""
+    packed: bool
+    """Rows are trained on without padding, so that the tokens computed are those there are."""
+    warmup: int = 1
+    """First steps that are not timed."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> Plan:
+        """Of ``TrialSpec.settings`` (verl's keys)."""
+        actor = "actor_rollout_ref.actor."
+        prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
+        packed = settings["actor_rollout_ref.model.use_remove_padding"] and not settings[actor + "pad_to_length"]
+        epochs = settings.get(actor + "ppo_epochs", 1)
+        rows = prompts * settings["actor_rollout_ref.rollout.n"]
+        return cls(rows, prompts // update * epochs, epochs, bool(packed), protocol.warmup)
+
+
+def read_log(path: Path, plan: Plan) -> Iterator[Record]:
+    """``records`` of the whole lines that are in ``path`` by now."""
+    return records(iter_complete_lines(path.read_bytes()), plan)
+
+
+def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
+    """A note about the limits, then a cycle for each step that was timed; validation is passed over.
+
+    Raises:
+        MetricsError: a line verl's file logger would not have written, by its number.
+    """
+    yield NoteRecord("verl_figures", dict(LIMITS))
+    index = 0
+    for number, line in enumerate(lines, start=1):
+        data = _data(line, number)
+        if "timing_s/step" in data:
+            yield cycle_of(data, index, plan, "line %d" % number)
+            index += 1
+
+
+def cycle_of(data: Mapping[str, Any], index: int, plan: Plan, where: str = "step") -> CycleRecord:
+    """One step's figures.
+
+    Args:
+        data: metric -> number, or ``None`` where it was not finite.
+        index: cycles before this one.
+        plan: what a step is.
+        where: what messages call it.
+
+    Raises:
+        MetricsError: a figure every step has is missing, or the phases do not fit into the step.
+    """
+    seconds = _number(data, "timing_s/step", where)
+    if seconds <= 0:
+        raise MetricsError("%s: timing_s/step: expected a positive number of seconds, got %r" % (where, seconds))
+    prompts, completions = (_tokens(data, kind, plan.rows, where) for kind in ("prompt_length", "response_length"))
+    computed = int(_number(data, "perf/total_num_tokens", where)) if plan.packed else 0
+    return CycleRecord(
+        index=index,
+        cycle_kind=CycleKind.WARMUP if index < plan.warmup else CycleKind.NATURAL,
+        seconds=seconds,
+        phases=_phases(data, seconds, where),
+        completion_tokens=completions,
+        prompt_tokens=prompts,
+        rows=plan.rows,
+        updates=plan.updates,
+        computed_tokens=computed * plan.epochs,
+        peaks={"cycle": _peaks(data)},
+        clipped_share=_optional(data, "response_length/clip_ratio"),
+        reward_mean=_optional(data, "critic/score/mean"),
+        loss=_optional(data, "actor/loss"),
+        grad_norm=_optional(data, "actor/grad_norm"),
+    )
+
+
+def _data(line: Union[str, bytes], number: int) -> Dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise MetricsError("line %d: not JSON: %s" % (number, error)) from None
+    data = found.get("data") if isinstance(found, dict) else None
+    if not isinstance(data, dict) or not isinstance(found.get("step"), int):
+        raise MetricsError('line %d: expected {"step": number, "data": {...}}, as verl\'s file logger writes' % number)
+    return data
+
+
+def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, float]:
+    """Seconds by phase, with idle for what no timer covers."""
+    found: Dict[str, float] = {}
+    for timer, phase in TIMERS.items():
+        if "timing_s/" + timer in data:
+            found[phase.value] = found.get(phase.value, 0.0) + _number(data, "timing_s/" + timer, where)
+    rest = seconds - sum(found.values())
+    if rest < -_SLACK * seconds:
+        raise MetricsError(
+            "%s: its phases take %.3f s, longer than the step's %.3f s" % (where, seconds - rest, seconds)
+        )
+    found[Phase.IDLE.value] = max(0.0, rest)
+    return found
+
+
+def _tokens(data: Mapping[str, Any], kind: str, rows: int, where: str) -> int:
+    """All tokens of a step, from the mean that verl logs."""
+    return round(_number(data, kind + "/mean", where) * rows)
+
+
+def _peaks(data: Mapping[str, Any]) -> Peaks:
+    found = {}
+    for name in ("allocated", "reserved"):
+        gib = _optional(data, "actor/perf/max_memory_%s_gb" % name)
+        found["device_" + name] = None if gib is None else int(gib * GIB)
+    return Peaks(**found)
+
+
+def _number(data: Mapping[str, Any], key: str, where: str) -> float:
+    found = _optional(data, key)
+    if found is None:
+        raise MetricsError("%s: %s: expected a number, got %r" % (where, key, data.get(key)))
+    return found
+
+
+def _optional(data: Mapping[str, Any], key: str) -> Optional[float]:
+    value = data.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,226 @@
+"""Measure what one device does: matrix products, copies and tiny kernels. One command of ``start.py``.
+
+Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the time all measurements together may take after
+torch is imported, and ``{"device": "cpu"}``, to leave a GPU that is there alone; whatever else it holds only tells
+questions apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+from .contract import Result, RunPaths, dumps, write_atomic
+from .failures import classify
+
+SECONDS = 12.0
+"""All measurements together, unless told."""
+PART = 1.2
+"""Seconds of one measurement at most."""
+LEAST = 0.02
+"""Seconds of one timed run, so that clocks and launches do not matter; work is doubled until it takes as long."""
+LARGEST = 1 << 28
+CHAIN = 200
+"""Tiny kernels in a row."""
+
+Work = Callable[[], Any]
+Clock = Callable[[], float]
+
+
+def main(directory: Path) -> Result:
+    """Measure the first device torch sees, the CPU where there is no other or no other is wanted.
+
+    ``Result.data``: ``device`` (``cpu`` or ``cuda``), ``name``, ``threads``, ``flops`` (type -> FLOP/s), ``bandwidth``
+    (bytes/s read and written), ``kernel_s``; of a GPU also ``memory`` (bytes) and ``host_link``, and beside another
+    GPU ``link`` (bytes/s one way); ``seconds`` it took. A figure that could not be measured is not there.
+    """
+    paths = RunPaths(directory)
+    try:
+        result = Result(ok=True, data=measure(read_seconds(paths.config), read_device(paths.config)))
+    except Exception as error:
+        result = classify(error, None)
+    write_atomic(paths.result, dumps(result))
+    return result
+
+
+def read_seconds(path: Path) -> float:
+    """The time asked for, at least a twentieth of a second and at most ``SECONDS``."""
+    value = _wanted(path).get("seconds", SECONDS)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return SECONDS
+    return min(SECONDS, max(0.05, float(value)))
+
+
+def read_device(path: Path) -> str:
+    """``cpu`` if that is asked for; else empty."""
+    return "cpu" if _wanted(path).get("device") == "cpu" else ""
+
+
+def _wanted(path: Path) -> Dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
+    """Seconds of the fastest of several runs of ``work``, which are begun for ``limit`` seconds; two at least.
+
+    The first run, which sets things up, counts only if there is no other.
+    """
+    began = clock()
+    found: List[float] = []
+    while len(found) < 3 or clock() - began < limit:
+        start = clock()
+        work()
+        finish()
+        found.append(clock() - start)
+        if len(found) >= 2 and clock() - began >= limit:
+            break
+    return max(min(found[1:]), 1e-9)
+
+
+def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int, least: float = LEAST) -> int:
+    """The first of ``first``, twice that, ... whose run takes ``least`` seconds, and ``last`` at most."""
+    size = first
+    while size < last and seconds_of(size) < least:
+        size *= 2
+    return min(size, last)
+
+
+def measure(limit: float, device: str = "") -> Dict[str, Any]:
+    """All figures, within about ``limit`` seconds; what is left out for time is not there.
+
+    Args:
+        limit: seconds.
+        device: ``cpu`` leaves a GPU alone.
+    """
+    import torch
+
+    cuda = device != "cpu" and torch.cuda.is_available()
+    device = "cuda" if cuda else "cpu"
+    finish: Work = torch.cuda.synchronize if cuda else _nothing
+    began = time.perf_counter()
+    data: Dict[str, Any] = {
+        "device": device,
+        "name": torch.cuda.get_device_name(0) if cuda else "cpu %s" % platform.machine(),
+        "threads": torch.get_num_threads(),
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "flops": {},
+    }
+    if cuda:
+        data["memory"] = int(torch.cuda.get_device_properties(0).total_memory)
+    parts = _parts(torch, device, finish)
+    for place, (key, part) in enumerate(parts):
+        left = limit - (time.perf_counter() - began)
+        if left <= 0:
+            break
+        _keep(data, key, part, min(PART, left / (len(parts) - place)))
+    data["seconds"] = time.perf_counter() - began
+    return data
+
+
+def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit: float) -> None:
+    """One figure; a device or torch that cannot do it leaves it out."""
+    try:
+        value = part(limit)
+    except (RuntimeError, AttributeError, NotImplementedError, TypeError, ValueError):
+        return
+    if key.startswith("flops."):
+        data["flops"][key[len("flops.") :]] = value
+    else:
+        data[key] = value
+
+
+def _parts(torch: Any, device: str, finish: Work) -> List[Tuple[str, Callable[[float], float]]]:
+    kinds: Mapping[str, Any] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp16": torch.float16}
+    if device == "cpu":
+        kinds = {"bf16": torch.bfloat16, "fp32": torch.float32}
+    parts: List[Tuple[str, Callable[[float], float]]] = [
+        ("bandwidth", lambda limit: copying(torch, device, finish, limit)),
+        ("kernel_s", lambda limit: launching(torch, device, finish, limit)),
+    ]
+    parts += [("flops.%s" % k, _product(torch, device, t, finish)) for k, t in kinds.items()]
+    if device == "cuda":
+        parts.append(("flops.tf32", lambda limit: tf32(torch, finish, limit)))
+        if torch.cuda.get_device_capability(0) >= (8, 9):
+            parts.append(("flops.fp8", lambda limit: fp8(torch, finish, limit)))
+        parts.append(("host_link", lambda limit: to_host(torch, finish, limit)))
+        if torch.cuda.device_count() > 1:
+            parts.append(("link", lambda limit: to_neighbour(torch, finish, limit)))
+    return parts
+
+
+def _product(torch: Any, device: str, kind: Any, finish: Work) -> Callable[[float], float]:
+    return lambda limit: multiplying(torch, device, kind, finish, limit)
+
+
+def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float) -> float:
+    """FLOP/s of the square product of a size that takes ``LEAST`` seconds."""
+
+    def seconds_of(size: int) -> float:
+        a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
+        return fastest(lambda: torch.mm(a, b), finish, 0.0)
+
+    size = largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
+    a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
+    return 2.0 * size**3 / fastest(lambda: torch.mm(a, b), finish, limit)
+
+
+def tf32(torch: Any, finish: Work, limit: float) -> float:
+    """FLOP/s of a single-precision product on TF32 tensor cores."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return multiplying(torch, "cuda", torch.float32, finish, limit)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def fp8(torch: Any, finish: Work, limit: float) -> float:
+    """FLOP/s of an FP8 (E4M3) product with bfloat16 output."""
+    size = 8192
+    a = torch.ones((size, size), device="cuda").to(torch.float8_e4m3fn)
+    b = torch.ones((size, size), device="cuda").to(torch.float8_e4m3fn).t()
+    one = torch.ones((), device="cuda")
+    seconds = fastest(lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), finish, limit)
+    return 2.0 * size**3 / seconds
+
+
+def copying(torch: Any, device: str, finish: Work, limit: float) -> float:
+    """Bytes/s, read and written, of a copy too large for any cache."""
+    source = torch.ones(LARGEST // 4, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2.0 * (LARGEST // 4) / fastest(lambda: target.copy_(source), finish, limit)
+
+
+def launching(torch: Any, device: str, finish: Work, limit: float) -> float:
+    """Seconds of one tiny kernel among many in a row."""
+    value = torch.ones(16, device=device)
+
+    def chain() -> None:
+        for _ in range(CHAIN):
+            value.mul_(1.0)
+
+    return fastest(chain, finish, limit) / CHAIN
+
+
+def to_host(torch: Any, finish: Work, limit: float) -> float:
+    """Bytes/s from pinned host memory to the device."""
+    source = torch.ones(LARGEST // 4, dtype=torch.uint8).pin_memory()
+    target = torch.empty(LARGEST // 4, dtype=torch.uint8, device="cuda")
+    return LARGEST // 4 / fastest(lambda: target.copy_(source, non_blocking=True), finish, limit)
+
+
+def to_neighbour(torch: Any, finish: Work, limit: float) -> float:
+    """Bytes/s from the first GPU to the second."""
+    source = torch.ones(LARGEST // 4, dtype=torch.uint8, device="cuda:0")
+    target = torch.empty(LARGEST // 4, dtype=torch.uint8, device="cuda:1")
+    return LARGEST // 4 / fastest(lambda: target.copy_(source), finish, limit)
+
+
+def _nothing() -> None:
+    """A CPU has finished when the call returns."""

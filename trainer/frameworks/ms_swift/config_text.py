@@ -1,0 +1,205 @@
+"""A configuration as the YAML file ``swift rlhf`` takes: the user's own with other arguments, or a whole one. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from search_spaces import yaml_edit
+from search_spaces.knobs import defaults
+from trainer.frameworks.ms_swift.environment import variables
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
+from trainer.frameworks.ms_swift.key_tables import ENGINE_KEY, FSDP, SEAMS, SERVER, ZERO
+from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
+from trainer.frameworks.ms_swift.plugin import Plugin
+from trainer.frameworks.ms_swift.render import own_keys, settings
+from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
+from trainer.frameworks.trl.launching import comment
+
+_UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
+"""Knobs that nobody set and that say nothing then."""
+_LEFT = frozenset(
+    {
+        *("tf32", "torch_compile_mode", "empty_cache_steps", "ddp_bucket_mib", "weight_sync_batches"),
+        "gradient_accumulation_steps",
+    }
+)
+"""Knobs that follow from others, or are left to torch, or to no argument, when nobody sets them."""
+
+
+def is_script(text: str) -> bool:
+    """Whether ``text`` is a shell script rather than a file of arguments."""
+    return re.search(r"(?:^|[{,])\s*[\"']?rlhf_type[\"']?\s*:", text, re.MULTILINE) is None
+
+
+def knob_keys(wanted: Wanted) -> dict[str, Any]:
+    """What the configuration sets, by ms-swift's arguments.
+
+    Raises:
+        ValueError: ms-swift cannot be given the configuration.
+    """
+    prompt = wanted.max_prompt_length
+    found, _, _ = settings(
+        wanted.configuration,
+        wanted.rows_per_update,
+        wanted.world_size,
+        device=wanted.device,
+        longest=None if prompt is None else prompt + wanted.max_completion_length,
+        passthrough=wanted.passthrough,
+    )
+    if wants_server(wanted.configuration):
+        found.update(trainer_settings(PORT))
+    return found
+
+
+def explicit(wanted: Wanted) -> dict[str, Any]:
+    """``knob_keys`` with ms-swift's own value for every knob that nobody set, so that it stays what it is today."""
+    skipped = _UNWRITTEN | _LEFT
+    unset = {knob: value for knob, value in defaults("ms_swift").items() if knob not in skipped}
+    if wants_server(wanted.configuration):
+        unset.pop("rollout_data_parallel_size", None)
+    return knob_keys(replace(wanted, configuration={**unset, **wanted.configuration}))
+
+
+def written(wanted: Wanted, plugin: Plugin) -> str:
+    """A whole run, every argument said."""
+    tuned = explicit(wanted)
+    own = own_keys(wanted.passthrough, wanted.configuration, measuring=True)
+    environment = {**_own_environment(own), **launch_environment(wanted)}
+    run = {
+        "output_dir": "output",
+        "add_version": False,
+        "num_train_epochs": 1,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "seed": wanted.seed,
+        "use_cpu": wanted.device == "cpu",
+        "check_model": False,
+        **own,
+    }
+    sections: dict[str, dict[str, Any]] = {
+        "model, data and reward": {
+            "rlhf_type": "grpo",
+            "model": wanted.model,
+            **({"model_revision": wanted.revision} if wanted.revision else {}),
+            **{key: value for key, value in wanted.added.items() if key not in own},
+            **({"dataset": [TRAIN]} if plugin.prompts else {}),
+            **({"external_plugins": [*plugin.others, PLUGIN]} if plugin.needed else {}),
+            "reward_funcs": list(plugin.names),
+            **({} if wanted.max_prompt_length is None else {"max_length": wanted.max_prompt_length}),
+            "max_completion_length": wanted.max_completion_length,
+        },
+        "what was tuned": tuned,
+    }
+    said = {key for keys in sections.values() for key in keys}
+    sections["everything else"] = {key: value for key, value in run.items() if key not in said and value is not None}
+    if environment:
+        sections["variables of the processes"] = {ENVIRONMENT: environment}
+    lines = [f"# {comment(wanted.title)}"]
+    for head, keys in sections.items():
+        lines += ["", f"# {head}"]
+        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
+
+
+def by_torchrun(wanted: Wanted) -> bool:
+    """Whether ms-swift starts the processes by torchrun, as it does for several, and sharding asks for with one."""
+    sharded = {"deepspeed", "fsdp"} & set(knob_keys(wanted))
+    return wanted.world_size > 1 or bool(sharded)
+
+
+def launch_environment(wanted: Wanted) -> dict[str, str]:
+    """Variables of the configuration, and how many processes train."""
+    found = variables(wanted.configuration)
+    if by_torchrun(wanted):
+        found["NPROC_PER_NODE"] = str(wanted.world_size)
+        found["OMP_NUM_THREADS"] = str(wanted.threads)  # torchrun would leave a process one thread
+    if wanted.device == "cpu" and wanted.world_size > 1:
+        found["GLOO_SOCKET_IFNAME"] = "lo"
+    return found
+
+
+def _own_environment(own: dict[str, Any]) -> dict[str, str]:
+    """The user's own variables, taken out of ``own``."""
+    return {name: str(value) for name, value in (own.pop("env", None) or {}).items()}
+
+
+def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> dict[str, Any]:
+    """Argument -> new value, ``None`` to remove it, for a user's own run with the arguments ``present``."""
+    found: dict[str, Any] = dict(knob_keys(wanted))
+    for key in ("deepspeed", "fsdp", "optimizer", "vllm_mode", ENGINE_KEY, "torch_compile_backend"):
+        if key in present and key not in found and not _kept(key, wanted):
+            found[key] = None
+    if "generation_batch_size" in present:
+        found["generation_batch_size"] = None  # steps_per_generation says it
+    if not _same_model(_word(present, "model"), wanted.model):
+        found["model"] = wanted.model
+        if wanted.revision:
+            found["model_revision"] = wanted.revision
+    if plugin.wrapped or "reward_funcs" not in present:
+        found["reward_funcs"] = list(plugin.names)
+    if plugin.prompts:
+        found["dataset"] = [TRAIN]
+        found.update({key: None for key in ("columns", "split_dataset_ratio") if key in present})
+    if plugin.needed:
+        found["external_plugins"] = [*plugin.others, PLUGIN]
+    if (_word(present, "max_completion_length") or "512") != str(wanted.max_completion_length):
+        found["max_completion_length"] = wanted.max_completion_length
+        found.update({key: None for key in ("max_new_tokens", "response_length") if key in present})
+    return found
+
+
+def _word(present: Mapping[str, Argument], key: str) -> str:
+    return present[key].words[0] if key in present and present[key].words else ""
+
+
+def _same_model(own: str, used: str) -> bool:
+    """Whether the user's file names the model the study ran, perhaps by a relative path."""
+    tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
+    return own == used or (bool(tail) and f"/{used.rstrip('/')}".endswith(f"/{tail}"))
+
+
+def _kept(key: str, wanted: Wanted) -> bool:
+    """Whether the user's own value stays although no knob says it."""
+    if key == "optimizer":
+        return wanted.configuration.get("optimizer") is None
+    if key == "torch_compile_backend":
+        return wanted.configuration.get("torch_compile") is not False
+    knob = {"deepspeed": "zero_stage", "fsdp": "fsdp"}.get(key)
+    return knob is not None and knob not in wanted.configuration
+
+
+def edited(wanted: Wanted, plugin: Plugin) -> str:
+    """The user's own YAML or JSON file with the arguments of the configuration."""
+    present = given(wanted.user_config, CONFIG)
+    made = changes(wanted, plugin, present.arguments)
+    removed = [key for key, value in made.items() if value is None]
+    text = _without(wanted.user_config, removed) if removed else wanted.user_config
+    wished: dict[yaml_edit.Path, Any] = {(key,): value for key, value in made.items() if value is not None}
+    environment = launch_environment(wanted)
+    if environment and present.environment:
+        wished.update({(ENVIRONMENT, name): value for name, value in environment.items()})
+    elif environment:
+        wished[(ENVIRONMENT,)] = environment
+    return yaml_edit.edited(text, wished)
+
+
+def _without(text: str, keys: list[str]) -> str:
+    """``text`` without ``keys`` of its outermost mapping: of a block mapping their lines, else it is written anew."""
+    document = yaml_edit.located(text)
+    if document.root.flow_style:
+        left = {key: value for key, value in yaml.safe_load(text).items() if key not in keys}
+        return yaml_edit.scalar(left) + "\n"
+    lines = text.splitlines(keepends=True)
+    starts = [key.start_mark.line for key, _ in document.root.value]
+    for number, (key, _) in reversed(list(enumerate(document.root.value))):
+        if key.value in keys:
+            end = starts[number + 1] if number + 1 < len(starts) else len(lines)
+            del lines[starts[number] : end]
+    return "".join(lines)

@@ -1,0 +1,51 @@
+"""Knobs that act by variables ms-swift's processes are started with, and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.ms_swift.key_tables import BUCKET_VARIABLE
+from trainer.frameworks.ms_swift.keys import acting
+from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.trl.variables import HUGE, KEEP
+
+ALLOCATOR, TUNABLES = "PYTORCH_CUDA_ALLOC_CONF", "GLIBC_TUNABLES"
+_SEGMENTS = "expandable_segments:True"
+_HOST = {"keep": ":".join(KEEP), "keep_huge_pages": ":".join((*KEEP, HUGE))}
+
+
+def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
+    """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
+    acts = acting(configuration)
+    found: dict[str, str] = {}
+    if acts.get("expandable_segments") is True:
+        found[ALLOCATOR] = _SEGMENTS
+    if acts.get("host_allocator") in _HOST:
+        found[TUNABLES] = _HOST[str(acts["host_allocator"])]
+    if acts.get("rollout_mode") == "server" and "weight_sync_bucket_mib" in acts:
+        found[BUCKET_VARIABLE] = str(acts["weight_sync_bucket_mib"])
+    return found
+
+
+def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict[str, str]]:
+    """(The knobs that ``environment`` sets, the rest of it).
+
+    Raises:
+        KnobKeyError: a bucket size that is no number.
+    """
+    found: dict[str, KnobValue] = {}
+    rest = dict(environment)
+    if rest.get(ALLOCATOR, "").replace(" ", "") == _SEGMENTS:
+        del rest[ALLOCATOR]
+        found["expandable_segments"] = True
+    for word, text in _HOST.items():
+        if rest.get(TUNABLES) == text:
+            del rest[TUNABLES]
+            found["host_allocator"] = word
+    if BUCKET_VARIABLE in rest:
+        text = rest.pop(BUCKET_VARIABLE)
+        if not text.isdecimal():
+            raise KnobKeyError(BUCKET_VARIABLE, f"expected a whole number of MiB, got {text[:60]}")
+        found["weight_sync_bucket_mib"] = parsed("weight_sync_bucket_mib", BUCKET_VARIABLE, int(text))
+    return found, rest

@@ -1,0 +1,50 @@
+"""A configuration as what ``swift rlhf`` trains from, and the command that does. Pure.
+
+The user's own file or script is edited in place where there is one; else a YAML file with every argument is written.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from search_spaces.native import seam_values
+from trainer.frameworks.ms_swift.config_text import edited, is_script, written
+from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.ms_swift.launching import command, script, server_script
+from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
+from trainer.frameworks.ms_swift.script_edit import edited_script
+from trainer.frameworks.ms_swift.server import wants_server
+
+__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
+
+
+def export(wanted: Wanted) -> Export:
+    """The files and the command.
+
+    Raises:
+        ValueError: ms-swift cannot be given the configuration, or the user's own file cannot be changed in place.
+    """
+    plugin = plugin_of(wanted)
+    files = dict(plugin_files(plugin))
+    if wanted.user_config and is_script(wanted.user_config):
+        text = edited_script(wanted, plugin)
+        made = Command(("sh", "{here}/" + RUN), wanted.folder, {})
+        files[RUN] = text
+    else:
+        text = edited(wanted, plugin) if wanted.user_config else written(wanted, plugin)
+        made = command(wanted, plugin)
+        files.update({CONFIG: text, RUN: script(wanted, made)})
+    server = wants_server(wanted.configuration)
+    if server:
+        files[SERVER] = server_script(wanted)
+    named = seam_values(wanted.configuration, "ms_swift")
+    seams = {name: value for name, value in named.items() if name in plugin.seams}
+    return Export(files, made, seams, (), plugin.prompts, _diff(wanted, text), server)
+
+
+def _diff(wanted: Wanted, text: str) -> str:
+    if not wanted.user_config:
+        return ""
+    old, new = wanted.user_config.splitlines(), text.splitlines()
+    name = RUN if is_script(wanted.user_config) else CONFIG
+    return "\n".join(difflib.unified_diff(old, new, "your configuration", name, lineterm=""))

@@ -1,0 +1,25 @@
+"""What an export is of; what it is, is as TRL's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.frameworks.trl.exported import PROMPTS, RUN, SERVER, Command, Export
+from trainer.frameworks.trl.exported import Wanted as TrlWanted
+
+__all__ = ["CONFIG", "PLUGIN", "PROMPTS", "RUN", "SERVER", "TRAIN", "Command", "Export", "Wanted"]
+
+CONFIG = "grpo.yaml"
+PLUGIN = "plugin.py"
+TRAIN = f"{PROMPTS}/train.jsonl"
+
+
+@dataclass(frozen=True)
+class Wanted(TrlWanted):
+    """What is to be exported; ``user_config`` is a YAML or JSON file's text, or a shell script's."""
+
+    added: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments a trial had to add to load this model and read these prompts (its fact ``arguments``), such as
+    ``model_type``; the user's own go before them."""

@@ -1,0 +1,103 @@
+"""What to try next after an ms-swift trial has failed: by the text it failed with, or else by place and pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart
+from trainer.frameworks.diagnosis import Diagnosis, read
+from trainer.frameworks.trl import failures as trl
+
+_ILLEGAL = FailureReason.ILLEGAL
+_ENGINE = StartupPart.ENGINE.value
+
+
+def _illegal(name: str, *texts: str, phase: str | None = None) -> Sign:
+    return Sign(name, texts, _ILLEGAL, None, phase)
+
+
+OWN: tuple[Sign, ...] = (
+    _illegal("swift_evaluation", "The global eval batch size (…) must be evenly divisible by num_generations_eval"),
+    _illegal(
+        "swift_groups",
+        "generation_batch_size (…) must be divisible by the global batch size",
+        "must equal per_device_train_batch_size * world_size * steps_per_generation",
+        "must be evenly divisible by num_generations",
+        "steps_per_generation must be > 0",
+    ),
+    _illegal("swift_one_generation", "num_generations must be greater than 1 for GRPO"),
+    _illegal(
+        "swift_mode",
+        "vllm_mode is required when use_vllm is true",
+        "vllm_mode is not supported when use_vllm is false",
+    ),
+    _illegal("swift_async", "async generate require vllm_mode == server"),
+    _illegal(
+        "swift_processes",
+        "GRPO with vLLM is not compatible with `device_map`",
+        "DeepSpeed is not compatible with `device_map`",
+        "FSDP2 is not compatible with `device_map`",
+        "liger_kernel does not support device_map",
+    ),
+    _illegal("swift_liger", "Liger loss does not support", "Liger loss currently only support"),
+    _illegal("swift_liger_version", "Please update liger-kernel to 0.7.0 or later", "requires liger_kernels"),
+    _illegal("tensor_parallel", "vllm_tensor_parallel_size (…) must divide world size", phase=_ENGINE),
+    _illegal(
+        "swift_server_gpus",
+        "local_device_count (…) must be greater than or equal to the product of vllm_data_parallel_size",
+        phase=StartupPart.SERVER.value,
+    ),
+    _illegal("swift_flash", "feature requires a flash attention implementation"),
+    _illegal("swift_fsdp1", "FSDP1 is not supported. Please use FSDP2"),
+    _illegal("swift_fsdp_zero", "FSDP2 is not compatible with DeepSpeed"),
+    _illegal("swift_overlong", "The soft_cache_length must be set when using soft overlong rewards"),
+    _illegal("swift_argument", "remaining_argv: ["),
+    _illegal("swift_cached", "cached_dataset is not supported for GRPO"),
+    _illegal("swift_truncation", "GRPO requires `truncation_strategy 'left' or 'delete'`"),
+    _illegal("swift_rewards", "You must specify reward_funcs or reward_model", "is not implemented in swift.rewards"),
+    _illegal("swift_model_type", "Failed to automatically match `model_type`"),
+    _illegal("swift_torchvision", "operator torchvision::nms does not exist"),
+    _illegal("swift_msgspec", "No module named 'msgspec'"),
+)
+"""In front of those every framework shares: some of their texts lie within these."""
+ALL: tuple[Sign, ...] = (*OWN, *SIGNS)
+
+SUGGESTIONS: Mapping[str, str] = {
+    **trl.SUGGESTIONS,
+    "swift_groups": trl.SUGGESTIONS["groups"],
+    "swift_evaluation": "set per_device_eval_batch_size to a multiple of num_generations_eval, or eval_strategy no",
+    "swift_one_generation": trl.SUGGESTIONS["one_generation"],
+    "swift_mode": "give vllm_mode with use_vllm true, and leave it out without",
+    "swift_async": "set rollout_mode server, or async_generation false",
+    "swift_processes": "set NPROC_PER_NODE to the number of GPUs, or let the process see one GPU only",
+    "swift_liger": "set hub_kernels false",
+    "swift_liger_version": "install liger-kernel 0.7.0 or later in the training environment, or set hub_kernels false",
+    "swift_server_gpus": "lower rollout_data_parallel_size or tensor_parallel_size, or raise rollout_gpus",
+    "swift_flash": "set remove_padding false, or attn_implementation flash_attention_2",
+    "swift_fsdp1": "set fsdp fsdp2",
+    "swift_fsdp_zero": "set zero_stage 0, or fsdp none",
+    "swift_overlong": "give soft_cache_length",
+    "swift_argument": "remove the argument: this ms-swift does not know it",
+    "swift_cached": "give the prompts by dataset",
+    "swift_truncation": "set truncation_strategy left or delete",
+    "swift_rewards": "name a reward that ms-swift or the plugin has",
+    "swift_model_type": "give model_type, because several kinds of models have this architecture",
+    "swift_torchvision": "uninstall torchvision in the training environment, or install the build of its torch",
+    "swift_msgspec": "install msgspec in the training environment: ms-swift 4.6 imports it and does not ask for it",
+}
+"""By the name of the sign. One that is missing depends on the phase: see ``suggest``."""
+
+FEWER_LOGPROB_ROWS = "lower logprob_rows or micro_batch_size: ms-swift computes whole logits"
+
+
+def diagnose(text: str) -> Diagnosis | None:
+    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    return read(text, ALL, SUGGESTIONS)
+
+
+def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
+    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    where = phase.value if isinstance(phase, Phase) else phase
+    if reason is FailureReason.OOM and where == Phase.LOGPROB.value and pool is not Pool.ROLLOUT_CACHE:
+        return FEWER_LOGPROB_ROWS
+    return trl.suggest(reason, phase, pool)

@@ -1,0 +1,114 @@
+"""What becomes of each argument of ``swift rlhf``: the one table. One that is not in it is workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.frameworks.trl.fates import environment_refusal
+
+__all__ = ["INPUTS", "LAUNCH", "MEASURING", "environment_refusal", "for_trial", "note", "refusal"]
+
+INPUTS = frozenset(
+    {
+        *("model", "model_revision", "reward_funcs"),
+        *("max_completion_length", "max_new_tokens", "response_length"),
+        *("dataset", "val_dataset", "columns", "split_dataset_ratio", "dataset_shuffle", "val_dataset_shuffle"),
+        *("rlhf_type", "load_args"),
+    }
+)
+"""Model, prompts, rewards and the completion length, which a study has fields of its own for."""
+DATASET = ("dataset", "columns", "split_dataset_ratio", "dataset_shuffle")
+"""Of these, where the prompts are."""
+
+_SPAN = frozenset(
+    {"output_dir", "add_version", "num_train_epochs", "max_steps", "max_epochs", "seed", "use_cpu", "do_train"}
+)
+_LOGGING = frozenset(
+    {
+        *("logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "log_level", "log_on_each_node"),
+        *("disable_tqdm", "report_to", "run_name", "log_completions", "wandb_log_unique_prompts"),
+        *("swanlab_token", "swanlab_project", "swanlab_workspace", "swanlab_exp_name", "swanlab_mode"),
+        *("create_checkpoint_symlink", "skip_memory_metrics"),
+    }
+)
+_EVALUATION = frozenset(
+    {
+        *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps"),
+        *("per_device_eval_batch_size", "num_generations_eval", "eval_use_evalscope", "eval_dataset", "eval_limit"),
+        *("eval_dataset_args", "eval_generation_config", "extra_eval_args", "early_stop_interval"),
+        *("metric_for_best_model", "greater_is_better", "load_best_model_at_end"),
+    }
+)
+_SAVING = frozenset(
+    {
+        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "save_on_each_node"),
+        *("safe_serialization", "max_shard_size", "push_to_hub", "hub_model_id", "hub_private_repo"),
+        *("hub_strategy", "hub_revision", "hub_always_push", "use_flash_ckpt"),
+    }
+)
+_SERVER = frozenset(
+    {
+        *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"),
+        "vllm_server_group_port",
+    }
+)
+"""A trial starts a rollout server of its own, where it finds room."""
+MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER
+"""A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
+
+LAUNCH: Mapping[str, str] = {
+    "NPROC_PER_NODE": "processes",
+    "NNODES": "nodes",
+    "NODE_RANK": "rank of the node",
+    "MASTER_ADDR": "address",
+    "MASTER_PORT": "port",
+    "CUDA_VISIBLE_DEVICES": "GPUs",
+}
+"""Variables of a script that say where it runs; a study decides that itself."""
+
+_TEACHER = "a trial trains with rewards alone, without a teacher; remove it"
+REFUSED: Mapping[str, str] = {
+    "reward_model": "a trial scores with functions, not with a reward model; use reward_funcs",
+    "reward_model_plugin": "a trial scores with functions, not with a reward model; use reward_funcs",
+    "teacher_model": _TEACHER,
+    "teacher_model_server": _TEACHER,
+    "chord_sft_dataset": "a trial trains on completions alone; remove it",
+    "multi_turn_scheduler": "a trial has one turn; remove it",
+    "gym_env": "a trial has one turn; remove it",
+    "use_gym_env": "a trial has one turn; remove it",
+    "vllm_server_pass_dataset": "a trial has one turn; remove it",
+    "auto_find_batch_size": "it would change the batch in the middle of a trial, and GRPO refuses it; remove it",
+    "resume_from_checkpoint": "a trial begins with the model itself; remove it",
+    "adapters": "a trial begins with the model itself; merge them first",
+    "ref_adapters": "a trial begins with the model itself; merge them first",
+    "use_ray": "a trial runs its own processes; remove it",
+    "streaming": "a trial needs the whole set of prompts; remove it",
+    "packing": "prompts are not packed for GRPO; use padding_free",
+    "hub_token": "a secret would be stored with the study; set MODELSCOPE_API_TOKEN outside the file",
+    "ignore_args_error": "arguments ms-swift does not know would be dropped without a word; remove it",
+}
+"""Argument -> why, and what to do; only a value that does nothing is let through."""
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {}, "none")
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+    if key == "rlhf_type" and value != "grpo":
+        return f"expected grpo, got {value}"
+    return REFUSED[key] if key in REFUSED and value not in _NOTHING else None
+
+
+def note(key: str, values: Mapping[str, Any]) -> str | None:
+    """What the user may not expect to become of ``key``, given all ``values``; mostly nothing."""
+    if key in _SERVER and values.get("vllm_mode") == "server":
+        return "a trial starts a rollout server of its own"
+    if key == "deepspeed" and isinstance(values[key], Mapping):
+        stage = (values[key].get("zero_optimization") or {}).get("stage", 0)
+        return None if stage else "at stage 0 a trial trains without DeepSpeed, by DDP"
+    return None
+
+
+def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
+    """``passthrough`` without what a trial does without."""
+    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}

@@ -1,0 +1,163 @@
+"""A user's ``swift rlhf``, be it a shell script or a YAML or JSON file, as arguments with their lines. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
+from search_spaces.yaml_text import Entry, read
+from trainer.frameworks.ms_swift.key_tables import SERVED
+from trainer.frameworks.ms_swift.shell_text import Command, ShellError, Word, commands
+from trainer.frameworks.ms_swift.words import as_words
+from trainer.frameworks.trl.import_config import ConfigError
+
+ENVIRONMENT = "ENV"
+"""The key of a file that holds variables."""
+_FILES = (".yaml", ".yml", ".json")
+_ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
+_REDIRECTION = re.compile(r"\d*[<>]")
+_ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The words behind one argument."""
+
+    words: tuple[str, ...]
+    line: int
+    inner: dict[str, int] = field(default_factory=dict)
+    """Key of a mapping -> its line."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """In a script: where the argument's own word and those behind it stand."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Everything the text says."""
+
+    arguments: dict[str, Argument]
+    environment: dict[str, Argument]
+    served: frozenset[str] = frozenset()
+    """Arguments that stand at the script's ``swift rollout``."""
+    end: int = 0
+    """In a script: after the last word of ``swift rlhf``."""
+
+
+def is_file(name: str) -> bool:
+    """Whether it is a YAML or JSON file, by its name; anything else is a script."""
+    return PurePosixPath(name).suffix.lower() in _FILES
+
+
+def given(text: str, name: str) -> Given:
+    """What the file or script called ``name`` says.
+
+    Raises:
+        ConfigError: it is none, has no ``swift rlhf`` or several, or holds what only a shell could know.
+    """
+    return _of_file(text, name) if is_file(name) else _of_script(text, name)
+
+
+def problem(name: str, line: int, text: str) -> ConfigError:
+    """One finished sentence that begins with the place."""
+    where = f"{name}, line {line}" if line else name
+    return ConfigError(f"{where}: {text}.")
+
+
+def _of_file(text: str, name: str) -> Given:
+    try:
+        document = read(text.encode("utf-8", "surrogatepass"), name, kind="config", exact=True)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(document.value, dict):
+        raise problem(name, document.line, f"expected a mapping of ms-swift's arguments, got {document.described}")
+    entries = dict(document.value)
+    variables = entries.pop(ENVIRONMENT, Entry({}, 0))
+    if not isinstance(variables.value, dict):
+        raise problem(name, variables.line, f"{ENVIRONMENT}: expected a mapping, got {variables.described}")
+    return Given(
+        {key: _of_entry(key, entry, name) for key, entry in entries.items()},
+        {key: _of_entry(key, entry, name) for key, entry in variables.value.items()},
+    )
+
+
+def _of_entry(key: str, entry: Entry, name: str) -> Argument:
+    if entry.value is None:
+        raise problem(name, entry.line, f"{key}: it has no value, and ms-swift would read the word None; remove it")
+    inner = {inner: item.line for inner, item in entry.value.items()} if isinstance(entry.value, dict) else {}
+    return Argument(tuple(as_words(entry.plain)), entry.line, inner)
+
+
+def _of_script(text: str, name: str) -> Given:
+    try:
+        found = list(_swift_commands(commands(text)))
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+    training = [(command, words) for kind, command, words in found if kind == "rlhf"]
+    if len(training) != 1:
+        counted = "none" if not training else f"{len(training)}"
+        raise problem(name, 0, f"expected one command `swift rlhf --rlhf_type grpo ...`, found {counted}")
+    command, words = training[0]
+    arguments = _arguments(words, name)
+    rollouts = [_arguments(words, name) for kind, _, words in found if kind == "rollout"]
+    served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
+    environment = {
+        key: Argument((word.text,), word.line, spans=((word.start, word.end),))
+        for key, word in command.environment.items()
+        if not word.unknown
+    }
+    end = words[-1].end if words else command.words[-1].end
+    return Given({**arguments, **served}, environment, frozenset(served), end)
+
+
+def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, list[Word]]]:
+    """(``rlhf`` or ``rollout``, the command, the words behind)."""
+    for command in found:
+        for at, word in enumerate(command.words):
+            entry = _ENTRY.search(word.text)
+            named = entry is None and PurePosixPath(word.text).name == "swift"
+            following = command.words[at + 1].text if at + 1 < len(command.words) else ""
+            if entry is not None and entry[1] != "main":
+                yield entry[1], command, _own(command.words[at + 1 :])
+            elif (named or entry is not None) and following in ("rlhf", "rollout"):
+                yield following, command, _own(command.words[at + 2 :])
+            else:
+                continue
+            break
+
+
+def _own(words: Sequence[Word]) -> list[Word]:
+    """Up to a redirection, without what stands for the caller's own words."""
+    found: list[Word] = []
+    for word in words:
+        if _REDIRECTION.match(word.text):
+            break
+        if word.text not in ("$@", "$*"):
+            found.append(word)
+    return found
+
+
+def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
+    found: dict[str, Argument] = {}
+    key = ""
+    for word in words:
+        if word.unknown:
+            text = f"{show(word.unknown)} is known to a shell only; write its value out"
+            raise problem(name, word.line, f"{key}: {text}" if key else text)
+        argument = _ARGUMENT.fullmatch(word.text)
+        if argument is not None:
+            key = argument[1].replace("-", "_")
+            own = () if argument[2] is None else (argument[2],)
+            found[key] = Argument(own, word.line, spans=((word.start, word.end),))
+        elif not key and is_file(word.text):
+            raise problem(name, word.line, f"the arguments are in {show(word.text)}; give that file instead")
+        elif not key:
+            raise problem(name, word.line, f"expected an argument (--name), got {show(word.text)}")
+        else:
+            before = found[key]
+            spans = (*before.spans, (word.start, word.end))
+            found[key] = Argument((*before.words, word.text), before.line, spans=spans)
+    return found

@@ -1,0 +1,226 @@
+"""A user's own ms-swift run: knobs become the baseline, the rest is workload. Pure; opens and runs nothing.
+
+In the parent the order is that of TRL's: ``named_files`` of the text, which the caller reads, ``read_keys`` (and its
+result to the child's ``describe``), ``fields_of`` what the child answers, ``import_config``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.knobs import defaults
+from search_spaces.knobs.model import show
+from search_spaces.legality.swift_passthrough import GONE
+from trainer.frameworks.ms_swift.environment import knobs_of
+from trainer.frameworks.ms_swift.fates import DATASET, INPUTS, LAUNCH, environment_refusal, note, refusal
+from trainer.frameworks.ms_swift.given import Argument, Given, given, problem
+from trainer.frameworks.ms_swift.key_values import from_keys, rest
+from trainer.frameworks.ms_swift.objective import completed
+from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
+from trainer.frameworks.ms_swift.words import typed
+from trainer.frameworks.trl.fields import Field, FieldError, fields_of
+from trainer.frameworks.trl.import_config import ConfigError
+from trainer.frameworks.trl.import_config import Imported as TrlImported
+from trainer.frameworks.trl.values import KnobKeyError
+
+__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
+
+FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
+"""Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
+_NO_FILES: Mapping[str, str] = {}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
+
+
+@dataclass(frozen=True)
+class Imported(TrlImported):
+    """An ms-swift run, understood; ``passthrough`` says all of the objective (``objective.completed``)."""
+
+    processes: int = 0
+    """Training processes the script starts on all nodes; 0 if it does not say."""
+
+
+def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Argument -> (path as written, line) of the JSON files the run names.
+
+    Raises:
+        ConfigError: as of ``read_keys``.
+    """
+    found = _given(text, name).arguments
+    return {
+        key: (found[key].words[0], found[key].line)
+        for key, presets in FILES.items()
+        if key in found and _is_path(found[key].words, presets)
+    }
+
+
+def read_keys(text: str, name: str) -> dict[str, Any]:
+    """The arguments as words, for the child's ``describe``.
+
+    Raises:
+        ConfigError: there is no such run in the text, or an argument is refused whatever ms-swift is installed.
+    """
+    return {key: list(argument.words) for key, argument in _given(text, name).arguments.items()}
+
+
+def import_config(
+    text: str, name: str, fields: Mapping[str, Field], processes: int = 1, files: Mapping[str, str] = _NO_FILES
+) -> Imported:
+    """The run's arguments, each where it belongs.
+
+    Args:
+        text: a shell script with one ``swift rlhf``, or the YAML or JSON file one is given.
+        name: what messages call it; its ending tells which of them it is.
+        fields: the installed ms-swift's arguments.
+        processes: training processes, for ``generation_batch_size``, where the text does not say.
+        files: argument -> text of the file it names (``named_files``).
+
+    Raises:
+        ConfigError: naming file, line, argument, and what was expected or what to do.
+    """
+    found = _given(text, name)
+    values = {key: _value(key, own, name, fields, files) for key, own in found.arguments.items()}
+    for key, value in values.items():
+        why = refusal(key, value)
+        if why is not None:
+            raise problem(name, found.arguments[key].line, f"{key}: {why}")
+    environment, launched = _environment(found, name)
+    try:
+        more, own = knobs_of(environment)
+        knobs = {**from_keys(values, launched or processes), **more}
+    except KnobKeyError as error:
+        raise problem(name, _line(found, error.key), f"{error.key}: {error.text}") from None
+    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
+        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
+        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
+    passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
+    passthrough = completed(passthrough, fields)
+    return Imported(
+        knobs=knobs,
+        passthrough={**passthrough, "env": own} if own else passthrough,
+        model=values.get("model"),
+        dataset={key: values[key] for key in DATASET if key in values},
+        rewards=_rewards(values, found, name),
+        max_completion_length=_length(values, found, name),
+        lines=dict(_lines(found)),
+        text=text,
+        notes=tuple(_notes(values, found, name)),
+        processes=launched,
+    )
+
+
+def _given(text: str, name: str) -> Given:
+    found = given(text, name)
+    for key, own in found.arguments.items():
+        if key in GONE:
+            raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
+    if "rlhf_type" not in found.arguments:
+        raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
+    return found
+
+
+def _is_path(words: tuple[str, ...], presets: Mapping[str, Any]) -> bool:
+    return len(words) == 1 and words[0] not in presets and not words[0].lstrip().startswith("{")
+
+
+def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], files: Mapping[str, str]) -> Any:
+    if key not in fields:
+        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.6)
+        advice = f"did you mean {close[0]}" if close else "remove it"
+        raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {advice}")
+    if key in FILES:
+        return _sharding(key, own, name, files)
+    try:
+        value = typed(fields[key], own.words)
+    except FieldError as error:
+        raise problem(name, own.line, f"{key}: {error}") from None
+    if key == "loss_type" and isinstance(value, list):
+        if len(value) != 1:
+            raise problem(name, own.line, f"loss_type: expected one word, got {len(value)}")
+        return value[0]
+    return value
+
+
+def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> Any:
+    """The mapping that a preset's name, JSON text or a file stands for."""
+    if len(own.words) != 1:
+        raise problem(name, own.line, f"{key}: expected one word, got {len(own.words)}")
+    word = own.words[0]
+    if word in FILES[key]:
+        return FILES[key][word]
+    if not word.lstrip().startswith("{") and key not in files:
+        raise problem(name, own.line, f"{key}: expected {', '.join(FILES[key])}, JSON or a file, got {show(word)}")
+    try:
+        found = json.loads(files.get(key, word))
+    except (ValueError, RecursionError) as error:
+        raise problem(name, own.line, f"{key}: {show(word)} is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise problem(name, own.line, f"{key}: {show(word)} holds no JSON object")
+    return found
+
+
+def _environment(found: Given, name: str) -> tuple[dict[str, str], int]:
+    """(Variables of the run's own, training processes that are said in them)."""
+    own: dict[str, str] = {}
+    counted = {"NPROC_PER_NODE": 0, "NNODES": 1}
+    for variable, told in found.environment.items():
+        text = told.words[0] if told.words else ""
+        if variable in counted:
+            if not text.isdecimal() or int(text) < 1:
+                raise problem(name, told.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
+            counted[variable] = int(text)
+        if variable in LAUNCH:
+            continue
+        if not _NAME.fullmatch(variable):
+            raise problem(name, told.line, f"{show(variable)} is not a name an environment can have")
+        why = environment_refusal(variable)
+        if why is not None:
+            raise problem(name, told.line, f"{variable}: {why}")
+        own[variable] = text
+    return own, counted["NPROC_PER_NODE"] * counted["NNODES"]
+
+
+def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, ...]:
+    rewards = tuple(values.get("reward_funcs") or ())
+    weights = values.get("reward_weights")
+    if rewards and weights is not None and len(weights) != len(rewards):
+        text = f"reward_weights: expected one for each of the {len(rewards)} reward_funcs, got {len(weights)}"
+        raise problem(name, _line(found, "reward_weights"), text)
+    if "soft_overlong" in rewards and values.get("soft_cache_length") is None:
+        raise problem(name, _line(found, "reward_funcs"), "reward_funcs: soft_overlong needs soft_cache_length")
+    return rewards
+
+
+def _length(values: Mapping[str, Any], found: Given, name: str) -> int | None:
+    """Of its three names the last one that ms-swift looks at counts least (rlhf_args.py)."""
+    for key in reversed(_LENGTHS):
+        length = values.get(key)
+        if length is not None:
+            if length < 1:
+                text = f"{key}: expected a whole number of at least 1, got {show(length)}"
+                raise problem(name, _line(found, key), text)
+            return int(length)
+    return None
+
+
+def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
+    for key in values:
+        said = note(key, values)
+        if said is not None:
+            yield str(problem(name, _line(found, key), f"{key}: {said}"))
+
+
+def _lines(found: Given) -> Iterator[tuple[str, int]]:
+    for key, own in found.arguments.items():
+        yield key, own.line
+        yield from ((f"{key}.{inner}", line) for inner, line in own.inner.items())
+
+
+def _line(found: Given, key: str) -> int:
+    place = found.arguments.get(key) or found.arguments.get(key.partition(".")[0]) or found.environment.get(key)
+    return place.line if place is not None else 0

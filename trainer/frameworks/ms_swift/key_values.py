@@ -1,0 +1,160 @@
+"""ms-swift's arguments as our knobs. Pure; ``keys`` is the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
+from search_spaces.knobs.model import show
+from trainer.frameworks.ms_swift.key_tables import (
+    ALL_REDUCE,
+    CHECKPOINTING,
+    DTYPES,
+    ENGINE,
+    ENGINE_KEY,
+    KEYS,
+    NATIVE,
+    STEPS,
+)
+from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_left, zero_of
+from trainer.frameworks.trl.values import KnobKeyError, parsed
+
+_FLASH = "flash_attn"
+"""An older name of ``flash_attention_2``."""
+
+
+def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
+    """The knobs that ``keys`` set; arguments that are no knobs are left alone.
+
+    Args:
+        keys: values by their types; ``deepspeed`` and ``fsdp`` as mappings, not as names or paths.
+        processes: training processes, for ``generation_batch_size``.
+
+    Raises:
+        KnobKeyError: naming the argument and what was expected.
+    """
+    given = {key: value for key, value in keys.items() if value is not None}
+    found = {knob: _native(knob, key, given[key]) for knob, key in NATIVE.items() if key in given}
+    size = int(found.get("sequence_parallel_size", 1))
+    found.update({knob: size * int(parsed(knob, key, given[key])) for knob, key in STEPS.items() if key in given})
+    if "generation_batch_size" in given:
+        found["steps_per_generation"] = _steps(given, found, processes)
+    if given.get("torch_compile_mode") is not None or given.get("torch_compile_backend") is not None:
+        found["torch_compile"] = True  # as TrainingArguments does
+    found.update(_numerics(given))
+    if "use_vllm" in given:
+        found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
+    if ALL_REDUCE in given:
+        found["custom_all_reduce"] = not given[ALL_REDUCE]
+    found.update(_engine(given))
+    if "deepspeed" in given:
+        found.update(zero_of(given["deepspeed"]))
+    if given.get("fsdp"):
+        found.update(fsdp_of(given["fsdp"]))
+    return found
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``keys`` is no knob; of a mapping with knobs inside, what is beside them."""
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key == "deepspeed" and isinstance(value, Mapping):
+            if left := zero_left(value):
+                found[key] = left
+        elif key == CHECKPOINTING[0] and isinstance(value, Mapping):
+            if left := {name: item for name, item in value.items() if name != CHECKPOINTING[1]}:
+                found[key] = left
+        elif key == ENGINE_KEY and isinstance(value, Mapping):
+            if left := _without_knobs(value):
+                found[key] = left
+        elif key not in KEYS and not (key == "optimizer" and value == "muon"):
+            found[key] = value
+    return found
+
+
+def _native(knob: str, key: str, value: Any) -> KnobValue:
+    if knob == "attn_implementation" and value == _FLASH:
+        value = "flash_attention_2"
+    return parsed(knob, key, value)
+
+
+def _steps(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
+    """``generation_batch_size`` in micro-batches, by ms-swift's own rule (S1, S2)."""
+    key, rows = "generation_batch_size", given["generation_batch_size"]
+    micro = int(found.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
+    size = int(found.get("sequence_parallel_size", 1))
+    each = micro * processes
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
+        text = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
+        raise KnobKeyError(key, f"expected a multiple of {each} ({text}), got {show(rows)}")
+    steps = rows // each * size
+    if found.get("steps_per_generation", steps) != steps:
+        own = int(found["steps_per_generation"]) // size
+        raise KnobKeyError(key, f"expected {each * own} ({each} x steps_per_generation {own}), got {rows}")
+    return steps
+
+
+def _numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    found: dict[str, KnobValue] = {}
+    if given.get("optimizer") == "muon":
+        found["optimizer"] = "muon"
+    elif "optim" in given:
+        found["optimizer"] = parsed("optimizer", "optim", given["optim"])
+    key, inner = CHECKPOINTING
+    own = given.get(key)
+    if isinstance(own, Mapping) and own.get(inner) is not None:
+        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", f"{key}.{inner}", own[inner])
+    dtype = given.get("torch_dtype")
+    if dtype is not None:
+        found["master_weights"] = _held(dtype)
+    return {**found, **_precision(given, dtype)}
+
+
+def _held(dtype: Any) -> str:
+    for precision, name in DTYPES.items():
+        if dtype == name:
+            return precision
+    raise KnobKeyError("torch_dtype", f"a trial holds weights in {' or '.join(DTYPES.values())}, got {show(dtype)}")
+
+
+def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
+    """What is not given follows from ``torch_dtype``: bfloat16 computes in bf16, float32 in fp16."""
+    if "bf16" not in given and "fp16" not in given and dtype is None:
+        return {}
+    bf16 = given.get("bf16", dtype in (None, "bfloat16"))
+    fp16 = given.get("fp16", dtype == "float32")
+    if bf16 and fp16:
+        if "bf16" in given and "fp16" in given:
+            raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+        key = "fp16" if "bf16" in given else "bf16"
+        raise KnobKeyError("torch_dtype", f"without {key} false it makes ms-swift set both bf16 and fp16; add it")
+    return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
+
+
+def _engine(given: Mapping[str, Any]) -> dict[str, KnobValue]:
+    engine = given.get(ENGINE_KEY)
+    if not isinstance(engine, Mapping):
+        return {}
+    found: dict[str, KnobValue] = {}
+    for knob, path in ENGINE.items():
+        value: Any = engine
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None:
+            value = value.lower() if knob == "vllm_compile_mode" and isinstance(value, str) else value
+            found[knob] = parsed(knob, ".".join((ENGINE_KEY, *path)), value)
+    return found
+
+
+def _without_knobs(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """vLLM's own arguments that are no knobs."""
+    found = dict(engine)
+    for path in ENGINE.values():
+        if len(path) == 1:
+            found.pop(path[0], None)
+        elif isinstance(found.get(path[0]), Mapping):
+            left = {name: value for name, value in found[path[0]].items() if name != path[1]}
+            found = {**found, path[0]: left} if left else {k: v for k, v in found.items() if k != path[0]}
+    return found

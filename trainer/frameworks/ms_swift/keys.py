@@ -1,0 +1,183 @@
+"""Our knobs as ms-swift's arguments. Pure; ``key_values`` is the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
+from search_spaces.legality.swift_rules import DEFAULT_BUCKET_MIB
+from search_spaces.native import acting as acting_in
+from trainer.frameworks.ms_swift.key_tables import (
+    ALL_REDUCE,
+    CHECKPOINTING,
+    DTYPES,
+    ENGINE,
+    ENGINE_KEY,
+    KEYS,
+    NATIVE,
+    PRECISIONS,
+    SEAMS,
+    STEPS,
+    SUPPORTED,
+)
+from trainer.frameworks.ms_swift.sharding import deepspeed_argument, fsdp_argument
+
+__all__ = ["KEYS", "SEAMS", "SUPPORTED", "acting", "seams", "to_keys", "unsupported"]
+
+NAME = "ms_swift"
+
+
+def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """The knobs that act: those whose needs hold, a knob that is not set having ms-swift's default."""
+    return acting_in(configuration, NAME)
+
+
+def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value an ms-swift trial cannot set; empty if it can be run."""
+    acts = acting(configuration)
+    said = [f"ms-swift has no setting for {name}" for name in sorted(acts) if name not in SUPPORTED]
+    judged = (_precision(acts), _master_weights(acts), _steps(acts), _colocated(acts), _offloaded(acts))
+    said += [sentence for sentence in judged if sentence]
+    said += [
+        f"{name} nvme: an ms-swift trial offloads to cpu"
+        for name in ("offload_optimizer", "offload_parameters")
+        if acts.get(name) == "nvme"
+    ]
+    if acts.get("reduce_precision", "fp32") != "fp32" and not acts.get("zero_stage"):
+        said.append(f"reduce_precision {acts['reduce_precision']}: only DeepSpeed has it, and zero_stage is 0")
+    return said
+
+
+def _precision(acts: Mapping[str, KnobValue]) -> str | None:
+    precision = acts.get("precision", "bf16")
+    if precision in PRECISIONS:
+        return None
+    return f"precision {precision}: an ms-swift trial computes in {', '.join(PRECISIONS)}"
+
+
+def _master_weights(acts: Mapping[str, KnobValue]) -> str | None:
+    precision, master = acts.get("precision", "bf16"), acts.get("master_weights", "bf16")
+    if master not in DTYPES:
+        return f"master_weights {master}: an ms-swift trial holds weights in {' or '.join(DTYPES)}"
+    if master == "bf16" and precision != "bf16":
+        return f"precision {precision} with master_weights bf16: weights would be rounded below what is computed"
+    return None
+
+
+def _steps(acts: Mapping[str, KnobValue]) -> str | None:
+    size = int(acts.get("sequence_parallel_size", 1))
+    for name in STEPS:
+        value = acts.get(name)
+        if isinstance(value, int) and value % size:
+            return f"{name} {value}: ms-swift multiplies it by sequence_parallel_size {size}, which does not divide it"
+    return None
+
+
+def _colocated(acts: Mapping[str, KnobValue]) -> str | None:
+    unset = defaults(NAME)
+    if acts.get("rollout_mode", unset["rollout_mode"]) == "server":
+        return None
+    if acts.get("custom_all_reduce") is True:
+        return "custom_all_reduce true: ms-swift builds a colocated engine without it"
+    size = acts.get("weight_sync_bucket_mib", DEFAULT_BUCKET_MIB)
+    if size != DEFAULT_BUCKET_MIB:
+        return f"weight_sync_bucket_mib {size}: ms-swift sends weights in buckets to a server only"
+    return None
+
+
+def _offloaded(acts: Mapping[str, KnobValue]) -> str | None:
+    if acts.get("activation_offload") is not True or acts.get("fsdp") == "fsdp2":
+        return None
+    return "activation_offload true: ms-swift offloads activations with fsdp fsdp2 only"
+
+
+def to_keys(configuration: Mapping[str, KnobValue], longest: int | None = None, device: str = "cpu") -> dict[str, Any]:
+    """Arguments of ``swift rlhf`` for the knobs that are set and act; seams and variables have none.
+
+    In server mode those of the engine are among them, where they do nothing but say what the server is told.
+
+    Args:
+        longest: tokens of the longest prompt and completion: what vLLM prepares for if the configuration does not
+            say, because it would take the model's own limit, which no cache here may hold.
+        device: ``cpu`` or ``cuda``, for DeepSpeed.
+
+    Raises:
+        ValueError: a knob or value ms-swift cannot be given (``unsupported``).
+    """
+    refused = unsupported(configuration)
+    if refused:
+        raise ValueError("; ".join(refused))
+    acts = acting(configuration)
+    found: dict[str, Any] = {key: acts[knob] for knob, key in NATIVE.items() if knob in acts}
+    if found.get("torch_empty_cache_steps") == 0:
+        del found["torch_empty_cache_steps"]  # transformers refuses 0; left out it is never
+    size = int(acts.get("sequence_parallel_size", 1))
+    found.update({key: _divided(acts[knob], size) for knob, key in STEPS.items() if knob in acts})
+    if found.get("steps_per_generation") is None:
+        found.pop("steps_per_generation", None)
+    return {**found, **_numerics(acts), **_rollout(acts, longest), **_sharding(acts, device)}
+
+
+def _divided(value: KnobValue, size: int) -> int | None:
+    """``None`` for the word that means the accumulation, which is ms-swift's own default."""
+    return None if isinstance(value, str) else int(value) // size
+
+
+def _numerics(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "precision" in acts:
+        found["bf16"], found["fp16"] = acts["precision"] == "bf16", acts["precision"] == "fp16"
+    if "master_weights" in acts:
+        found["torch_dtype"] = DTYPES[str(acts["master_weights"])]
+    if "optimizer" in acts:
+        found["optimizer" if acts["optimizer"] == "muon" else "optim"] = acts["optimizer"]
+    if "checkpointing_reentrant" in acts:
+        key, inner = CHECKPOINTING
+        found[key] = {inner: acts["checkpointing_reentrant"]}
+    return found
+
+
+def _rollout(acts: Mapping[str, KnobValue], longest: int | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "rollout_engine" in acts:
+        found["use_vllm"] = acts["rollout_engine"] == "vllm"
+    if not found.get("use_vllm"):
+        return found
+    found["vllm_mode"] = acts.get("rollout_mode", defaults(NAME)["rollout_mode"])  # there is no default
+    if longest is not None and "max_model_len" not in acts:
+        found["vllm_max_model_len"] = longest
+    if "custom_all_reduce" in acts:
+        found[ALL_REDUCE] = not acts["custom_all_reduce"]
+    engine = engine_arguments(acts)
+    return {**found, ENGINE_KEY: engine} if engine else found
+
+
+def engine_arguments(acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """vLLM's own arguments, where ms-swift has none of its own."""
+    found: dict[str, Any] = {}
+    for knob, path in ENGINE.items():
+        if knob not in acts or (knob == "rollout_quantization" and acts[knob] == "none"):
+            continue
+        place = found
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
+        place[path[-1]] = str(acts[knob]).upper() if knob == "vllm_compile_mode" else acts[knob]
+    return found
+
+
+def _sharding(acts: Mapping[str, KnobValue], device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if sharded := deepspeed_argument(acts, device):
+        found["deepspeed"] = sharded
+    if sharded := fsdp_argument(acts):
+        found["fsdp"] = sharded
+    return found
+
+
+def seams(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """Knob -> value for what ms-swift has no argument for, where it acts and is not what ms-swift does anyway."""
+    acts = acting(configuration)
+    rows, micro = acts.get("logprob_rows"), acts.get("micro_batch_size", defaults(NAME)["micro_batch_size"])
+    return {} if rows is None or int(rows) >= int(micro) else {"logprob_rows": rows}

@@ -1,0 +1,58 @@
+"""What decides how a run learns, every value said: nothing of it is left to a version's defaults. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ADVANTAGES = {"grpo": ("group", False), "rloo": ("none", True), "reinforce_plus_plus": ("batch", True)}
+"""``advantage_estimator`` -> (``scale_rewards``, ``kl_in_reward``) where they are not set."""
+
+OBJECTIVE: Mapping[str, Any] = {
+    "tuner_type": "full",
+    "loss_type": "dapo",
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "importance_sampling_level": "token",
+    "advantage_estimator": "grpo",
+    "scale_rewards": "group",
+    "kl_in_reward": False,
+    "overlong_filter": False,
+    "num_iterations": 1,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "learning_rate": 1e-6,
+    "lr_scheduler_type": "linear",
+    "warmup_ratio": 0.0,
+    "weight_decay": 0.0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "max_grad_norm": 1.0,
+    "truncation_strategy": "left",
+}
+"""Of a run nobody has configured: TRL 1.16's values, so that the same workload is the same in both."""
+
+_DERIVED: Mapping[str, Any] = {"beta": 0.04, "loss_type": "grpo", "truncation_strategy": "left"}
+"""Where ms-swift has no default that its fields tell (swift/arguments/rlhf_args.py, _init_grpo)."""
+
+
+def completed(own: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A user's arguments with what ms-swift does where they say nothing of the objective.
+
+    Args:
+        own: the user's arguments.
+        fields: the installed ms-swift's (``fields_of``), for its defaults.
+    """
+    found = dict(own)
+    scaled, in_reward = ADVANTAGES.get(own.get("advantage_estimator") or "grpo", ADVANTAGES["grpo"])
+    full = own.get("tuner_type", "lora") == "full"
+    derived = {**_DERIVED, "scale_rewards": scaled, "kl_in_reward": in_reward, "learning_rate": 1e-5 if full else 1e-4}
+    for key in OBJECTIVE:
+        default = derived.get(key, getattr(fields.get(key), "default", None))
+        if found.get(key) is None and default is not None and not (key == "warmup_ratio" and own.get("warmup_steps")):
+            found[key] = default
+    return found

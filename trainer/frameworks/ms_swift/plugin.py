@@ -1,0 +1,87 @@
+"""What ms-swift imports beside its own: rewards, prompts as they are, and knobs it has no argument for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from search_spaces.configuration import KnobValue
+from trainer.child import contract
+from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.keys import seams
+from trainer.frameworks.ms_swift.templates import fill
+from trainer.frameworks.trl.reward_module import MODULE, Rewards, rewards_of
+
+OWN = "ms_swift"
+"""Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""
+SEAM_MODULE = "autotune_seams"
+_SEAMS = Path(contract.__file__).parent.parent / "frameworks" / "ms_swift" / "seams.py"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What the plugin is for."""
+
+    rewards: Rewards
+    names: tuple[str, ...]
+    """What ``reward_funcs`` names."""
+    wrapped: Mapping[str, str] = field(default_factory=dict)
+    """Registered name -> where the function is, as ``module.name``."""
+    prompts: bool = True
+    seams: Mapping[str, KnobValue] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    """Plugins of the user's own, as they name them."""
+    raw: bool = False
+    """Prompts are plain texts, which go to the model without a template."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether there has to be a plugin at all."""
+        return bool(self.wrapped or self.prompts or self.seams)
+
+
+def plugin_of(wanted: Wanted) -> Plugin:
+    """The plugin of an export.
+
+    Raises:
+        ValueError: a kind of reward that is not known.
+    """
+    made = rewards_of([spec for spec in wanted.rewards if spec.kind != OWN])
+    wrapped: dict[str, str] = {}
+    registered = iter(made.names)
+    names: list[str] = []
+    for spec in wanted.rewards:
+        if spec.kind == OWN:
+            names.append(spec.name)
+            continue
+        place = next(registered)
+        name = place.rpartition(".")[2]
+        name = name if name not in names else f"{name}_{len(names)}"
+        wrapped[name] = place if "." in place else f"trl.rewards.{place}"
+        names.append(name)
+    prompts = not (wanted.user_config and wanted.own_data)
+    others = tuple(wanted.passthrough.get("external_plugins") or ())
+    raw = str({**wanted.added, **wanted.passthrough}.get("use_chat_template", True)).lower() == "false"
+    return Plugin(made, tuple(names), wrapped, prompts, seams(wanted.configuration), others, raw)
+
+
+def plugin_files(plugin: Plugin) -> dict[str, str]:
+    """The plugin and the modules beside it; nothing where ms-swift needs none."""
+    if not plugin.needed:
+        return {}
+    parts = [fill("plugin", folder=repr(plugin.rewards.folder))]
+    if plugin.wrapped:
+        lines = [f"_register({name!r}, {place!r})" for name, place in plugin.wrapped.items()]
+        parts += [fill("plugin_rewards", raw=repr(plugin.raw)), "\n".join(lines) + "\n"]
+    if plugin.prompts:
+        parts.append(fill("plugin_prompts", path=repr(TRAIN)))
+    files = {**plugin.rewards.files}
+    if plugin.seams:
+        parts.append(fill("plugin_seams", module=SEAM_MODULE, seams=repr(dict(plugin.seams))))
+        files[f"{SEAM_MODULE}.py"] = _SEAMS.read_text(encoding="utf-8")
+    files[PLUGIN] = "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return files
+
+
+__all__ = ["MODULE", "OWN", "PLUGIN", "Plugin", "plugin_files", "plugin_of"]

@@ -1,0 +1,78 @@
+"""A user's own shell script with other arguments: words are replaced, added and taken out, nothing else. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from trainer.frameworks.ms_swift.config_text import changes, launch_environment
+from trainer.frameworks.ms_swift.exported import PLUGIN, RUN, TRAIN, Wanted
+from trainer.frameworks.ms_swift.given import Argument, Given, given
+from trainer.frameworks.ms_swift.plugin import Plugin
+from trainer.frameworks.ms_swift.words import words_of
+
+_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
+_BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
+_EXPORTED = (PLUGIN, TRAIN)
+
+Piece = tuple[int, int, str]
+"""Start, end and new text of what is replaced."""
+
+
+def edited_script(wanted: Wanted, plugin: Plugin) -> str:
+    """The script, to be run from the exported folder; it works in the user's own.
+
+    Raises:
+        ValueError: ms-swift cannot be given the configuration, or the script has no ``swift rlhf`` that can be read.
+    """
+    text = wanted.user_config
+    found = given(text, RUN)
+    made = changes(wanted, plugin, found.arguments)
+    pieces, added = [], []
+    for key, value in made.items():
+        there = found.arguments.get(key)
+        if there is not None and value is None:
+            pieces.append(_removed(text, there))
+        elif there is not None and list(there.words) != words_of({key: value})[1:]:
+            pieces.append((there.spans[0][0], there.spans[-1][1], _argument(key, value)))
+        elif there is None and value is not None:
+            added.append(_argument(key, value))
+    pieces += [(found.end, found.end, "".join(f" \\\n    {words}" for words in added))]
+    variables, exported = _environment(wanted, found)
+    pieces += variables
+    for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
+        text = text[:start] + new + text[end:]
+    return _begun(text, [_HERE, *exported, *([f"cd {shlex.quote(wanted.folder)} || exit 1"] if wanted.folder else [])])
+
+
+def _removed(text: str, there: Argument) -> Piece:
+    start = there.spans[0][0]
+    before = _BEFORE.search(text, 0, start)
+    return (before.start() if before else start), there.spans[-1][1], ""
+
+
+def _argument(key: str, value: Any) -> str:
+    name, *words = words_of({key: value})
+    return " ".join([name, *(f'"$here"/{word}' if word in _EXPORTED else shlex.quote(word) for word in words)])
+
+
+def _environment(wanted: Wanted, found: Given) -> tuple[list[Piece], list[str]]:
+    """(Assignments that are there and become others, lines for those that are not)."""
+    wished = launch_environment(wanted)
+    if "NPROC_PER_NODE" in found.environment:
+        wished["NPROC_PER_NODE"] = str(wanted.world_size)
+    pieces, lines = [], []
+    for name, value in wished.items():
+        there = found.environment.get(name)
+        if there is None:
+            lines.append(f"export {name}={shlex.quote(value)}")
+        elif there.words != (value,):
+            pieces.append((*there.spans[0], f"{name}={shlex.quote(value)}"))
+    return pieces, lines
+
+
+def _begun(text: str, lines: list[str]) -> str:
+    """``lines`` behind the script's first line, if that says what runs it."""
+    head, rest = text.split("\n", 1) if text.startswith("#!") and "\n" in text else ("#!/bin/bash", text)
+    return "\n".join([head, *lines, rest])

@@ -1,0 +1,139 @@
+"""A configuration as a recipe of Open-R1: the user's own with other knobs, or a whole one. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from search_spaces import yaml_edit
+from search_spaces.knobs import defaults
+from search_spaces.legality.openr1_rules import FRAMEWORK
+from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, PROMPTS, Wanted
+from trainer.frameworks.open_r1.field_table import FIELDS
+from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
+from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.render import settings
+from trainer.frameworks.open_r1.rewards import Rewards
+from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys, wants_server
+from trainer.frameworks.trl.launching import comment
+
+_EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
+"""Knobs that are written though nobody set them."""
+_OWN_CHOICE = {
+    "tf32": "tf32",
+    "empty_cache_steps": "torch_empty_cache_steps",
+    "ddp_bucket_mib": "ddp_bucket_cap_mb",
+}
+"""Knobs that are left to torch when nobody sets them, and their keys."""
+_COMPILING = ("torch_compile_mode", "torch_compile_backend")
+
+
+def explicit(wanted: Wanted) -> Wanted:
+    """``wanted`` with Open-R1's default for every knob that nobody set."""
+    unset = {knob: value for knob, value in defaults(FRAMEWORK).items() if knob in _EXPLICIT - set(_OWN_CHOICE)}
+    if wants_server(wanted.configuration):
+        unset["gpu_memory_utilization"] = SERVER_SHARE
+    return replace(wanted, configuration={**unset, **wanted.configuration})
+
+
+def knob_keys(wanted: Wanted) -> dict[str, Any]:
+    """What the configuration sets, by recipe key.
+
+    Raises:
+        ValueError: Open-R1 cannot be given the configuration.
+    """
+    found = settings(wanted.configuration, wanted.rows_per_update, wanted.world_size, passthrough=wanted.passthrough)
+    return {**found, **(trainer_keys() if wants_server(wanted.configuration) else {})}
+
+
+def written(wanted: Wanted, rewards: Rewards) -> str:
+    """A whole recipe, every knob explicit: what is left out would be TRL's default of another day."""
+    tuned = knob_keys(explicit(wanted))
+    tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in wanted.configuration})
+    run = {
+        "output_dir": "output",
+        "num_train_epochs": 1,
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "report_to": "none",
+        "push_to_hub": False,
+        "do_eval": False,
+        "eval_strategy": "no",
+        "seed": wanted.seed,
+        "use_cpu": wanted.device == "cpu",
+        **wanted.passthrough,
+    }
+    sections = {
+        "model, data and reward": {
+            "model_name_or_path": wanted.model,
+            "model_revision": wanted.revision or "main",
+            "dataset_name": PROMPTS,
+            "dataset_prompt_column": PROMPT_COLUMN,
+            "dataset_train_split": "train",
+            "reward_funcs": list(rewards.names),
+            **_lengths(wanted),
+        },
+        "what was tuned": tuned,
+        "everything else (Open-R1 goes on from a checkpoint it finds in output_dir)": {
+            key: value for key, value in run.items() if key not in tuned
+        },
+    }
+    lines = [f"# {comment(wanted.title)}"]
+    for head, keys in sections.items():
+        lines += ["", f"# {head}"]
+        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _lengths(wanted: Wanted) -> dict[str, int]:
+    prompt = wanted.max_prompt_length
+    return {
+        **({} if prompt is None else {"max_prompt_length": prompt}),
+        "max_completion_length": wanted.max_completion_length,
+    }
+
+
+def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
+    """The user's own recipe with the knobs of the configuration, and what the command line put in place of its own.
+
+    Raises:
+        YamlEditError: it cannot be changed in place.
+    """
+    document = yaml_edit.located(wanted.user_config)
+    changes = _knob_changes(document, wanted)
+    if changes.get(("torch_compile",)) is False:  # either of these alone turns it on
+        changes.update({(key,): None for key in _COMPILING if (key,) in document.values})
+    if wanted.device == "cpu" and yaml_edit.lookup(document, ("use_cpu",)) is not True:
+        changes[("use_cpu",)] = True
+    if yaml_edit.lookup(document, ("model_name_or_path",)) != wanted.model:
+        changes[("model_name_or_path",)] = wanted.model
+        changes[("model_revision",)] = wanted.revision or "main"
+    if rewards.files or ("reward_funcs",) not in document.values:
+        changes[("reward_funcs",)] = list(rewards.names)
+    if prompts:
+        changes.update({("dataset_name",): PROMPTS, ("dataset_prompt_column",): PROMPT_COLUMN})
+        nothing = ("dataset_config", "dataset_mixture")
+        changes.update({(key,): None for key in nothing if (key,) in document.values})
+        if ("dataset_train_split",) in document.values:
+            changes[("dataset_train_split",)] = "train"
+    for key, length in _lengths(wanted).items():
+        own = yaml_edit.lookup(document, (key,))
+        if (FIELDS[key].default if own is None else own) != length:
+            changes[(key,)] = length
+    return yaml_edit.edited(wanted.user_config, changes)
+
+
+def _knob_changes(document: yaml_edit.Document, wanted: Wanted) -> dict[yaml_edit.Path, Any]:
+    """Each knob at the place the user's recipe has it."""
+    changes: dict[yaml_edit.Path, Any] = {}
+    key, inner = CHECKPOINTING
+    for name, value in knob_keys(wanted).items():
+        if name == key and isinstance(document.values.get((key,)), yaml_edit.MAPPING):
+            changes[key, inner] = value[inner]
+        elif name != "fp16" or value or (name,) in document.values:
+            changes[(name,)] = value
+    rows, steps = ("generation_batch_size",), changes.get(("steps_per_generation",))
+    if yaml_edit.lookup(document, rows) is not None and steps is not None:  # TRL refuses both
+        del changes[("steps_per_generation",)]
+        changes[rows] = steps * int(acting(wanted.configuration)["micro_batch_size"]) * wanted.world_size
+    return changes

@@ -1,0 +1,64 @@
+"""What to try next after an Open-R1 trial has failed. What torch, vLLM and the launcher write is TRL's too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign
+from trainer.frameworks.diagnosis import Diagnosis, read
+from trainer.frameworks.trl.failures import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
+from trainer.frameworks.trl.failures import SUGGESTIONS as SHARED
+from trainer.frameworks.trl.failures import suggest as shared_suggest
+
+SUGGESTIONS: Mapping[str, str] = {
+    **SHARED,
+    "sampler": "lower micro_batch_size or gradient_accumulation_steps: TRL 0.18 lets their product decode together",
+    "openr1_registry": "name only rewards of Open-R1's registry (src/open_r1/rewards.py), or give the study your own",
+    "openr1_prompt_column": "set dataset_prompt_column to the column that holds the prompt's text",
+    "openr1_dataset": "set dataset_name or dataset_mixture",
+    "openr1_import": "name a checkout of Open-R1 with --openr1, and its own environment with --python",
+    "openr1_server": "start server.sh first and wait until it answers; it must be of the same TRL",
+    "openr1_accelerate_fields": "remove the keys beside deepspeed_config_file from the accelerate file",
+    "openr1_callback": "remove it from callbacks; Open-R1 has push_to_hub_revision",
+    "openr1_sandbox": "install the package of the sandbox that code_provider names, or choose another reward",
+    "openr1_model_arguments": "remove model_init_kwargs; torch_dtype and attn_implementation are keys of their own",
+    "openr1_liger_loss": "set fused_loss false, or remove delta",
+    "openr1_no_liger": "set fused_loss false, or install liger-kernel in the training environment",
+    "openr1_groups": SHARED["groups"],
+}
+"""By the name of the sign."""
+
+
+def _illegal(name: str, *texts: str) -> Sign:
+    return Sign(name, texts, FailureReason.ILLEGAL)
+
+
+OWN: tuple[Sign, ...] = (
+    _illegal("openr1_import", "No module named 'open_r1'"),
+    _illegal("openr1_registry", "REWARD_FUNCS_REGISTRY[func] for func in script_args.reward_funcs"),
+    _illegal("openr1_prompt_column", "Dataset Question Field Error: … is not supported."),
+    _illegal("openr1_dataset", "Either `dataset_name` or `dataset_mixture` must be provided"),
+    _illegal("openr1_callback", "Callback … not found in CALLBACKS."),
+    _illegal("openr1_sandbox", "is not available and required for this provider"),
+    _illegal("openr1_model_arguments", "You passed `model_init_kwargs` to the `GRPOConfig`, but your model"),
+    _illegal("openr1_liger_loss", "Liger loss does not support two-sided GRPO loss yet."),
+    _illegal("openr1_no_liger", "Liger is required to use `liger_loss` as the GRPO loss."),
+    _illegal("openr1_groups", "must be evenly divisible by the number of generations per prompt ("),
+    _illegal(
+        "openr1_accelerate_fields", "When using `deepspeed_config_file`, the following accelerate config variables"
+    ),
+    Sign("openr1_server", ("The vLLM server can't be reached at … after … seconds",), FailureReason.INFRA),
+)
+"""Texts of Open-R1's own script, of TRL 0.18 and of accelerate 1.4, read in their sources."""
+
+
+def diagnose(text: str) -> Diagnosis | None:
+    """What a log text says went wrong: the cause in it, or ``None`` if nothing is recognised."""
+    return read(text, (*OWN, *SIGNS), SUGGESTIONS)
+
+
+def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
+    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    said = shared_suggest(reason, phase, pool)
+    # In TRL 0.18 a log-prob pass is of a micro-batch's rows, and no knob chunks it.
+    return SMALLER_BATCH if said == FEWER_LOGPROB_ROWS else FEWER_ROWS if said == FEWER_ROWS else said

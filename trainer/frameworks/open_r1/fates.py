@@ -1,0 +1,60 @@
+"""What becomes of each key of a recipe: the one table. A key that is not in it is workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+INPUTS = frozenset(
+    {
+        *("model_name_or_path", "model_revision", "reward_funcs", "max_completion_length", "max_prompt_length"),
+        *("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_prompt_column"),
+        *("dataset_mixture", "dataset_streaming"),
+    }
+)
+"""Model, prompts, rewards and lengths, which a study has fields of its own for."""
+
+_SPAN = frozenset(
+    {"output_dir", "overwrite_output_dir", "num_train_epochs", "max_steps", "do_train", "seed", "use_cpu"}
+)
+_LOGGING = frozenset(
+    {
+        *("logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "log_level", "log_completions"),
+        *("disable_tqdm", "report_to", "run_name", "num_completions_to_print", "wandb_log_unique_prompts"),
+        *("wandb_entity", "wandb_project", "wandb_run_group", "logging_nan_inf_filter"),
+    }
+)
+_EVALUATION = frozenset(
+    {"do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "per_device_eval_batch_size"}
+)
+_SAVING = frozenset(
+    {
+        *("save_strategy", "save_steps", "save_total_limit", "save_only_model", "load_best_model_at_end"),
+        *("resume_from_checkpoint", "push_to_hub", "hub_model_id", "hub_strategy", "hub_private_repo"),
+        *("hub_always_push", "hub_model_revision", "push_to_hub_revision", "overwrite_hub_revision"),
+        *("callbacks", "benchmarks"),
+    }
+)
+SERVER = frozenset({"vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout"})
+"""A trial starts a rollout server of its own, where it finds room."""
+MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | SERVER
+"""A trial does without it or sets its own; an exported recipe keeps it. It moves no figure."""
+
+REFUSED: Mapping[str, str] = {
+    "auto_find_batch_size": "it would change the batch in the middle of a trial; remove it",
+    "hub_token": "a secret would be stored with the study; log in with `huggingface-cli login` instead",
+    "deepspeed": "Open-R1 shards by the accelerate file; give it that file and remove the key",
+    "fsdp": "an Open-R1 trial shards with DeepSpeed, by the accelerate file; remove the key",
+    "model_init_kwargs": "TRL 0.18 refuses it beside a loaded model, which Open-R1 gives it; remove it",
+}
+"""Key -> why a trial cannot honour it, and what to do."""
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """Why a trial cannot honour ``key`` with ``value``; ``None`` if it can, or if the value does nothing."""
+    return REFUSED[key] if key in REFUSED and value not in (None, False, "", [], {}) else None
+
+
+def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
+    """``passthrough`` without what a trial does without."""
+    return {key: value for key, value in passthrough.items() if key not in MEASURING and key not in REFUSED}

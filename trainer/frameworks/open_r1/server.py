@@ -1,0 +1,132 @@
+"""The rollout server of TRL 0.18, ``trl vllm-serve``: its command line from knobs, and back. Pure.
+
+Whoever reaches its port may give it weights, so it listens on this machine's loopback. It is started by its module:
+by the command of that name it crashes with several replicas of one GPU (``trl/cli.py``).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.open_r1.key_tables import SERVER, SERVER_DTYPES
+from trainer.frameworks.open_r1.keys import acting, wants_server
+from trainer.frameworks.trl.server import replicas, split
+from trainer.frameworks.trl.values import KnobKeyError, parsed
+
+__all__ = ["HOST", "PORT", "read_server", "replicas", "server_command", "split", "trainer_keys", "wants_server"]
+
+HOST = "127.0.0.1"
+PORT = 8000
+"""TRL's own."""
+SERVER_SHARE = 0.9
+"""Of a GPU's memory, where nobody says: the server's own choice."""
+TIMEOUT_S = 900.0
+"""How long the trainer waits for a server started with it: a large model is loaded and captured in that time."""
+_SWITCHES = ("prefix_caching", "enforce_eager")
+_WORDS = {"true": True, "false": False}
+
+
+def trainer_keys(port: int = PORT) -> dict[str, Any]:
+    """Recipe keys that lead to the server."""
+    return {"vllm_server_host": HOST, "vllm_server_port": port, "vllm_server_timeout": TIMEOUT_S}
+
+
+def server_command(
+    configuration: Mapping[str, KnobValue],
+    model: str,
+    python: str,
+    port: int = PORT,
+    *,
+    longest: int | None = None,
+    revision: str = "",
+) -> tuple[str, ...]:
+    """The words that start it.
+
+    Args:
+        configuration: knobs; those that do not act are left out.
+        model: folder or hub id.
+        python: interpreter with vLLM in it.
+        port: of HTTP, on the loopback.
+        longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
+            not say for how many. ``None`` leaves it to the model's own limit.
+        revision: commit of a hub id.
+
+    Raises:
+        ValueError: the replicas do not use exactly ``rollout_gpus``.
+    """
+    size, count = replicas(configuration)
+    acts = {**acting(configuration), "tensor_parallel_size": size, "rollout_data_parallel_size": count}
+    if longest is not None:
+        acts.setdefault("max_model_len", longest)
+    argv = [python, "-m", "trl.scripts.vllm_serve", "--model", model, "--host", HOST, "--port", str(port)]
+    if revision:
+        argv += ["--revision", revision]
+    for knob, option in SERVER.items():
+        if knob in acts:
+            argv += [option, _word(knob, acts[knob])]
+    return tuple(argv)
+
+
+def _word(knob: str, value: KnobValue) -> str:
+    if knob == "rollout_dtype":
+        return SERVER_DTYPES[str(value)]
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_server(text: str) -> dict[str, KnobValue]:
+    """The knobs of the ``vllm-serve`` command in a shell script; empty without one.
+
+    Raises:
+        KnobKeyError: naming the option and what was expected.
+    """
+    words = _command(text)
+    if not words:
+        return {}
+    given = _options(words)
+    found = {
+        knob: parsed(knob, option, _value(knob, given[option])) for knob, option in SERVER.items() if option in given
+    }
+    size, count = int(found.get("tensor_parallel_size", 1)), int(found.get("rollout_data_parallel_size", 1))
+    return {**found, "rollout_gpus": size * count}
+
+
+def _command(text: str) -> list[str]:
+    """The words after ``vllm-serve``, or after TRL's module of that name."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if "vllm-serve" not in line and "vllm_serve" not in line:
+            continue
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError as error:
+            raise KnobKeyError("vllm-serve", f"its command line cannot be read ({error})") from None
+        for at, word in enumerate(words):
+            if word == "vllm-serve" or word.endswith(("vllm_serve", "vllm_serve.py")):
+                return words[at + 1 :]
+    return []
+
+
+def _options(words: Sequence[str]) -> dict[str, str]:
+    found, at = {}, 0
+    while at < len(words):
+        name, sign, value = words[at].partition("=")
+        if name.startswith("--"):
+            following = words[at + 1] if at + 1 < len(words) and not words[at + 1].startswith("--") else "true"
+            found[name.replace("-", "_").replace("__", "--", 1)] = value if sign else following
+        at += 1
+    return found
+
+
+def _value(knob: str, word: str) -> Any:
+    if knob in _SWITCHES:
+        return _WORDS.get(word.lower(), word)
+    if knob == "rollout_dtype":
+        return next((ours for ours, theirs in SERVER_DTYPES.items() if theirs == word), word)
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return word

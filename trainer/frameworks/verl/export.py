@@ -1,0 +1,123 @@
+"""A configuration as a script that runs verl's own entry point with every value explicit. Pure.
+
+The whole run is written, with the user's own keys where there are some: Hydra has no file that could be edited.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.frameworks.verl.exported import DATA, PROMPTS, REWARD, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.verl.fates import (
+    DATASET,
+    DATASET_NAME,
+    DATASET_PATH,
+    PROMPT_KEY,
+    REWARD_NAME,
+    REWARD_PATH,
+    TRAIN_FILES,
+    VALIDATION_FILES,
+)
+from trainer.frameworks.verl.hydra import override, quoted
+from trainer.frameworks.verl.keys import added
+from trainer.frameworks.verl.launching import HERE, MODULE, script
+from trainer.frameworks.verl.reading import given
+from trainer.frameworks.verl.render import ENVIRONMENT, LOG_VARIABLE, settings, variables, workload
+from trainer.frameworks.verl.rewards import FUNCTION, scoring_of
+from trainer.frameworks.verl.templates import fill
+
+__all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
+
+_PATHS = (TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, REWARD_PATH)
+_RUN: Mapping[str, Any] = {
+    "trainer.project_name": "autotune",
+    "trainer.experiment_name": "run",
+    "trainer.logger": ["console", "file"],
+    "trainer.total_epochs": 1,
+    "trainer.save_freq": -1,
+    "trainer.test_freq": -1,
+    "trainer.val_before_train": False,
+    "trainer.resume_mode": "disable",
+    "trainer.default_local_dir": f"{HERE}/output",
+    "hydra.run.dir": f"{HERE}/hydra",
+}
+"""What a run says of itself unless the user's own keys do."""
+
+
+def export(wanted: Wanted) -> Export:
+    """The files and the command; ``prompts/train.jsonl`` belongs to it unless the prompts are the user's own.
+
+    Raises:
+        ValueError: verl cannot be given the configuration, the device or the rewards.
+    """
+    own = given(wanted.user_config, "your configuration", wanted.folder or ".").values if wanted.user_config else {}
+    theirs = {key: _placed(own[key], wanted.folder) if key in _PATHS else own[key] for key in own}
+    prompts = not (own and wanted.own_data)
+    files = {DATA: fill("data")} if prompts else {}
+    data = _exported_data() if prompts else {key: theirs[key] for key in sorted(DATASET) if key in theirs}
+    reward = {key: theirs[key] for key in (REWARD_PATH, REWARD_NAME) if key in theirs}
+    if wanted.rewards:
+        files.update(scoring_of(wanted.rewards).files)
+        reward = {REWARD_PATH: f"{HERE}/{REWARD}", REWARD_NAME: FUNCTION}
+    command = _command(wanted, {**data, **reward})
+    commit = f"{wanted.model} was at commit {wanted.revision}; verl takes no commit, only what the name stands for."
+    text = script(wanted.title, command, *([commit] if wanted.revision else []))
+    return Export({RUN: text, **files}, command, {}, (), prompts, _diff(wanted, text))
+
+
+def _exported_data() -> dict[str, Any]:
+    """The exported prompts; verl asks for a validation file even where nothing is validated."""
+    file = f"{HERE}/{PROMPTS}/train.jsonl"
+    ours = {DATASET_PATH: f"{HERE}/{DATA}", DATASET_NAME: "Prompts", PROMPT_KEY: "prompt"}
+    return {TRAIN_FILES: file, VALIDATION_FILES: file, **ours}
+
+
+def _placed(value: Any, folder: str) -> Any:
+    """The user's own path, from the user's folder."""
+    if isinstance(value, list):
+        return [_placed(item, folder) for item in value]
+    local = isinstance(value, str) and folder and "://" not in value and not value.startswith(("~", "pkg"))
+    return os.path.join(folder, value) if local else value
+
+
+def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
+    longest = None if wanted.max_prompt_length is None else wanted.max_prompt_length + wanted.max_completion_length
+    tuned = settings(
+        wanted.configuration, wanted.rows_per_update, wanted.world_size, device=wanted.device, longest=longest
+    )
+    fixed = workload(
+        model=wanted.model,
+        max_prompt_length=wanted.max_prompt_length,
+        max_completion_length=wanted.max_completion_length,
+        world_size=wanted.world_size,
+        seed=wanted.seed,
+    )
+    ours = {**fixed, **inputs, **tuned}
+    theirs = {key: value for key, value in wanted.passthrough.items() if key not in ours and key != ENVIRONMENT}
+    words = [_word(key, value, new=added(key)) for key, value in ours.items()]
+    words += [_word(key, value, new=False) for key, value in _RUN.items() if key not in theirs]
+    words += [_word(key, value, new=not key.startswith("hydra.")) for key, value in theirs.items()]
+    environment = {
+        **{name: str(value) for name, value in (wanted.passthrough.get(ENVIRONMENT) or {}).items()},
+        **variables(wanted.configuration),
+    }
+    environment.setdefault(LOG_VARIABLE, f"{HERE}/metrics.jsonl")
+    folder = wanted.folder if wanted.user_config and wanted.folder else HERE
+    return Command((wanted.python, "-m", MODULE, *words), folder, environment)
+
+
+def _word(key: str, value: Any, *, new: bool) -> str:
+    """An override; a path in the exported folder is quoted, because nobody knows what the folder is called."""
+    if isinstance(value, str) and value.startswith(HERE):
+        return f"{key}={quoted(value)}"
+    return override(key, value, new)
+
+
+def _diff(wanted: Wanted, text: str) -> str:
+    if not wanted.user_config:
+        return ""
+    old, new = wanted.user_config.splitlines(), text.splitlines()
+    return "\n".join(difflib.unified_diff(old, new, "your configuration", RUN, lineterm=""))

@@ -1,0 +1,84 @@
+"""What becomes of each of verl's keys: the one table. A key that is not in it is workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.knobs.model import show
+from trainer.frameworks.trl.fates import Fate, environment_refusal
+from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE
+from trainer.frameworks.verl.key_values import OLD
+
+__all__ = ["INPUTS", "MEASURING", "Fate", "environment_refusal", "fate_of", "for_trial", "refusal"]
+
+MODEL_PATH = MODEL + "path"
+TRAIN_FILES, VALIDATION_FILES = "data.train_files", "data.val_files"
+PROMPT_LENGTH, COMPLETION_LENGTH = "data.max_prompt_length", "data.max_response_length"
+REWARD_PATH, REWARD_NAME = "reward.custom_reward_function.path", "reward.custom_reward_function.name"
+DATASET_PATH, DATASET_NAME = "data.custom_cls.path", "data.custom_cls.name"
+GPUS, NODES = "trainer.n_gpus_per_node", "trainer.nnodes"
+PROMPT_KEY, SOURCE_KEY, ROWS = "data.prompt_key", "data.reward_fn_key", "data.train_max_samples"
+
+DATASET = frozenset({TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, DATASET_NAME, PROMPT_KEY, SOURCE_KEY, ROWS})
+INPUTS = DATASET | {MODEL_PATH, PROMPT_LENGTH, COMPLETION_LENGTH, REWARD_PATH, REWARD_NAME, GPUS, NODES}
+"""Model, prompts, rewards, lengths and GPUs, which a study has fields of its own for."""
+
+MEASURING = frozenset(
+    {
+        *("trainer.total_epochs", "trainer.total_training_steps", "trainer.project_name", "trainer.experiment_name"),
+        *("trainer.logger", "trainer.log_val_generations", "trainer.rollout_data_dir", "trainer.validation_data_dir"),
+        *("trainer.save_freq", "trainer.esi_redundant_time", "trainer.resume_mode", "trainer.resume_from_path"),
+        *("trainer.val_before_train", "trainer.test_freq", "trainer.default_hdfs_dir", "trainer.default_local_dir"),
+        *("trainer.del_local_ckpt_after_load", "trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+        *("trainer.checkpoint_callback_class", "data.val_batch_size", "data.val_max_samples", "hydra.run.dir"),
+        *("data.seed", "actor_rollout_ref.rollout.seed", "actor_rollout_ref.actor.data_loader_seed"),
+        *("actor_rollout_ref.actor.fsdp_config.seed", "ray_kwargs.timeline_json_file", "hydra.output_subdir"),
+    }
+)
+"""A trial does without them or sets its own; an exported script keeps them. They move no figure."""
+
+_OTHER_ENGINE = "a trial trains with FSDP, verl's model_engine dp; remove it"
+_WHY: Mapping[str, str] = {
+    "actor_rollout_ref.rollout.mode": "verl 0.9.1 has no other than async",
+    "actor_rollout_ref.rollout.data_parallel_size": "a trial has one engine for each tensor_model_parallel_size GPUs",
+    "actor_rollout_ref.rollout.expert_parallel_size": "a trial spreads an engine by tensor_model_parallel_size alone",
+    "actor_rollout_ref.rollout.pipeline_model_parallel_size": "verl's rollout has no pipeline",
+    "actor_rollout_ref.hybrid_engine": "a trial's engine shares the training GPUs",
+    "trainer.use_v1": "a trial runs verl's current trainer",
+    "algorithm.adv_estimator": "only GRPO is tuned",
+}
+REFUSED: Mapping[str, str] = {
+    "critic.enable": "GRPO has no critic; remove it",
+    "distillation.enabled": "distillation is not tuned; remove it",
+    "actor_rollout_ref.rollout.disaggregation.enabled": "a trial prefills and decodes on the same GPUs; remove it",
+    "trainer.val_only": "a trial trains; remove it",
+}
+"""Key -> why, and what to do, unless the value is false."""
+
+
+def fate_of(key: str) -> Fate:
+    """What becomes of ``key``."""
+    if key in KEYS:
+        return Fate.KNOB
+    if key in INPUTS:
+        return Fate.INPUT
+    if key in REFUSED or key in OLD or key in FIXED or key == MODEL_ENGINE:
+        return Fate.REFUSED
+    return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
+
+
+def refusal(key: str, value: Any) -> str | None:
+    """Why a trial cannot honour ``key`` with ``value``, and what to do; ``None`` if it can."""
+    if key in OLD and value is not None:
+        return f"verl 0.9.1 does not take rows over all GPUs; use {OLD[key]}"
+    if key in FIXED and value != FIXED[key]:
+        return f"{_WHY[key]}; expected {show(FIXED[key])}, got {show(value)}"
+    if key == MODEL_ENGINE and value != "dp":
+        return _OTHER_ENGINE
+    return REFUSED[key] if key in REFUSED and value not in (None, False) else None
+
+
+def for_trial(passthrough: Mapping[str, Any]) -> dict[str, Any]:
+    """``passthrough`` without what a trial does without."""
+    return {key: value for key, value in passthrough.items() if fate_of(key) is not Fate.MEASURING}

@@ -1,0 +1,192 @@
+"""A user's own verl run: knobs become the baseline, the rest is workload. Pure; opens and evaluates nothing."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.knobs.model import show
+from trainer.frameworks.trl import import_config as shared
+from trainer.frameworks.trl.import_config import ConfigError, Field
+from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.verl.fates import (
+    COMPLETION_LENGTH,
+    DATASET,
+    GPUS,
+    INPUTS,
+    MODEL_PATH,
+    NODES,
+    PROMPT_LENGTH,
+    REWARD_NAME,
+    REWARD_PATH,
+    Fate,
+    environment_refusal,
+    fate_of,
+    refusal,
+)
+from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES
+from trainer.frameworks.verl.key_values import flattened, from_keys, rest
+from trainer.frameworks.verl.reading import Given, given, problem
+from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
+
+__all__ = ["ConfigError", "Field", "Imported", "import_config"]
+
+_ESTIMATOR = "algorithm.adv_estimator"
+_GPUS_OF_A_NODE = 8
+"""``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
+_NO_FILES: Mapping[str, str] = {}
+_NO_FIELDS: Mapping[str, Field] = {}
+_FREE = ("override_config.", "engine_kwargs.", "override_optimizer_config.", "_kwargs.", "hydra.", "ray_init.")
+"""Places below which any key may be added."""
+
+
+@dataclass(frozen=True)
+class Imported(shared.Imported):
+    """A verl run, understood."""
+
+    max_prompt_length: int | None = None
+    """Tokens."""
+    gpus: int = 1
+    """That train, all nodes."""
+
+
+def import_config(
+    text: str,
+    name: str,
+    fields: Mapping[str, Field] = _NO_FIELDS,
+    processes: int = 0,
+    files: Mapping[str, str] = _NO_FILES,
+    *,
+    folder: str = ".",
+) -> Imported:
+    """The file's keys, each where it belongs.
+
+    Args:
+        text: a script that starts ``verl.trainer.main_ppo``, overrides one a line or as a YAML list, or a YAML
+            configuration; at most 64 KiB.
+        name: what messages call it.
+        fields: the installed verl's keys; empty leaves unknown keys to verl.
+        processes: GPUs that train; 0 takes what the file says.
+        files: not used; verl's configuration names no other.
+        folder: that the file stands in, where it says so of itself.
+
+    Raises:
+        ConfigError: naming file, line, key, and what was expected or what to do.
+    """
+    del files
+    said = given(text, name, folder)
+    values = flattened(said.values)
+    for key in said.values:
+        _check(key, said, name, fields)
+    if values.get(_ESTIMATOR, "gae") != FIXED[_ESTIMATOR]:
+        raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
+    gpus = processes or _gpus(values, said, name)
+    try:
+        knobs = from_keys(values, gpus)
+    except KnobKeyError as error:
+        raise problem(name, _line(said, error.key), f"{error.key}: {error.text}") from None
+    passthrough = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
+    passthrough = {key: value for key, value in passthrough.items() if key not in INPUTS}
+    if others := other_variables(said.environment):
+        passthrough[ENVIRONMENT] = others
+    return Imported(
+        knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
+        passthrough=passthrough,
+        model=_text(values, MODEL_PATH, said, name),
+        dataset={key: value for key, value in values.items() if key in DATASET},
+        rewards=_rewards(values, said, name),
+        max_completion_length=_length(values, COMPLETION_LENGTH, said, name),
+        lines=dict(said.lines),
+        text=text,
+        notes=tuple(_notes(values, said, name)),
+        max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
+        gpus=gpus,
+    )
+
+
+def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
+    line, value = said.lines.get(key, 0), said.values[key]
+    _check_storable(key, value, name, line)
+    why = refusal(key, value)
+    if why is not None:
+        raise problem(name, line, f"{key}: {why}")
+    if fields and not _is_known(key, fields):
+        close = difflib.get_close_matches(key[:120], fields, n=1, cutoff=0.7)
+        advice = f"did you mean {close[0]}" if close else "remove it"
+        raise problem(name, line, f"verl has no key {show(key)}; {advice}")
+    for variable in said.environment:
+        reason = environment_refusal(variable)
+        if reason is not None:
+            raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+
+
+def _is_known(key: str, fields: Mapping[str, Field]) -> bool:
+    inside = any(known.startswith(f"{key}.") for known in fields)
+    ours = key in NOT_IN_VERLS_FILES or key.startswith(MIXED) or any(place in f"{key}." for place in _FREE)
+    return key in fields or inside or ours
+
+
+def _check_storable(key: str, value: Any, name: str, line: int) -> None:
+    """Refuse what JSON or a database cannot hold, wherever it is inside."""
+    if isinstance(value, dict):
+        for inner, item in value.items():
+            _check_storable(f"{key}.{inner}", item, name, line)
+    elif isinstance(value, list):
+        for item in value:
+            _check_storable(key, item, name, line)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise problem(name, line, f"{key}: expected a finite number, got {value}")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise problem(name, line, f"{key}: expected a number of at most 63 bits, got {show(value)}")
+
+
+def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
+    found = 1
+    for key, default in ((GPUS, _GPUS_OF_A_NODE), (NODES, 1)):
+        value = values.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
+            raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
+        found *= value
+    return found
+
+
+def _text(values: Mapping[str, Any], key: str, said: Given, name: str) -> str | None:
+    value = values.get(key)
+    if value is not None and (not isinstance(value, str) or not value):
+        raise problem(name, _line(said, key), f"{key}: expected a path or a name, got {show(value)}")
+    return value
+
+
+def _length(values: Mapping[str, Any], key: str, said: Given, name: str) -> int | None:
+    value = values.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
+    return value
+
+
+def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ...]:
+    """``path:function`` of verl's custom reward; nothing where verl chooses by the data's source."""
+    path = _text(values, REWARD_PATH, said, name)
+    return (f"{path}:{values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
+
+
+def _notes(values: Mapping[str, Any], said: Given, name: str) -> Iterator[str]:
+    for knob in ("logprob_rows", "logprob_tokens"):
+        own, reference = NATIVE[knob], BESIDE[knob][0]
+        if values.get(reference) is not None and values.get(reference) != values.get(own):
+            text = f"{reference}: a trial gives the reference model what {own} says"
+            yield str(problem(name, _line(said, reference), text))
+    sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
+    if values.get(sizes):
+        text = f"{sizes}: a trial says the largest, and vLLM chooses those below it"
+        yield str(problem(name, _line(said, sizes), text))
+
+
+def _line(said: Given, key: str) -> int:
+    """Of the key, or of the mapping it is in."""
+    while key not in said.lines and "." in key:
+        key = key.rpartition(".")[0]
+    return said.lines.get(key, 0)

@@ -1,0 +1,246 @@
+"""verl's overrides as our knobs. Pure; ``keys`` is the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.model import show
+from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.verl.key_tables import (
+    ACTOR,
+    BESIDE,
+    BUCKET,
+    CAPTURED,
+    DTYPE,
+    FREE_CACHE,
+    FSDP,
+    IMPL,
+    KEYS,
+    MASTER,
+    MIXED,
+    MODE,
+    NAME,
+    NATIVE,
+    OPTIMIZER,
+    OPTIMIZERS,
+    OPTIONS,
+    PADDED,
+    PRECISIONS,
+    PROMPTS_PER_ROLLOUT,
+    PROMPTS_PER_UPDATE,
+    QUANTIZATION,
+    REFERENCE,
+    SLEEP_MODE,
+    STRATEGIES,
+    STRATEGY,
+)
+
+VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE: 256, NATIVE["num_generations"]: 1}
+"""What verl 0.9.1 has where an override does not say."""
+_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
+_FOLLOWING = frozenset(key for keys in BESIDE.values() for key in keys if key.startswith(REFERENCE))
+
+
+def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
+    """The knobs ``keys`` set, with the whole batch; keys that are no knobs are left alone.
+
+    Args:
+        keys: dotted key -> value; mappings are whole (``flattened`` takes them apart before).
+        gpus: that train, all nodes.
+
+    Raises:
+        KnobKeyError: naming the key and what was expected.
+    """
+    found: dict[str, KnobValue] = {}
+    for knob, key in NATIVE.items():
+        value = _agreed(keys, knob, key)
+        if value is not None:
+            found[knob] = parsed(knob, key, _native(knob, key, value))
+    found.update(_captured(keys))
+    found.update(_precisions(keys))
+    found.update(_optimizer(keys))
+    found.update(_choices(keys))
+    found.update(_padding(keys))
+    return {**found, **_batch(keys, found, gpus)}
+
+
+def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``keys`` is no knob."""
+    return {key: value for key, value in keys.items() if key not in KEYS}
+
+
+def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """``keys`` with the mappings that hold knobs taken apart, so that each knob has a key of its own.
+
+    An interpolation among the knobs' keys says that one follows another, which is what an unset knob does.
+    """
+    found: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key.startswith(f"{OPTIONS}."):
+            found[OPTIONS] = {**(found.get(OPTIONS) or {}), key.removeprefix(f"{OPTIONS}."): value}
+            continue
+        inside = isinstance(value, Mapping) and any(known.startswith(f"{key}.") for known in KEYS) and key != OPTIONS
+        if inside:
+            found.update(flattened({f"{key}.{name}": item for name, item in value.items()}))
+        elif not (key in KEYS and isinstance(value, str) and value.startswith("${")):
+            found[key] = value
+    return found
+
+
+def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> Any:
+    """The value of ``key``, or of the keys beside it; the reference model's do not count against the actor's."""
+    given = {name: keys[name] for name in (key, *BESIDE.get(knob, ())) if keys.get(name) is not None}
+    own = {name: value for name, value in given.items() if name not in _FOLLOWING}
+    if knob == "sequence_parallel_size" and own.get(BESIDE[knob][0]) == 1:
+        own.pop(BESIDE[knob][0])  # verl then leaves the other as it is
+    values = list(own.values())
+    if any(value != values[0] for value in values):
+        told = ", ".join(f"{name} {show(value)}" for name, value in own.items())
+        raise KnobKeyError(list(own)[-1], f"verl takes these for one thing, and they differ: {told}")
+    if values:
+        return values[0]
+    return 1 if knob == "sequence_parallel_size" and given else None
+
+
+def _native(knob: str, key: str, value: Any) -> Any:
+    if knob == "custom_all_reduce":
+        if not isinstance(value, bool):
+            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
+        return not value
+    if knob == "vllm_compile_mode" and isinstance(value, str):
+        return value.lower()
+    if knob == "gpu_memory_utilization" or not (isinstance(value, float) and value.is_integer()):
+        return value
+    return int(value)
+
+
+def _captured(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    sizes = keys.get(CAPTURED)
+    if sizes is None:
+        return {}
+    if not isinstance(sizes, list) or not sizes or not all(isinstance(size, int) for size in sizes):
+        raise KnobKeyError(CAPTURED, f"expected a list of whole numbers, got {show(sizes)}")
+    return {"cuda_graph_max_batch": parsed("cuda_graph_max_batch", CAPTURED, max(sizes))}
+
+
+def _precisions(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    found: dict[str, KnobValue] = {}
+    places = {
+        "precision": f"{MIXED}.param_dtype",
+        "reduce_precision": f"{MIXED}.reduce_dtype",
+        "master_weights": MASTER,
+        "rollout_dtype": DTYPE,
+    }
+    for knob, key in places.items():
+        value = keys.get(key)
+        if value is not None:
+            found[knob] = parsed(knob, key, _NAMES.get(str(value), value))
+    buffers = keys.get(f"{MIXED}.buffer_dtype", "fp32")
+    if _NAMES.get(str(buffers), buffers) != "fp32":
+        raise KnobKeyError(f"{MIXED}.buffer_dtype", f"a trial keeps buffers in fp32, got {show(buffers)}")
+    if found.get("precision", "bf16") not in PRECISIONS:
+        told = show(keys[places["precision"]])
+        raise KnobKeyError(places["precision"], f"expected one of {', '.join(PRECISIONS)}, got {told}")
+    return found
+
+
+def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    if not any(key in keys for key in (IMPL, OPTIMIZER, OPTIONS)):
+        return {}
+    given = (keys.get(IMPL, "torch.optim"), keys.get(OPTIMIZER, "AdamW"), keys.get(OPTIONS) or None)
+    for name, settings in OPTIMIZERS.items():
+        if given == settings:
+            return {"optimizer": name}
+    impl, optimizer, options = given
+    told = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
+    known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in OPTIMIZERS.values()}))
+    raise KnobKeyError(OPTIMIZER, f"a trial knows {known}, got {show(told)}")
+
+
+def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    found: dict[str, KnobValue] = {}
+    if keys.get(STRATEGY) is not None:
+        strategies = {word: name for name, word in STRATEGIES.items()}
+        found["fsdp"] = _one_of(keys, STRATEGY, strategies, "a trial shards with FSDP")
+    if keys.get(NAME) is not None:
+        found["rollout_engine"] = _one_of(keys, NAME, {"vllm": "vllm"}, "a trial generates with vLLM")
+    if keys.get(MODE) is not None:
+        why = "a trial trains on completions of its own weights"
+        found["rollout_mode"] = _one_of(keys, MODE, {"sync": "colocate"}, why)
+    if QUANTIZATION in keys:
+        value = keys[QUANTIZATION]
+        found["rollout_quantization"] = (
+            "none"
+            if value is None
+            else _one_of(keys, QUANTIZATION, {"fp8": "fp8", "none": "none"}, "a trial quantizes a rollout to fp8")
+        )
+    for key in (FREE_CACHE, SLEEP_MODE):
+        if keys.get(key) is not None and not isinstance(keys[key], bool):
+            raise KnobKeyError(key, f"expected true or false, got {show(keys[key])}")
+    if FREE_CACHE in keys or SLEEP_MODE in keys:
+        found["sleep_level"] = 2 if keys.get(FREE_CACHE, True) and keys.get(SLEEP_MODE, True) else 0
+    return found
+
+
+def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: str) -> str:
+    value = keys[key]
+    if not isinstance(value, str) or value not in known:
+        raise KnobKeyError(key, f"{why}: expected {' or '.join(known)}, got {show(value)}")
+    return known[value]
+
+
+def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    padded = keys.get(PADDED, keys.get(FSDP + "pad_to_length"))
+    if padded is None:
+        return {}
+    if not isinstance(padded, bool):
+        raise KnobKeyError(PADDED, f"expected true or false, got {show(padded)}")
+    bucket = keys.get(BUCKET, 1024) if padded else 1
+    return {"pad_to_multiple": parsed("pad_to_multiple", BUCKET, bucket)}
+
+
+def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -> dict[str, KnobValue]:
+    """The four batch knobs, by verl's own rules: prompts over the ranks that have rows of their own."""
+    sequence = int(found.get("sequence_parallel_size", 1))
+    if gpus % sequence:
+        key = NATIVE["sequence_parallel_size"]
+        raise KnobKeyError(key, f"{sequence} GPUs cannot share a sequence evenly on {gpus} GPUs")
+    ranks, sizes = gpus // sequence, {key: _whole(keys, key) for key in VERLS_BATCH}
+    group = sizes[NATIVE["num_generations"]]
+    update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
+    if update % ranks:
+        raise KnobKeyError(
+            PROMPTS_PER_UPDATE, f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
+        )
+    micro = int(found.get("micro_batch_size", 0))
+    if not micro:
+        if found.get("dynamic_batching") is not True:
+            raise KnobKeyError(NATIVE["micro_batch_size"], "verl has no default for it; set it")
+        micro = update // ranks  # nothing is cut by rows
+    for key, rows in ((PROMPTS_PER_UPDATE, update), (PROMPTS_PER_ROLLOUT, rollout)):
+        if rows % (ranks * micro):
+            raise KnobKeyError(key, f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks")
+    return {
+        "micro_batch_size": micro,
+        "num_generations": group,
+        "gradient_accumulation_steps": update // (ranks * micro),
+        "steps_per_generation": rollout // (ranks * micro),
+    }
+
+
+def _whole(keys: Mapping[str, Any], key: str) -> int:
+    value = keys.get(key, VERLS_BATCH[key])
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
+    return value
+
+
+OLD: Mapping[str, str] = {
+    ACTOR + "ppo_micro_batch_size": NATIVE["micro_batch_size"],
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size": NATIVE["logprob_rows"],
+    REFERENCE + "log_prob_micro_batch_size": REFERENCE + "log_prob_micro_batch_size_per_gpu",
+}
+"""Keys of rows over all GPUs, which verl 0.9.1 refuses or fails on (``engine_workers.py:636``) -> the one to use."""

@@ -1,0 +1,186 @@
+"""Our knobs in verl's overrides. Pure; ``key_values`` is the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, defaults
+from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.native import acting as acting_in
+from trainer.frameworks.verl.key_tables import (
+    BESIDE,
+    BUCKET,
+    DTYPE,
+    DTYPES,
+    ENGINE,
+    FIXED,
+    FREE_CACHE,
+    IMPL,
+    MASTER,
+    MASTERS,
+    MIXED,
+    MODE,
+    NAME,
+    NATIVE,
+    NOT_IN_VERLS_FILES,
+    OPTIMIZER,
+    OPTIMIZERS,
+    OPTIONS,
+    PADDED,
+    PRECISIONS,
+    PROMPTS_PER_ROLLOUT,
+    PROMPTS_PER_UPDATE,
+    QUANTIZATION,
+    SLEEP_MODE,
+    STRATEGIES,
+    STRATEGY,
+    SUPPORTED,
+)
+
+__all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported"]
+
+NO_BUCKET = 1024
+"""``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""
+_CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
+    "rollout_engine": (("vllm",), "a verl trial generates with vllm"),
+    "rollout_mode": (("colocate",), "verl generates on GPUs of its own only beside training, with older weights"),
+    "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
+    "fsdp": (tuple(STRATEGIES), "verl shards with fsdp1 or fsdp2"),
+    "precision": (PRECISIONS, f"verl computes in {', '.join(PRECISIONS)}"),
+    "master_weights": (MASTERS, f"verl holds weights in {' or '.join(MASTERS)}"),
+    "reduce_precision": (("bf16", "fp32"), "verl sums gradients in bf16 or fp32"),
+    "optimizer": (tuple(OPTIMIZERS), f"a verl trial has {', '.join(OPTIMIZERS)}"),
+    "rollout_quantization": (("none", "fp8"), "a verl trial rolls out in fp8 or what the weights are in"),
+}
+"""Knob -> (values a trial can set, why no other)."""
+
+
+def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
+    """The knobs that act: those whose needs hold, a knob that is not set having verl's default."""
+    return acting_in(configuration, "verl")
+
+
+def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
+    acts = acting(configuration)
+    said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
+    return said + [
+        f"{name} {acts[name]}: {why}"
+        for name, (values, why) in _CHOICES.items()
+        if name in acts and acts[name] not in values
+    ]
+
+
+def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, KnobValue]:
+    """``configuration`` with what verl would do on its own written out; doing so twice changes nothing more.
+
+    Args:
+        configuration: knobs; ``micro_batch_size`` is one of them.
+        rows_per_update: what the accumulation follows from where it is not set.
+        ranks: data-parallel training processes: GPUs over ``sequence_parallel_size``.
+
+    Raises:
+        ValueError: there is no ``micro_batch_size``, which verl has no default for.
+    """
+    if "micro_batch_size" not in configuration:
+        raise ValueError("verl needs a micro_batch_size: it has no default of its own")
+    found = {name: value for name, value in defaults("verl").items() if name in SUPPORTED}
+    found.update(configuration)
+    if "gradient_accumulation_steps" not in configuration:
+        micro = int(configuration["micro_batch_size"])
+        found["gradient_accumulation_steps"] = max(1, rows_per_update // (micro * ranks))
+    if found.get("steps_per_generation", ACCUMULATION) == ACCUMULATION:
+        found["steps_per_generation"] = found["gradient_accumulation_steps"]
+    for name in ("logprob_rows", "logprob_tokens"):
+        found.setdefault(name, found[KNOBS[name].frameworks["verl"].follows])
+    return found
+
+
+def to_keys(
+    configuration: Mapping[str, KnobValue], rows_per_update: int, gpus: int, longest: int | None = None
+) -> dict[str, Any]:
+    """verl's keys for every knob, set or not; what only acts by a variable of the process has none.
+
+    Args:
+        configuration: knobs.
+        rows_per_update: completions of an update, where the configuration does not say.
+        gpus: that train, all nodes.
+        longest: tokens of the longest prompt and completion: what the engine prepares for where no knob says.
+
+    Raises:
+        ValueError: a knob or value verl cannot be given (``unsupported``), or a batch that is no whole prompts.
+    """
+    refused = unsupported(configuration)
+    if refused:
+        raise ValueError("; ".join(refused))
+    ranks = max(1, gpus // int(configuration.get("sequence_parallel_size", 1)))
+    values = explicit(configuration, rows_per_update, ranks)
+    acts, unset = acting(values), defaults("verl")
+    found: dict[str, Any] = {}
+    for knob, key in NATIVE.items():
+        rests = knob not in acts and values.get(knob) != unset.get(knob)
+        if knob in values and not (rests and key.startswith(ENGINE)):
+            found.update(dict.fromkeys((key, *BESIDE.get(knob, ())), _native(knob, values[knob])))
+    if longest is not None:
+        found.setdefault(NATIVE["max_model_len"], longest)
+    return {**FIXED, **_batch(values, ranks), **found, **_training(values), **_rollout(values)}
+
+
+def added(key: str) -> bool:
+    """Whether Hydra has to be told that ``key`` is new: it is in none of verl's own files."""
+    return key in NOT_IN_VERLS_FILES
+
+
+def _native(knob: str, value: KnobValue) -> Any:
+    if knob == "custom_all_reduce":
+        return not value
+    return str(value).upper() if knob == "vllm_compile_mode" else value
+
+
+def _batch(values: Mapping[str, KnobValue], ranks: int) -> dict[str, Any]:
+    """Rows in prompts, as verl counts them."""
+    group = int(values["num_generations"])
+    each = ranks * int(values["micro_batch_size"])
+    found = {}
+    for key, steps in (
+        (PROMPTS_PER_UPDATE, "gradient_accumulation_steps"),
+        (PROMPTS_PER_ROLLOUT, "steps_per_generation"),
+    ):
+        rows = each * int(values[steps])
+        if rows % group:
+            raise ValueError(
+                f"{rows} rows ({ranks} ranks × micro_batch_size {values['micro_batch_size']} × {steps} "
+                f"{values[steps]}) are no whole groups of num_generations {group}, and verl counts in prompts"
+            )
+        found[key] = rows // group
+    return found
+
+
+def _training(values: Mapping[str, KnobValue]) -> dict[str, Any]:
+    precision, reduce = str(values["precision"]), str(values["reduce_precision"])
+    impl, optimizer, options = OPTIMIZERS[str(values["optimizer"])]
+    multiple = int(values["pad_to_multiple"])
+    return {
+        STRATEGY: STRATEGIES[str(values["fsdp"])],
+        MASTER: values["master_weights"],
+        MIXED: {"param_dtype": precision, "reduce_dtype": reduce, "buffer_dtype": "fp32"},
+        IMPL: impl,
+        OPTIMIZER: optimizer,
+        OPTIONS: None if options is None else dict(options),
+        PADDED: multiple > 1,
+        BUCKET: multiple if multiple > 1 else NO_BUCKET,
+    }
+
+
+def _rollout(values: Mapping[str, KnobValue]) -> dict[str, Any]:
+    quantization = values["rollout_quantization"]
+    return {
+        NAME: values["rollout_engine"],
+        MODE: "sync",
+        FREE_CACHE: values["sleep_level"] == 2,
+        SLEEP_MODE: values["sleep_level"] == 2,
+        DTYPE: DTYPES[str(values["rollout_dtype"])],
+        QUANTIZATION: None if quantization == "none" else quantization,
+    }

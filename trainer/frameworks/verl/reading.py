@@ -1,0 +1,146 @@
+"""The overrides a user's own file holds: of a script that starts verl, of a list, or of a YAML configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search_spaces.errors import SpaceError
+from search_spaces.yaml_text import MAX_BYTES, Entry, read
+from trainer.frameworks.trl.import_config import ConfigError
+from trainer.frameworks.verl.hydra import HydraError, split
+from trainer.frameworks.verl.key_tables import OPTIONS
+from trainer.frameworks.verl.shell import Call, ShellError, Word, call_of
+
+PROGRAM = "main_ppo"
+_OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
+_CONFIG = "ppo_trainer"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a file says."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    """Dotted key -> value; of a key given twice the last."""
+    lines: dict[str, int] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables the script sets for verl."""
+    script: bool = False
+    """It is a script, which says them; other files cannot."""
+
+
+def problem(name: str, line: int, text: str) -> ConfigError:
+    """One sentence that begins with the place."""
+    where = f"{name}, line {line}" if line else name
+    return ConfigError(f"{where}: {text}.")
+
+
+def given(text: str, name: str, folder: str = ".") -> Given:
+    """What ``text`` sets.
+
+    Args:
+        text: a shell script that runs ``verl.trainer.main_ppo``; a YAML mapping, nested or with dotted keys; a YAML
+            list of overrides (Hydra's own ``overrides.yaml``); or one override a line.
+        name: what messages call it.
+        folder: that the file stands in.
+
+    Raises:
+        ConfigError: it is none of these, or an override cannot be read; naming the line.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise problem(name, 0, f"a script of more than {MAX_BYTES} bytes is not read")
+    if any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text):
+        raise problem(name, 0, "it holds a character that is none (a surrogate or NUL)")
+    try:
+        call = call_of(text, PROGRAM, folder) if PROGRAM in text else None
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+    if call is not None:
+        return _of_call(call, name)
+    return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
+
+
+def _is_yaml(text: str) -> bool:
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return first.startswith(("- ", "{", "[", "---")) or "=" not in first
+
+
+def _of_call(call: Call, name: str) -> Given:
+    place = max(number for number, word in enumerate(call.words) if PROGRAM in word.text)
+    words = list(call.words[place + 1 :])
+    found = Given(script=True)
+    while words:
+        word = words.pop(0)
+        option, sign, value = word.text.partition("=")
+        if option in _OPTIONS_WITH_VALUE:
+            value = value if sign else (words.pop(0).text if words else "")
+            if option not in ("--config-name", "-cn") or value.removesuffix(".yaml") != _CONFIG:
+                raise problem(name, word.line, f"{option} {value}: a trial starts from verl's own {_CONFIG}; remove it")
+            continue
+        if word.text.startswith("-"):
+            raise problem(name, word.line, f"{word.text}: an option of Hydra's that a trial does without; remove it")
+        _set(found, word, name)
+    for variable, word in call.environment.items():
+        _check_known(variable, word, name)
+        found.environment[variable] = word.text
+        found.lines.setdefault(f"env.{variable}", word.line)
+    return found
+
+
+def _check_known(key: str, word: Word, name: str) -> None:
+    if word.unknown:
+        text = f"{key}: {word.unknown} is not set in the script, so its value is not known; write the value itself"
+        raise problem(name, word.line, text)
+
+
+def _set(found: Given, word: Word, name: str) -> None:
+    key = word.text.partition("=")[0].lstrip("+")
+    _check_known(key, word, name)
+    try:
+        key, value = split(word.text)
+    except HydraError as error:
+        raise problem(name, word.line, str(error)) from None
+    found.values[key] = value
+    found.lines[key] = word.line
+
+
+def _of_lines(text: str, name: str) -> Given:
+    found = Given()
+    for number, line in enumerate(text.splitlines(), start=1):
+        written = line.strip().removesuffix("\\").strip()
+        if written and not written.startswith("#"):
+            _set(found, Word(written, number), name)
+    return found
+
+
+def _of_yaml(text: str, name: str) -> Given:
+    try:
+        document = read(text.encode("utf-8"), name, kind="config")
+    except SpaceError as error:
+        raise ConfigError(str(error)) from None
+    found = Given()
+    if isinstance(document.value, list):
+        for item in document.value:
+            if not isinstance(item.value, str):
+                raise problem(name, item.line, f"expected an override key=value, got {item.described}")
+            _set(found, Word(item.value, item.line), name)
+        return found
+    if not isinstance(document.value, dict):
+        raise problem(name, document.line, f"expected verl's overrides or its configuration, got {document.described}")
+    for key, entry in _leaves(document.value):
+        found.values[key] = entry.plain
+        found.lines[key] = entry.line
+    return found
+
+
+def _leaves(entries: Mapping[str, Entry], before: str = "") -> Iterator[tuple[str, Entry]]:
+    """Dotted key -> entry, mappings taken apart but for the one that is a knob as a whole."""
+    for name, entry in entries.items():
+        key = f"{before}{name}"
+        if isinstance(entry.value, dict) and entry.value and key != OPTIONS:
+            yield from _leaves(entry.value, f"{key}.")
+        else:
+            yield key, entry

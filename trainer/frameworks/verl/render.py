@@ -1,0 +1,130 @@
+"""A configuration in verl's own words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.frameworks.verl.fates import (
+    COMPLETION_LENGTH,
+    GPUS,
+    MODEL_PATH,
+    NODES,
+    PROMPT_LENGTH,
+    for_trial,
+)
+from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
+from trainer.frameworks.verl.keys import to_keys
+from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
+
+__all__ = ["ENVIRONMENT", "LOG_VARIABLE", "render", "settings", "variables", "workload"]
+
+PRIVATE_RAY: Mapping[str, Any] = {
+    "ray_kwargs.ray_init.address": "local",
+    "ray_kwargs.ray_init.include_dashboard": False,
+}
+"""A Ray of the trial's own, at ports of its own choice, whatever runs on the machine (``verl/trainer/main_ppo.py``
+gives these to ``ray.init``); its folder is told by who starts the trial."""
+
+
+def settings(
+    configuration: Mapping[str, KnobValue],
+    rows_per_update: int,
+    world_size: int,
+    *,
+    device: str = "cuda",
+    longest: int | None = None,
+    passthrough: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """verl's keys for ``configuration``, every knob's among them; knobs that do not act have verl's own value.
+
+    Args:
+        configuration: knobs.
+        rows_per_update: what the accumulation follows from where it is not set.
+        world_size: GPUs that train.
+        device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
+        longest: tokens of the longest prompt and completion.
+        passthrough: the user's own keys, which never hold a knob.
+
+    Raises:
+        ValueError: a knob, value or device verl cannot be given.
+    """
+    del passthrough
+    if device != "cuda":
+        raise ValueError("verl trains on GPUs only, and this is a CPU run")
+    return to_keys(configuration, rows_per_update, world_size, longest)
+
+
+def workload(
+    *, model: str, max_prompt_length: int | None, max_completion_length: int, world_size: int, seed: int
+) -> dict[str, Any]:
+    """verl's keys for what is not tuned: model, lengths, GPUs and every seed."""
+    lengths = {} if max_prompt_length is None else {PROMPT_LENGTH: max_prompt_length}
+    seeds = ("data.seed", ACTOR + "data_loader_seed", FSDP + "seed", ROLLOUT + "seed")
+    return {
+        MODEL_PATH: model,
+        **lengths,
+        COMPLETION_LENGTH: max_completion_length,
+        GPUS: world_size,
+        NODES: 1,
+        **dict.fromkeys(seeds, seed),
+    }
+
+
+def render(
+    *,
+    trial: str,
+    configuration: Mapping[str, KnobValue],
+    model: str,
+    prompts: str,
+    rewards: tuple[RewardSpec, ...],
+    rows_per_update: int,
+    max_prompt_length: int,
+    max_completion_length: int,
+    protocol: Protocol,
+    passthrough: Mapping[str, Any],
+    device: str = "cuda",
+    world_size: int = 1,
+    seed: int = 0,
+    memory_limit: int | None = None,
+    meter: bool = True,
+    revision: str = "",
+) -> TrialSpec:
+    """The spec of one trial: ``settings`` holds verl's overrides by dotted key. Not yet run on a GPU.
+
+    Raises:
+        ValueError: a knob, value or device verl cannot be given.
+    """
+    longest = max_prompt_length + max_completion_length
+    tuned = settings(configuration, rows_per_update, world_size, device=device, longest=longest)
+    fixed = workload(
+        model=model,
+        max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length,
+        world_size=world_size,
+        seed=seed,
+    )
+    return TrialSpec(
+        trial=trial,
+        framework="verl",
+        model=model,
+        prompts=prompts,
+        rewards=rewards,
+        settings={**tuned, **fixed, **PRIVATE_RAY},
+        model_settings={},
+        seams={},
+        rows_per_update=rows_per_update,
+        max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length,
+        protocol=protocol,
+        device=device,
+        world_size=world_size,
+        seed=seed,
+        memory_limit=memory_limit,
+        meter=meter,
+        passthrough=for_trial(passthrough),
+        revision=revision,
+        environment=variables(configuration),
+    )
