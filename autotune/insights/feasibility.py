@@ -35,7 +35,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 
     Trials that never got a verdict (unfinished, cancelled, disturbed from outside) are left out.
     """
-    decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and _has_verdict(t)]
+    decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and has_verdict(t)]
     tried: dict[str, dict[KnobValue, list[Trial]]] = {}
     for trial in decided:
         for name, value in trial.configuration.items():
@@ -63,7 +63,8 @@ def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
     return ValueRecord(name, value, len(trials), sum(t.fits for t in trials), ordered)
 
 
-def _has_verdict(trial: Trial) -> bool:
+def has_verdict(trial: Trial) -> bool:
+    """It has finished, and was neither cancelled nor disturbed from outside."""
     return trial.state.is_finished and (trial.outcome is None or trial.outcome.reason not in _NO_VERDICT)
 
 

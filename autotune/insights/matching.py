@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import SequenceMatcher
 
 from autotune.domain import Study
+from autotune.words import clean
 
 OTHER_FRAMEWORK = 8.0
 OTHER_DEVICE = 4.0
@@ -21,14 +22,15 @@ class Wanted:
 
     model: str | None = None
     """Folder or hub id; the last part counts."""
+    params_b: float | None = None
+    """Parameters of the model in billions."""
     framework: str | None = None
-    device: str | None = None
+    gpu: str | None = None
     """``cpu``, or words of a GPU's name."""
     gpus: int | None = None
     rows_per_update: int | None = None
     max_prompt_tokens: int | None = None
     max_completion_tokens: int | None = None
-    memory_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,18 @@ class Difference:
     """One thing in which a study is not what is wanted."""
 
     name: str
-    wanted: str | int
-    study: str | int | None
+    wanted: str | int | float
+    study: str | int | float | None
     distance: float
     """A factor of 2 in a number is 1."""
+
+    def sentence(self) -> str:
+        """``gpus 1 instead of 8: 3 doublings``."""
+        if self.study is None:
+            return f"{self.name} is not known of this study"
+        apart = f"{self.distance:.2g} doubling{'' if self.distance == 1 else 's'}"
+        numbers = not isinstance(self.wanted, str) and not isinstance(self.study, str) and self.wanted and self.study
+        return f"{self.name} {_shown(self.study)} instead of {_shown(self.wanted)}" + (f": {apart}" if numbers else "")
 
 
 @dataclass(frozen=True)
@@ -56,14 +66,21 @@ class Match:
         return sum(d.distance for d in self.differences)
 
 
-def nearest(studies: Iterable[Study], wanted: Wanted) -> tuple[Match, ...]:
-    """All ``studies``, nearest first; of equals the newest."""
-    found = [Match(study, _differences(study, wanted)) for study in studies]
+def nearest(studies: Iterable[Study], wanted: Wanted, gpu_names: Mapping[int, str] | None = None) -> tuple[Match, ...]:
+    """All ``studies``, nearest first; of equals the newest.
+
+    Args:
+        studies: to choose from.
+        wanted: what is known.
+        gpu_names: by study id, from fingerprints; a study without one is known by its kind of device alone.
+    """
+    names = gpu_names or {}
+    found = [Match(study, _differences(study, wanted, names.get(study.id, ""))) for study in studies]
     return tuple(sorted(found, key=lambda m: (m.distance, -m.study.created_at, -m.study.id)))
 
 
-def _differences(study: Study, wanted: Wanted) -> tuple[Difference, ...]:
-    there = _of(study)
+def _differences(study: Study, wanted: Wanted, gpu_name: str) -> tuple[Difference, ...]:
+    there = _of(study, gpu_name)
     found = []
     for each in fields(Wanted):
         own, other = getattr(wanted, each.name), there[each.name]
@@ -75,27 +92,30 @@ def _differences(study: Study, wanted: Wanted) -> tuple[Difference, ...]:
     return tuple(sorted(found, key=lambda d: (-d.distance, d.name)))
 
 
-def _of(study: Study) -> dict[str, str | int | None]:
+def _of(study: Study, gpu_name: str) -> dict[str, str | int | float | None]:
     spec = study.spec
+    parameters = spec.resources.model.parameters
     return {
         "model": spec.workload.model,
+        "params_b": None if parameters is None else parameters / 1e9,
         "framework": spec.framework,
-        "device": spec.resources.device,
+        "gpu": gpu_name or spec.resources.device,
         "gpus": spec.resources.gpus * spec.resources.nodes,
         "rows_per_update": spec.workload.rows_per_update,
         "max_prompt_tokens": spec.workload.max_prompt_length,
         "max_completion_tokens": spec.workload.max_completion_length,
-        "memory_limit_bytes": spec.memory_limit,
     }
 
 
-def _distance(name: str, own: str | int, other: str | int | None) -> float:
+def _distance(name: str, own: str | int | float, other: str | int | float | None) -> float:
     if name == "model":
         return OTHER_MODEL * (1.0 - SequenceMatcher(None, _last_part(own), _last_part(other)).ratio())
     if name == "framework":
         return 0.0 if str(own).casefold() == str(other).casefold() else OTHER_FRAMEWORK
-    if name == "device":
+    if name == "gpu":
         return 0.0 if str(own).casefold() in str(other).casefold() else OTHER_DEVICE
+    if name == "params_b":
+        return round(_factor(own, other), 1)  # a model of 0.5 billion parameters has 0.494
     return _factor(own, other)
 
 
@@ -103,10 +123,14 @@ def _last_part(model: object) -> str:
     return str(model).rstrip("/").rsplit("/", 1)[-1].casefold()
 
 
-def _factor(own: str | int, other: str | int | None) -> float:
+def _factor(own: str | int | float, other: str | int | float | None) -> float:
     """Doublings between two amounts; none against some is as far as another device."""
     if own == other:
         return 0.0
-    if not isinstance(own, int) or not isinstance(other, int) or own <= 0 or other <= 0:
+    if isinstance(own, str) or isinstance(other, str) or other is None or own <= 0 or other <= 0:
         return OTHER_DEVICE
     return abs(math.log2(own / other))
+
+
+def _shown(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else clean(value)

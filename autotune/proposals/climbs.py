@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autotune.domain import FailureReason, Trial
 from autotune.proposals.lattice import Lattice, Mask, Point
-from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, next_move, shares
+from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, last_run, next_move, shares
 from autotune.proposals.translation import Evidence, Standing
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import Knob
@@ -42,7 +42,7 @@ def headline_move(
     if climb is None:
         return None
     base = next((e for e in same if lattice.point(e.configuration) == climb.point), None)
-    return next_move(lattice, left, climb, _phases(trials, base), knobs)
+    return next_move(lattice, left, climb, _phases(trials, base), knobs, last=last_run(trials))
 
 
 def permitted_move(
@@ -75,7 +75,7 @@ def permitted_move(
     climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same, _short(trials)), knobs)
     if climb is None:
         return None
-    move = next_move(lattice, left, climb, _phases(trials, best), knobs, steps)
+    move = next_move(lattice, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
     if move is not None or climb.point == base:
         return move
     both = lattice.at(climb.point)

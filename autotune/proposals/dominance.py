@@ -84,7 +84,37 @@ class Region:
     bounds: tuple[Bound, ...]
 
 
-def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool) -> tuple[Region, ...]:
+class Memory:
+    """What was worked out before, so that a long history is not gone through anew for each proposal; no answer
+    depends on it."""
+
+    def __init__(self) -> None:
+        self._regions: dict[tuple[int, str, Outcome | None], Region | None] = {}
+        self._clear: dict[Region, set[str]] = {}
+
+    def region(self, trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
+        """``region`` of a failed trial; ``one_memory`` is always the same."""
+        if trial.state is not TrialState.FAIL:
+            return None
+        key = (trial.number, trial.configuration.key, trial.outcome)
+        if key not in self._regions:
+            self._regions[key] = region(trial, knobs, one_memory=one_memory)
+        return self._regions[key]
+
+    def covers_any(self, region: Region, configurations: Iterable[Configuration], knobs: Mapping[str, Knob]) -> bool:
+        """Whether ``region`` covers one of them."""
+        clear = self._clear.setdefault(region, set())
+        for configuration in configurations:
+            if configuration.key not in clear:
+                if covers(region, configuration, knobs):
+                    return True
+                clear.add(configuration.key)
+        return False
+
+
+def regions(
+    trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool, memory: Memory | None = None
+) -> tuple[Region, ...]:
     """The regions ruled out by ``trials``, by trial number.
 
     Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that
@@ -94,14 +124,16 @@ def regions(trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: b
         trials: of one study, in any order.
         knobs: the catalogue.
         one_memory: device and host memory are the same (a CPU run).
+        memory: of whoever asks again and again, with the same ``knobs`` and ``one_memory``.
     """
+    memory = memory or Memory()
     ordered = sorted(trials, key=lambda t: t.number)
-    found = [r for trial in ordered if (r := region(trial, knobs, one_memory=one_memory)) is not None]
+    found = [r for trial in ordered if (r := memory.region(trial, knobs, one_memory=one_memory)) is not None]
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
     known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
     presumed = [p for r in known if (p := _presumed(r)) is not None]
     fitting = [t.configuration for t in ordered if t.fits]
-    return (*known, *(p for p in presumed if not any(covers(p, c, knobs) for c in fitting)))
+    return (*known, *(p for p in presumed if not memory.covers_any(p, fitting, knobs)))
 
 
 def _presumed(region: Region) -> Region | None:

@@ -55,6 +55,7 @@ class Lattice:
         self._set = {name for c in self.candidates for name in c}
         self._need_columns: dict[str, NDArray[np.float64]] = {}
         self._text_columns: dict[str, NDArray[np.str_]] = {}
+        self._masks: dict[Region, Mask] = {}
         self._places = {c.key: i for i, c in enumerate(self.candidates)}
         dimensions = (_dimension(n, self.candidates, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
@@ -124,6 +125,10 @@ class Lattice:
         """The points of some candidates, in their order."""
         return [tuple(point) for point in self._points[indices].tolist()]
 
+    def places(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The same as one array: candidates x dimensions."""
+        return self._points[indices]
+
     def around(self, point: Point, left: Mask, count: int) -> NDArray[np.int64]:
         """The ``count`` candidates of ``left`` closest to ``point``, nearest first."""
         indices = np.flatnonzero(left)
@@ -146,7 +151,7 @@ class Lattice:
     def _distance(self, indices: NDArray[np.int64], point: Point) -> NDArray[np.float64]:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
-            steps = np.abs(self._points[indices, axis] - point[axis])
+            steps = np.abs(self._columns[axis][indices] - point[axis])
             distance += steps / (len(dimension.values) - 1) if dimension.ordered else steps > 0
         return distance
 
@@ -156,6 +161,10 @@ class Lattice:
         return np.array(points, dtype=np.int64).reshape(len(self.candidates), len(self.dimensions))
 
     @cached_property
+    def _columns(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self._points.T)
+
+    @cached_property
     def _by_point(self) -> Mapping[Point, int]:
         found: dict[Point, int] = {}
         for index, point in enumerate(self._points.tolist()):
@@ -163,7 +172,12 @@ class Lattice:
         return found
 
     def _covered(self, region: Region) -> Mask:
-        """``dominance.covers`` for every candidate."""
+        """``dominance.covers`` for every candidate; kept, because a region stays once it is there."""
+        if region not in self._masks:
+            self._masks[region] = self._mask_of(region)
+        return self._masks[region]
+
+    def _mask_of(self, region: Region) -> Mask:
         mask = np.ones(len(self.candidates), dtype=np.bool_)
         for bound in region.bounds:
             if bound.sign:

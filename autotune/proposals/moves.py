@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Trial
+from autotune.domain import Trial, TrialKind
 from autotune.proposals.lattice import Dimension, Lattice, Mask, Point
-from search_spaces.configuration import KnobValue
+from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import Knob
+from search_spaces.knobs.restart import restart_between
 
 PAYS = 0.02
 """In log tokens/hour: a move that gained no more may be noise, and the base stays."""
@@ -110,6 +111,12 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float]) -> tuple[bool, floa
     return limiting in knob.phases, sum(of_phases.get(phase, 0.0) for phase in knob.phases)
 
 
+def last_run(trials: Sequence[Trial]) -> Configuration | None:
+    """What the process that may be kept for the next trial has run; ``None`` if none is kept."""
+    last = max(trials, key=lambda t: t.number, default=None)
+    return last.configuration if last is not None and last.kind in (TrialKind.BASELINE, TrialKind.SEARCH) else None
+
+
 def next_move(
     lattice: Lattice,
     left: Mask,
@@ -117,10 +124,12 @@ def next_move(
     of_phases: Mapping[str, float],
     knobs: Mapping[str, Knob],
     steps: Collection[Step] | None = None,
+    last: Configuration | None = None,
 ) -> int | None:
     """The candidate of ``left`` that is one move from the climb's base, or ``None`` once every knob had its turn.
 
-    Rounding goes before learning, then the knob with most at stake; of its values, the one that needs more memory.
+    Rounding goes before learning, then the knob with most at stake; where that decides nothing, what ``last``'s
+    process can run without a restart; of a knob's values, the one that needs more memory.
 
     Args:
         lattice: the candidates; ``climb.point`` need not be one of them.
@@ -129,9 +138,10 @@ def next_move(
         of_phases: share of the base's cycle by phase; empty if not known.
         knobs: the catalogue.
         steps: the only places that may be moved to; all if ``None``.
+        last: what ran last (``last_run``).
     """
     places = list(knobs)
-    found: list[tuple[tuple[int, int, bool, float, int, float], int]] = []
+    found: list[tuple[tuple[int, int, bool, float, int, int, float], int]] = []
     for dimension in lattice.dimensions:
         limiting, share = stake(knobs.get(dimension.name), of_phases)
         turns = climb.turns.get(dimension.name, 0)
@@ -141,7 +151,8 @@ def next_move(
         effect = knobs[dimension.name].effect.rank if steps is not None and dimension.name in knobs else 0
         for place, index in _reached(lattice, left, climb, dimension, knobs, steps):
             appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
-            found.append(((turns, effect, not limiting, -round(share, 6), order, -appetite), index))
+            restart = 0 if last is None else int(restart_between(last, lattice.candidates[index]))
+            found.append(((turns, effect, not limiting, -round(share, 6), restart, order, -appetite), index))
     return min(found)[1] if found else None
 
 

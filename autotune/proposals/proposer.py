@@ -17,8 +17,9 @@ from autotune.ports import Proposer
 from autotune.proposals import dominance
 from autotune.proposals.climbs import headline_move, permitted_move
 from autotune.proposals.dominance import Region
+from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.samplers import SAMPLERS, ReadingSampler, Sampler, for_task, may_fit
 from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
 from search_spaces.configuration import KnobValue
@@ -56,9 +57,16 @@ PERMITTED_EVERY = 3
 
 
 def make_proposer(
-    space: SearchSpace, baseline: Configuration, resources: Resources, sampler: str, seed: int
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    sampler: str,
+    seed: int,
+    task: Task | None = None,
+    background: Background | None = None,
 ) -> Proposer:
-    """The proposer of a study.
+    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``background`` what
+    these know before the first trial.
 
     Raises:
         UsageError: no sampler of that name.
@@ -71,7 +79,7 @@ def make_proposer(
         searched=space.values,
         baseline=baseline,
         complete_baseline=space.complete(baseline, resources),
-        sampler=named_sampler(sampler),
+        sampler=for_task(named_sampler(sampler), task, background),
         seed=seed,
         one_memory=resources.device == "cpu",
         firsts=openings(headline, space.complete(baseline, resources)),
@@ -181,7 +189,7 @@ class TwoTrackProposer:
         self._as_candidate = {baseline: complete_baseline}
         self._sampler = sampler
         self._seed = seed
-        self._one_memory = one_memory
+        self._one_memory, self._memory = one_memory, dominance.Memory()
         self._firsts = tuple(firsts)
         self._otherwise = otherwise
         self._baseline = complete_baseline
@@ -192,26 +200,36 @@ class TwoTrackProposer:
         taken = {t.configuration.key for t in trials if is_taken(t)}
         regions = self._regions(trials)
         known = evidence(trials)
+        sampler = self._sampler.informed(trials, known) if isinstance(self._sampler, ReadingSampler) else self._sampler
         for configuration, source in self._openings(known):
-            if configuration.key not in taken and not self._is_covered(configuration, regions):
+            known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
+            if not known_not_to and may_fit(sampler, configuration):
                 return configuration, source
         same = tuple(e for e in known if e.configuration in self._same_learning)
         for track in self._order(number):
             left = track.lattice.without(taken, regions)
             if not left.any():
                 continue
-            index = self._move(track, left, known, same, trials)
-            if index is not None:
+            index = self._move(track, left, known, same, trials) if sampler.learns else None
+            if index is not None and may_fit(sampler, track.lattice.candidates[index]):
                 return track.lattice.candidates[index], f"{MOVE}/{track.name}"
-            source = f"{self._sampler.name}/{track.name}"
+            source = f"{sampler.name}/{track.name}"
             lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
             seed = draw(self._seed, number)
-            if self._sampler.learns and start is None and sum(t.source == source for t in trials) < ELSEWHERE:
+            if sampler.learns and start is None and sum(t.source == source for t in trials) < ELSEWHERE:
                 index = spread(track.lattice, left, lessons, seed)
-            else:
-                index = self._sampler.choose(track.lattice, left, lessons, seed, start)
+                if may_fit(sampler, track.lattice.candidates[index]):
+                    return track.lattice.candidates[index], source
+            index = sampler.choose(track.lattice, left, lessons, seed, start)
             return track.lattice.candidates[index], source
         return None
+
+    def prepare(self, history: Sequence[Trial], number: int) -> None:
+        """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""
+        if isinstance(self._sampler, ReadingSampler):
+            trials, lattice = self._as_candidates(history), self._order(number)[0].lattice
+            lattice.without((), self._regions(trials))  # which keeps what each region rules out
+            self._sampler.informed(trials, evidence(trials)).prepare(lattice)
 
     def _openings(self, known: Sequence[Evidence]) -> Iterator[tuple[Configuration, str]]:
         """``firsts``; the roomy one keeps what the competent one changed only if that was no loss."""
@@ -227,8 +245,6 @@ class TwoTrackProposer:
         self, track: Track, left: Mask, known: Sequence[Evidence], same: Sequence[Evidence], trials: Sequence[Trial]
     ) -> int | None:
         """One move from the best so far; ``None`` where it is the sampler's turn."""
-        if not self._sampler.learns:
-            return None
         if track is self._headline:
             return headline_move(track.lattice, left, same, trials, self._knobs)
         return permitted_move(track.lattice, self._headline.lattice, left, known, same, trials, self._knobs)
@@ -254,7 +270,7 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return dominance.regions(trials, self._knobs, one_memory=self._one_memory)
+        return dominance.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
 
     def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
         return any(dominance.covers(region, configuration, self._knobs) for region in regions)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from autotune.domain import Configuration, Trial
+from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.translation import Evidence
 from search_spaces.configuration import KnobValue
@@ -43,4 +45,42 @@ class Sampler(Protocol):
             seed: 32 bits, uniform.
             start: coordinates along some dimensions that are good elsewhere, to begin at; may be left aside too.
         """
+        ...
+
+
+@runtime_checkable
+class ReadingSampler(Protocol):
+    """A sampler that reads more than evidence."""
+
+    def for_task(self, task: Task, background: Background | None = None) -> Sampler:
+        """The same for one study, with what is known of it beforehand."""
+        ...
+
+    def informed(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> PreparedSampler:
+        """The same at a point of a study: its trials, and what they teach. Pure."""
+        ...
+
+
+def for_task(sampler: Sampler, task: Task | None, background: Background | None = None) -> Sampler:
+    """``ReadingSampler.for_task``; a sampler that reads nothing, or of no known task, is what it is."""
+    if task is None or not isinstance(sampler, ReadingSampler):
+        return sampler
+    return sampler.for_task(task, background)
+
+
+def may_fit(sampler: Sampler, configuration: Configuration) -> bool:
+    """``PreparedSampler.may_fit``; of a sampler that knows nothing of memory, yes."""
+    return not isinstance(sampler, PreparedSampler) or sampler.may_fit(configuration)
+
+
+@runtime_checkable
+class PreparedSampler(Sampler, Protocol):
+    """A sampler for one proposal."""
+
+    def may_fit(self, configuration: Configuration) -> bool:
+        """Whether memory is likely to suffice, as far as it knows."""
+        ...
+
+    def prepare(self, lattice: Lattice) -> None:
+        """Compute ahead, and keep, what a choice after the newest trial's end will need."""
         ...

@@ -1,0 +1,99 @@
+"""Earlier studies that can tell a new one where to begin: ranked by how far their figures have to be carried. Pure.
+
+How far is counted in doublings of what time and memory scale with: parameters, GPUs, rows, lengths, memory. A name says
+nothing: a fine-tuned copy under another name runs like its origin, and two sizes of one family do not run alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autotune.domain import Beforehand, Study, StudySpec
+from autotune.insights.matching import Match, Wanted, nearest
+
+FARTHEST = 8.0
+"""Doublings in all beyond which another study's figures say nothing that a formula does not say better."""
+OTHER_TRAINING = 2.0
+"""All weights trained there and adapters here, or the other way round."""
+OTHER_GPU = 1.0
+"""Another compute capability, beside what the memory's size counts."""
+
+
+@dataclass(frozen=True)
+class Related:
+    """An earlier study, and what has to be carried over."""
+
+    study: Study
+    distance: float
+    """Doublings; 0 for the same work on the same machine in another search."""
+    sentence: str
+
+
+def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
+    """Studies whose trials can start ``spec`` ahead, nearest first; of equals the newest.
+
+    Another framework or another kind of device is not related at all, nor is the study itself.
+    """
+    own = [s for s in studies if s.spec.digest != spec.digest and _comparable(s.spec, spec)]
+    found = [_related(match, spec) for match in nearest(own, _wanted(spec))]
+    near = [r for r in found if r.distance <= FARTHEST]
+    return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
+
+
+def began_words(known: Beforehand | None) -> tuple[str, ...]:
+    """``23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)`` for each study a search began with."""
+    earlier = () if known is None else known.earlier
+    return tuple(f"{len(e.trials)} trial{'' if len(e.trials) == 1 else 's'} of {e.sentence}" for e in earlier)
+
+
+def _comparable(there: StudySpec, here: StudySpec) -> bool:
+    return there.framework == here.framework and there.resources.device == here.resources.device
+
+
+def _wanted(spec: StudySpec) -> Wanted:
+    return Wanted(
+        gpus=spec.resources.gpus * spec.resources.nodes or None,
+        rows_per_update=spec.workload.rows_per_update,
+        max_prompt_tokens=spec.workload.max_prompt_length or None,
+        max_completion_tokens=spec.workload.max_completion_length,
+    )
+
+
+def _related(match: Match, spec: StudySpec) -> Related:
+    there, here = match.study.spec, spec
+    differs = [(f"{d.name.replace('_', ' ')} {d.study} instead of {d.wanted}", d.distance) for d in match.differences]
+    differs += _models(there, here) + _devices(there, here)
+    if bool(there.workload.passthrough.get("use_peft")) != bool(here.workload.passthrough.get("use_peft")):
+        differs.append(("adapters on one side, all weights on the other", OTHER_TRAINING))
+    distance = sum(far for _, far in differs)
+    said = "; ".join(text for text, far in sorted(differs, key=lambda d: (-d[1], d[0])))
+    same = "the same model, machine and load" if not differs else said
+    return Related(match.study, distance, f"study {there.name!r}: {same} ({distance:.1f} doublings away)")
+
+
+def _models(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
+    """By parameters; where one is not known, models that are not the same file are far."""
+    if there.workload.model_sha256 and there.workload.model_sha256 == here.workload.model_sha256:
+        return []
+    before, after = there.resources.model.parameters, here.resources.model.parameters
+    if not before or not after:
+        return [("a model of which the size is not known", FARTHEST)]
+    far = abs(math.log2(after / before))
+    return [(f"{before:,} parameters instead of {after:,}", far)] if far else []
+
+
+def _devices(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
+    """By the memory of a GPU and its compute capability; on a CPU by cores."""
+    if here.resources.device == "cpu":
+        before, after = there.resources.cpu_cores, here.resources.cpu_cores
+        far = abs(math.log2(max(1, after) / max(1, before)))
+        return [(f"{before} cores instead of {after}", far)] if far else []
+    found: list[tuple[str, float]] = []
+    old, new = there.resources.device_memory, here.resources.device_memory
+    if old and new and (far := abs(math.log2(new / old))) > 0:
+        found.append(("a GPU of other memory", far))
+    if there.resources.compute_capability != here.resources.compute_capability:
+        found.append(("a GPU of another compute capability", OTHER_GPU))
+    return found

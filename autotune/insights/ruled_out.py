@@ -1,0 +1,89 @@
+"""What a study's trials ruled out, and how; beside what rules and memory bounds rule out without a trial. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.domain import FailureReason, Trial, TrialState
+from autotune.insights.feasibility import cause
+from autotune.retries import disproved
+
+_NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
+GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
+"""Failures that say the numbers came out wrong, not that the run broke."""
+
+
+class By(StrEnum):
+    """What ruled combinations or trials out."""
+
+    LEGALITY = "legality"
+    """A rule, before anything ran."""
+    MEMORY = "memory"
+    """They ask for at least as much memory as a trial that ran out of it."""
+    GUARD = "guard"
+    """A trial ran, and its numbers were wrong."""
+    FAILURE = "failure"
+    """A trial failed in another way."""
+    STOPPED = "stopped"
+    """A trial was ended early because it could not win."""
+    SLOWER = "slower"
+    """A trial was measured whole, and is slower."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """One reason why something is not the answer."""
+
+    by: By
+    name: str
+    """The rule, or the cause in few words."""
+    count: int
+    """Combinations of the space where ``by`` is LEGALITY or MEMORY, else trials."""
+    sentence: str = ""
+    """An example, for people."""
+    trials: tuple[int, ...] = ()
+    """The trials that showed it."""
+    exact: bool = True
+    """``False``: an estimate, because the space is too large to be looked at whole."""
+
+
+def by_trials(trials: Sequence[Trial], answers: Sequence[int]) -> tuple[Ruled, ...]:
+    """What trials themselves showed: guards, failures, stopped ones, slower ones; each trial once.
+
+    Args:
+        trials: all of the study.
+        answers: numbers of the trials behind the recommendation and its reference.
+    """
+    mended = disproved(trials)
+    groups: dict[tuple[By, str], list[Trial]] = {}
+    for trial in sorted(trials, key=lambda t: t.number):
+        found = _verdict(trial) if trial.number not in mended and trial.number not in answers else None
+        if found is not None:
+            groups.setdefault(found, []).append(trial)
+    order = list(By)
+    made = (
+        Ruled(by, name, len(found), _example(by, found[0]), tuple(t.number for t in found))
+        for (by, name), found in groups.items()
+    )
+    return tuple(sorted(made, key=lambda r: (order.index(r.by), -r.count, r.name)))
+
+
+def _verdict(trial: Trial) -> tuple[By, str] | None:
+    reason = None if trial.outcome is None else trial.outcome.reason
+    if trial.state is TrialState.FAIL and trial.outcome is not None and reason is not None:
+        if reason in _NO_VERDICT:
+            return None
+        return (By.GUARD if reason in GUARDS else By.FAILURE), cause(trial.outcome)
+    if trial.at_most is not None:
+        return By.STOPPED, "cannot win"
+    if trial.feasible and trial.tokens_per_hour and not trial.emulated:
+        return By.SLOWER, "measured and slower"
+    return None
+
+
+def _example(by: By, trial: Trial) -> str:
+    if by is By.SLOWER or trial.outcome is None:
+        return ""
+    return trial.outcome.sentence()

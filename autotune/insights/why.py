@@ -1,0 +1,287 @@
+"""Why a configuration is the answer: what each knob gave against measured neighbours, and where more was tried. Pure.
+
+A neighbour differs in one knob. Where none was measured, configurations that differ in a few knobs speak for all of
+those together, and it is said. Knobs that follow from others do not count as a difference, and steps per generation
+are compared as a share of an update, because that is what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from autotune import evidence
+from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.insights.feasibility import cause
+from autotune.insights.ruled_out import Ruled
+from autotune.retries import disproved
+from autotune.words import knob_value
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+
+MOST_KNOBS = 3
+"""Knobs two configurations may differ in and still say something of each; of more nobody could tell which it was."""
+MOST_LOOKED_AT = 50
+"""Configurations of each value that are held against each other where no neighbour was measured."""
+MOST_PAIRS = 5
+"""Pairs of other configurations that are shown for a knob."""
+MOST_CONTRASTS = 20
+"""Neighbours that are shown for a knob, and of those without a figure too; a study of thousands has thousands."""
+
+_DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
+_NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
+_STEPS, _ACCUMULATION = "steps_per_generation", "gradient_accumulation_steps"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One knob, from what it is in the other configuration to what it is in this one; ``None``: not set."""
+
+    knob: str
+    before: KnobValue | None
+    after: KnobValue | None
+
+    def words(self) -> str:
+        """``micro_batch_size 2 -> 8``."""
+        return f"{self.knob} {knob_value(self.before)} -> {knob_value(self.after)}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two configurations that were both measured, and what going from the first to the second gave."""
+
+    changes: tuple[Change, ...]
+    gain: Gain
+    before: tuple[int, ...]
+    """Numbers of the first one's trials."""
+    after: tuple[int, ...]
+    phases: Mapping[str, float]
+    """By phase, the change of its time for a token as a share of the first one's whole time for a token: -0.2 means
+    that this phase made the cycle 20 % shorter. They sum to 1 / (1 + gain) - 1. Largest change first."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """A trial one knob away that has no figure: it failed, or was stopped because it could not win."""
+
+    change: Change
+    """From the answer to that trial."""
+    trial: int
+    cause: str = ""
+    """How it failed; empty if it was stopped."""
+    at_least: float | None = None
+    """Gain of the answer over a trial that was stopped, at least."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What is known of one knob's value in the answer."""
+
+    knob: str
+    here: KnobValue | None
+    changed: bool
+    """It differs from the configuration gains are stated over."""
+    contrasts: tuple[Contrast, ...]
+    """Towards the answer, from configurations that differ in this knob alone; the one from the reference's value
+    first, then by trial; ``MOST_CONTRASTS`` of them."""
+    together: Contrast | None = None
+    """Where there is none from the reference's value: the step with that of few more knobs, towards the answer or,
+    where there is none such, between two other configurations."""
+    elsewhere: tuple[Contrast, ...] = ()
+    """The same step between two other configurations that differ in nothing else."""
+    fates: tuple[Fate, ...] = ()
+
+    @property
+    def weight(self) -> float:
+        """For ordering: the size of the gain best known."""
+        found = self.contrasts or ((self.together,) if self.together else ()) or self.elsewhere
+        return abs(found[0].gain.value) if found else max((f.at_least or 0.0 for f in self.fates), default=0.0)
+
+
+@dataclass(frozen=True)
+class RowReasons:
+    """Of one row of a recommendation."""
+
+    title: str
+    limits: tuple[str, ...]
+    """What limits it; then, for memory, which step further a trial could not hold."""
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """Of a whole recommendation."""
+
+    rows: tuple[RowReasons, ...]
+    ruled_out: tuple[Ruled, ...]
+    combinations: int
+    """Different combinations of the space, legal or not."""
+    legal: int
+    tried: int
+    """Those that were run."""
+    exact: bool
+    """``combinations`` and ``legal`` are counts, not estimates."""
+    began: tuple[str, ...] = ()
+    """What the search began with, in words; empty: with no earlier study."""
+
+
+def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Configuration) -> tuple[Reason, ...]:
+    """A reason for each knob that was changed, and each that has a neighbour; what gave most first.
+
+    Args:
+        trials: all of the study.
+        configuration: the answer; feasible.
+        reference: what gains are stated over.
+    """
+    held = evidence.feasible(trials)
+    if configuration not in held:
+        return ()
+    changed = differences(reference, configuration)
+    near = {c: found for c in held if 1 <= len(found := differences(c, configuration)) <= MOST_KNOBS}
+    ends = fates(trials, configuration)
+    names = {*changed, *(next(iter(d)) for d in near.values() if len(d) == 1), *(f.change.knob for f in ends)}
+    made = (_reason(trials, configuration, changed, near, ends, name) for name in sorted(names))
+    return tuple(sorted(made, key=lambda r: (not r.changed, -r.weight, r.knob)))
+
+
+def _reason(
+    trials: Sequence[Trial],
+    configuration: Configuration,
+    changed: Mapping[str, tuple[KnobValue | None, KnobValue | None]],
+    near: Mapping[Configuration, Mapping[str, tuple[KnobValue | None, KnobValue | None]]],
+    ends: Sequence[Fate],
+    name: str,
+) -> Reason:
+    first = changed.get(name, (None, None))[0]
+    alone = [c for c, found in near.items() if set(found) == {name}]
+    alone.sort(key=lambda c: c.get(name) != first or name not in changed)
+    contrasts = [found for c in alone[:MOST_CONTRASTS] if (found := contrast(trials, c, configuration)) is not None]
+    direct = name in changed and any(c.changes[0].before == first for c in contrasts)
+    step = changed.get(name)
+    elsewhere = () if step is None else _elsewhere(trials, configuration, name, step)
+    pair = None if step is None or direct or elsewhere else _pair(trials, configuration, name, step)
+    return Reason(
+        knob=name,
+        here=configuration.get(name),
+        changed=name in changed,
+        contrasts=tuple(contrasts),
+        together=None if pair is None else contrast(trials, *pair),
+        elsewhere=elsewhere,
+        fates=tuple(f for f in ends if f.change.knob == name)[:MOST_CONTRASTS],
+    )
+
+
+def contrast(trials: Sequence[Trial], before: Configuration, after: Configuration) -> Contrast | None:
+    """What going from one measured configuration to another gave; ``None`` if either was not measured."""
+    held = evidence.feasible(trials)
+    gain = evidence.gain(trials, after, before)
+    if gain is None:
+        return None
+    return Contrast(
+        changes=tuple(Change(n, a, b) for n, (a, b) in differences(before, after).items()),
+        gain=gain,
+        before=tuple(t.number for t in held[before]),
+        after=tuple(t.number for t in held[after]),
+        phases=_phase_changes(evidence.basis(held[before]), evidence.basis(held[after])),
+    )
+
+
+def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, ...]:
+    """Trials one knob away from ``configuration`` that failed or were stopped, by number."""
+    held, mended = evidence.feasible(trials), disproved(trials)
+    own = evidence.speed(held[configuration]) if configuration in held else None
+    found = []
+    for trial in sorted(trials, key=lambda t: t.number):
+        apart = differences(configuration, trial.configuration)
+        if len(apart) != 1 or trial.number in mended:
+            continue
+        ((name, (here, there)),) = apart.items()
+        change = Change(name, here, there)
+        if trial.at_most and own:
+            found.append(Fate(change, trial.number, at_least=own / trial.at_most - 1.0))
+        elif _failed(trial) and trial.outcome is not None:
+            found.append(Fate(change, trial.number, cause=cause(trial.outcome)))
+    return tuple(found)
+
+
+def _failed(trial: Trial) -> bool:
+    searched = trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH, TrialKind.CONFIRM)
+    reason = None if trial.outcome is None else trial.outcome.reason
+    return searched and trial.state is TrialState.FAIL and reason is not None and reason not in _NO_VERDICT
+
+
+def differences(before: Configuration, after: Configuration) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
+    """Knob -> (before, after) where they differ, without what follows from other knobs."""
+    found = {n: pair for n, pair in before.difference(after).items() if n not in _DERIVED}
+    share = _share(before)
+    if _STEPS in found and share is not None and share == _share(after):
+        del found[_STEPS]
+    return found
+
+
+def _share(configuration: Configuration) -> Fraction | None:
+    """Of an update's rows, those of one generation; ``None`` if it is not set in numbers."""
+    steps, whole = configuration.get(_STEPS), configuration.get(_ACCUMULATION)
+    return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
+
+
+def _elsewhere(
+    trials: Sequence[Trial],
+    configuration: Configuration,
+    name: str,
+    step: tuple[KnobValue | None, KnobValue | None],
+) -> tuple[Contrast, ...]:
+    """The same step of a knob between other configurations that differ in it alone; first trials first."""
+    first: dict[tuple[object, ...], Configuration] = {}
+    second: dict[tuple[object, ...], Configuration] = {}
+    for found in evidence.feasible(trials):
+        if found != configuration and found.get(name) in step:
+            (first if found.get(name) == step[0] else second)[_without(found, name)] = found
+    pairs = [(first[key], second[key]) for key in first if key in second][:MOST_PAIRS]
+    made = (contrast(trials, before, after) for before, after in pairs)
+    return tuple(c for c in made if c is not None)
+
+
+def _pair(
+    trials: Sequence[Trial],
+    configuration: Configuration,
+    name: str,
+    step: tuple[KnobValue | None, KnobValue | None],
+) -> tuple[Configuration, Configuration] | None:
+    """Two measured configurations with this step of ``name`` and the fewest others, ``MOST_KNOBS`` at most in all;
+    of equals one with the answer in it, then the first."""
+    held = list(evidence.feasible(trials))
+    there = [c for c in held if c.get(name) == step[0]][:MOST_LOOKED_AT]
+    here = [configuration, *(c for c in held if c.get(name) == step[1] and c != configuration)][:MOST_LOOKED_AT]
+    sized = [(len(differences(a, b)), b != configuration, i, a, b) for i, b in enumerate(here) for a in there]
+    near = [found for found in sized if found[0] <= MOST_KNOBS]
+    return min(near, key=lambda found: found[:3])[3:] if near else None
+
+
+def _without(configuration: Configuration, name: str) -> tuple[object, ...]:
+    """What a configuration has beside ``name`` and what follows from others; equal for equal ones."""
+    share = _share(configuration)
+    dropped = {name, *_DERIVED} if share is None else {name, _STEPS, *_DERIVED}
+    rest = tuple((n, type(v).__name__, v) for n, v in configuration.items() if n not in dropped)
+    return (rest, share if name != _STEPS else None)
+
+
+def _phase_changes(before: Sequence[Trial], after: Sequence[Trial]) -> Mapping[str, float]:
+    there, here = _seconds_per_token(before), _seconds_per_token(after)
+    total = sum(there.values())
+    if total <= 0 or not here:
+        return {}
+    moved = {p: (here.get(p, 0.0) - there.get(p, 0.0)) / total for p in {*there, *here}}
+    return dict(sorted(moved.items(), key=lambda item: (-abs(item[1]), item[0])))
+
+
+def _seconds_per_token(runs: Iterable[Trial]) -> Mapping[str, float]:
+    """By phase, over all speed cycles of ``runs``; empty without any."""
+    seconds: dict[str, float] = {}
+    tokens = 0
+    for cycle in (c for t in runs for c in t.speed_cycles()):
+        tokens += cycle.completion_tokens
+        for phase, spent in cycle.phases.items():
+            seconds[phase] = seconds.get(phase, 0.0) + max(0.0, spent)
+    return {phase: spent / tokens for phase, spent in seconds.items()} if tokens else {}

@@ -1,0 +1,128 @@
+"""What a forecast is about and what it answers; the memory model and the phase-time model are two of them.
+
+A forecast is fitted on the trials of one study and asked about thousands of candidates at once, so configurations go
+in as a sequence and answers come out as arrays in the same order. Nothing here keeps state between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Resources, StudySpec, Trial
+
+Column = NDArray[np.float64]
+"""One number for each configuration asked about, in their order."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What of a study times and memory depend on beside the configuration."""
+
+    resources: Resources
+    """The machine's share, with the facts of the model (``Resources.model``)."""
+    rows_per_update: int
+    max_prompt_length: int
+    """Tokens."""
+    max_completion_length: int
+    """Tokens."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    """The user's own keys (LoRA rank, beta, ``num_iterations``), as in ``Workload``."""
+    memory_limit: int | None = None
+    """Bytes the process tree may hold (CPU runs); on a GPU the device's memory is the limit."""
+    lengths: tuple[int, ...] = ()
+    """Recorded completion lengths, tokens; empty: not known, so taken from the trials or presumed."""
+    prompt_tokens: float = 0.0
+    """Mean prompt; 0: not known."""
+
+    @classmethod
+    def of(cls, spec: StudySpec) -> Task:
+        """The task of a stored study."""
+        work = spec.workload
+        return cls(
+            resources=spec.resources,
+            rows_per_update=work.rows_per_update,
+            max_prompt_length=work.max_prompt_length,
+            max_completion_length=work.max_completion_length,
+            passthrough=work.passthrough,
+            memory_limit=spec.memory_limit,
+        )
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Trials of another study that a search begins with."""
+
+    task: Task
+    """That study's."""
+    trials: tuple[Trial, ...]
+    """Finished ones."""
+    distance: float
+    """Doublings its figures are carried (``insights.related``)."""
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """Of its device, as ``Background.probe``."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """What is known before a study's first trial, beside its task."""
+
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: not measured."""
+    earlier: tuple[Earlier, ...] = ()
+    """Nearest first."""
+
+
+@dataclass(frozen=True)
+class PeakForecast:
+    """Of the pool closest to its limit (the process tree's PSS on a CPU, a GPU's memory there), at the worst case."""
+
+    peak: Column
+    """Median of the peak, in bytes."""
+    spread: Column
+    """Standard deviation of the peak's natural logarithm."""
+    fits: Column
+    """Probability that the peak stays below the limit; 1 where no limit is known."""
+
+
+class PeakModel(Protocol):
+    """Memory of configurations nobody ran yet."""
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> PeakModel:
+        """A model that knows ``trials`` (measured peaks; OOMs as bounds); with none it is the prior."""
+        ...
+
+    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast: ...
+
+
+@dataclass(frozen=True)
+class TimeForecast:
+    """Of one steady cycle at the recorded lengths."""
+
+    log_seconds: Column
+    """Mean of the natural logarithm of the cycle's seconds."""
+    spread: Column
+    """Standard deviation of the same."""
+    phases: Mapping[str, Column]
+    """Median seconds by ``Phase`` value."""
+    restart_s: Column
+    """Seconds from the trial's start to its first timed cycle, were it run in a fresh process."""
+
+
+class TimeModel(Protocol):
+    """Cycle times of configurations nobody ran yet."""
+
+    @property
+    def trusted(self) -> bool:
+        """Its residuals do not speak against the prior; ``False``: whoever asks had better fall back."""
+        ...
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:
+        """A model that knows ``trials``; with none it is the prior."""
+        ...
+
+    def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast: ...

@@ -1,0 +1,71 @@
+"""The choice: expected improvement, times the probability that it holds, for each second it is expected to cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.proposals.grey.surfaces import Array, cdf
+
+LIKELY = 0.75
+"""While anything is at least as likely to hold, nothing that is less likely is chosen: a failed trial costs as much as
+another, tells less, and may cost a restart beside."""
+TIE = 0.01
+"""Scores this close, in logarithms, are equal; then the one that restarts less."""
+LEAST_SPREAD = 0.005
+"""No forecast of a logarithm of tokens/hour is surer than that."""
+NEVER = -1e9
+FAR = -20.0
+"""Standard deviations from which the improvement is computed by its series."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is expected of each candidate."""
+
+    value: Array
+    """Mean of the natural logarithm of tokens/hour."""
+    spread: Array
+    """Its standard deviation."""
+    holds: Array
+    """Probability that it fits and passes the guards."""
+    seconds: Array
+    """Of a trial of it."""
+    restarts: NDArray[np.int64]
+    """How much has to be started anew for it, ascending in cost."""
+
+
+def log_improvement(value: Array, spread: Array, best: float) -> Array:
+    """Logarithm of the expected improvement over ``best`` (Jones et al., Journal of Global Optimization 13, 1998).
+
+    Far below the best the difference of two tails is taken from their series, so that order is kept there too.
+    """
+    spread = np.maximum(spread, LEAST_SPREAD)
+    z = (value - best) / spread
+    density = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi)
+    near = np.maximum(z, FAR)
+    close = near * cdf(near) + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
+    far = np.minimum(z, FAR) ** -2.0
+    tail = density + np.log(far) + np.log1p(-3.0 * far + 15.0 * far * far)
+    shape: Array = np.where(z < FAR, tail, np.log(np.maximum(close, 1e-300)))
+    return np.log(spread) + shape
+
+
+def score(outlook: Outlook, best: float) -> Array:
+    """Logarithm of expected improvement x probability / seconds."""
+    gain = log_improvement(outlook.value, outlook.spread, best)
+    return gain + np.log(np.maximum(outlook.holds, 1e-12)) - np.log(np.maximum(outlook.seconds, 1e-9))
+
+
+def choice(outlook: Outlook, best: float) -> int:
+    """The candidate's place among those of ``outlook``, of which there is at least one."""
+    scores = score(outlook, best)
+    likely = outlook.holds >= LIKELY
+    if likely.any():
+        scores = np.where(likely, scores, NEVER)
+    equal = np.flatnonzero(scores >= scores.max() - TIE)
+    order = np.lexsort((equal, -scores[equal], outlook.restarts[equal]))
+    return int(equal[order[0]])

@@ -1,0 +1,105 @@
+"""What a trial of a candidate is expected to cost, in seconds: the start if one is needed, warm-up, cycles.
+
+Pure, and read off the history: which process is there to go on with, and whether processes go on at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Trial
+from autotune.proposals.grey.surfaces import Array
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.restart import RESTART, Restart, restart_between
+from trainer.child.contract import StartupPart
+
+FIRST_BATCH = StartupPart.FIRST_BATCH.value
+"""Part of every trial's start, in a used process too."""
+WARM = 0.5
+"""A start that took no more than this share of the longest was one in a process that was there already."""
+RECENT = 50
+"""Trials that are looked at, the first beside."""
+CYCLES = 3
+"""Timed cycles of a trial while none shows how many it has."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How trials of the study go."""
+
+    last: Configuration | None
+    """What the process holds that the next trial may go on with; ``None``: it needs a new one."""
+    start_s: float
+    """Longest start seen, without the first batch."""
+    warm_up: float
+    """Cycles before the timed ones."""
+    timed: float
+    """Timed cycles."""
+    framework: str = "trl"
+
+    def restarts(self, asked: Sequence[Configuration]) -> NDArray[np.int64]:
+        """``Restart`` of each; the whole process where none is there."""
+        last = self.last
+        if last is None:
+            return np.full(len(asked), int(Restart.PROCESS), dtype=np.int64)
+        names = sorted({name for c in (last, *asked) for name in c if RESTART.get(name) is not Restart.NONE})
+        found: dict[tuple[KnobValue | None, ...], int] = {}
+        costs = []
+        for configuration in asked:
+            # Candidates are many, and differ in few of the knobs a restart is needed for.
+            key = tuple([configuration.get(name) for name in names])
+            if key not in found:
+                found[key] = int(restart_between(last, configuration, self.framework))
+            costs.append(found[key])
+        return np.array(costs, dtype=np.int64)
+
+    def seconds(self, cycle_s: Array, restarts: NDArray[np.int64], restart_s: Array | None = None) -> Array:
+        """Of a trial of each candidate.
+
+        Args:
+            cycle_s: seconds of one cycle.
+            restarts: as of ``restarts``.
+            restart_s: seconds from the start of a fresh process to its first timed cycle, if they are known.
+        """
+        warm = self.warm_up * cycle_s
+        fresh = self.start_s + warm if restart_s is None else np.maximum(restart_s, warm)
+        found: Array = np.where(restarts > int(Restart.NONE), fresh, warm) + self.timed * cycle_s
+        return found
+
+
+def course(trials: Sequence[Trial], framework: str = "trl", device: str = "") -> Course:
+    """How the next trial goes, by the search trials before it, in the order of their numbers.
+
+    On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md).
+    """
+    trials = (*trials[:1], *trials[1:][-RECENT:])
+    newest = trials[-1] if trials else None
+    goes_on = newest is not None and (not newest.state.is_finished or newest.fits)
+    goes_on = goes_on and device != "cpu" and processes_go_on(trials, framework)
+    protocol = newest.protocol if newest is not None else None
+    timed = CYCLES if protocol is None else (protocol.looks[0] if protocol.looks else protocol.recorded)
+    return Course(
+        last=newest.configuration if newest is not None and goes_on else None,
+        start_s=max((_start(t) for t in trials), default=0.0),
+        warm_up=1.0 if protocol is None else float(protocol.warmup + protocol.natural),
+        timed=float(max(1, timed)),
+        framework=framework,
+    )
+
+
+def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
+    """Whether a process serves several trials: presumed until a trial that could have had one has started anew."""
+    longest = max((_start(t) for t in trials), default=0.0)
+    for before, after in zip(reversed(trials[:-1]), reversed(trials[1:]), strict=True):
+        could = before.fits and after.number == before.number + 1 and bool(after.startup)
+        if could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE:
+            return _start(after) <= WARM * longest
+    return True
+
+
+def _start(trial: Trial) -> float:
+    return sum(seconds for part, seconds in trial.startup.items() if part != FIRST_BATCH)

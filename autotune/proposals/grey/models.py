@@ -1,0 +1,123 @@
+"""Which models of times and memory the grey-box sampler asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Trial
+from autotune.proposals import memory, times
+from autotune.proposals.forecasts import Background, PeakForecast, PeakModel, Task, TimeForecast, TimeModel
+from autotune.proposals.grey.memo import Memo
+from autotune.proposals.lattice import Lattice
+from autotune.proposals.memory import MemoryModel
+from autotune.proposals.times import Features as TimeTable
+from autotune.proposals.times import PhaseTimes, probed, roofline
+
+Candidates = tuple[Configuration, ...]
+Places = NDArray[np.int64]
+
+
+@runtime_checkable
+class TabledTimes(TimeModel, Protocol):
+    """A model that keeps what it needs of the candidates of a study, so that they are read once."""
+
+    def at(self, candidates: Candidates, places: Places) -> TimeForecast:
+        """``forecast`` of some of ``candidates``; always the same tuple of a track."""
+        ...
+
+
+@runtime_checkable
+class TabledPeaks(PeakModel, Protocol):
+    """The same for memory."""
+
+    def at(self, candidates: Candidates, places: Places) -> PeakForecast: ...
+
+
+def times_at(model: TimeModel, lattice: Lattice, places: Places) -> TimeForecast:
+    """The forecast of some candidates, in the order of ``places``."""
+    if isinstance(model, TabledTimes):
+        return model.at(lattice.candidates, places)
+    return model.forecast([lattice.candidates[i] for i in places])
+
+
+def peaks_at(model: PeakModel, lattice: Lattice, places: Places) -> PeakForecast:
+    """The same for memory."""
+    if isinstance(model, TabledPeaks):
+        return model.at(lattice.candidates, places)
+    return model.forecast([lattice.candidates[i] for i in places])
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is known before any trial; a model that is ``None`` is not asked."""
+
+    task: Task
+    times: TimeModel | None = None
+    peaks: PeakModel | None = None
+
+
+def models_for(task: Task, background: Background | None = None) -> Models:
+    """The phase-time model and the memory model of a study, which know no trial of it yet.
+
+    They begin with what earlier studies measured. Without a probe of the study's own kind of device the hardware is
+    presumed.
+    """
+    known = background or Background()
+    device = probed(known.probe)
+    if device is not None and device.shared != (task.resources.device == "cpu"):
+        device = None
+    carried = times.carried_over(roofline, task, device, known.earlier)
+    peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
+    return Models(task, KeptTimes(PhaseTimes(device, carried=carried).fitted(task, ())), KeptPeaks(peaks))
+
+
+@dataclass(frozen=True)
+class KeptTimes:
+    """``PhaseTimes`` that reads candidates once."""
+
+    inner: PhaseTimes
+    tables: Memo[TimeTable] = field(default_factory=Memo, compare=False)
+
+    @property
+    def trusted(self) -> bool:
+        return self.inner.trusted
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> KeptTimes:
+        same = task == self.inner.known.task
+        return KeptTimes(self.inner.fitted(task, trials), self.tables if same else Memo())
+
+    def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
+        return self.inner.forecast(configurations)
+
+    def at(self, candidates: Candidates, places: Places) -> TimeForecast:
+        task = self.inner.known.task
+        # The table holds the tuple itself, so no other can get its id.
+        table = self.tables.get(id(candidates), lambda: times.features(task, candidates))
+        phases = {name: replace(rows, index=rows.index[places]) for name, rows in table.phases.items()}
+        few = places.tolist()
+        part = TimeTable(tuple([candidates[i] for i in few]), phases, tuple([table.starts[i] for i in few]))
+        return self.inner.forecast_of(part)
+
+
+@dataclass(frozen=True)
+class KeptPeaks:
+    """``MemoryModel`` that reads candidates once."""
+
+    inner: MemoryModel
+    tables: Memo[tuple[Candidates, memory.Matrix]] = field(default_factory=Memo, compare=False)
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> KeptPeaks:
+        return KeptPeaks(self.inner.fitted(task, trials), self.tables if task == self.inner.task else Memo())
+
+    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
+        return self.inner.forecast(configurations)
+
+    def at(self, candidates: Candidates, places: Places) -> PeakForecast:
+        task = self.inner.task
+        _, matrix = self.tables.get(id(candidates), lambda: (candidates, memory.features(task, candidates)))
+        return self.inner.forecast_of(matrix[:, places])

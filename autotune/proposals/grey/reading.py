@@ -1,0 +1,139 @@
+"""Lattices and trials as the grey-box sampler reads them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune import stopping
+from autotune.domain import FailureReason, Trial, TrialState
+from autotune.proposals.grey.choice import LIKELY
+from autotune.proposals.grey.learnt import Lesson, selected
+from autotune.proposals.grey.models import Models, peaks_at, times_at
+from autotune.proposals.grey.surfaces import Array, Axes
+from autotune.proposals.lattice import Lattice
+from autotune.proposals.translation import Evidence, Standing
+
+TOLD_FASTEST, TOLD_NEWEST = 40, 60
+"""Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
+SHORTLIST = 8192
+"""Candidates of a shortlist."""
+MEASURED = stopping.PROCESS_SPREAD**2 + stopping.CYCLE_SPREAD**2 / stopping.LOOKS[0]
+"""Variance of a trial's log tokens/hour."""
+
+
+def axes(lattice: Lattice) -> Axes:
+    """The lattice's dimensions as axes of surfaces."""
+    return Axes(tuple(d.ordered for d in lattice.dimensions))
+
+
+def places(lattice: Lattice, indices: NDArray[np.int64]) -> Array:
+    """Candidates by those axes, (m, d)."""
+    return lattice.places(indices) / _lengths(lattice)
+
+
+def _lengths(lattice: Lattice) -> Array:
+    return np.array([len(d.values) - 1 if d.ordered else 1 for d in lattice.dimensions], dtype=np.float64)
+
+
+def lessons(lattice: Lattice, trials: Sequence[Trial], known: Sequence[Evidence]) -> list[Lesson]:
+    """What is ``selected`` of ``known``, with the phases of the trials it is known from, if it lies on the lattice."""
+    by_number = {t.number: t for t in trials}
+    lengths = _lengths(lattice)
+    found = []
+    for e in selected(known):
+        point, trial = lattice.point(e.configuration), by_number.get(e.number)
+        if point is None:
+            continue
+        place = tuple((np.array(point, dtype=np.float64) / lengths).tolist())
+        phases = _phases(trial) if trial is not None else {}
+        found.append(Lesson(place, e.standing, e.value, phases, memory=trial is not None and ran_out(trial)))
+    return found
+
+
+def ran_out(trial: Trial) -> bool:
+    """Memory ran out."""
+    return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
+
+
+def cycle_seconds(trial: Trial) -> float | None:
+    """Mean of its timed cycles; ``None`` if it has none."""
+    cycles = trial.speed_cycles()
+    return statistics.fmean(c.seconds for c in cycles) if cycles else None
+
+
+def _phases(trial: Trial) -> Mapping[str, float]:
+    """Mean seconds by phase; empty where it was stopped before its first look: first cycles may be slow by chance."""
+    cycles = trial.speed_cycles()
+    if trial.state is TrialState.PRUNED and len(cycles) < stopping.LOOKS[0]:
+        return {}
+    seconds: dict[str, float] = {}
+    for cycle in cycles:
+        for name, spent in cycle.phases.items():
+            seconds[name] = seconds.get(name, 0.0) + spent / len(cycles)
+    return seconds
+
+
+def told(trials: Sequence[Trial], known: Sequence[Evidence]) -> tuple[Trial, ...]:
+    """Of a long history, by number, the fastest and the newest; ``known`` says which are fast."""
+    if len(trials) <= TOLD_FASTEST + TOLD_NEWEST:
+        return tuple(trials)
+    there = {t.number for t in trials}
+    kept = {e.number for e in fastest([e for e in known if e.number in there], TOLD_FASTEST)}
+    kept |= {t.number for t in trials[-TOLD_NEWEST:]}
+    return tuple(t for t in trials if t.number in kept)
+
+
+def digest(trials: Sequence[Trial]) -> str:
+    """Of all that a model may learn from trials."""
+    text = hashlib.sha256()
+    for t in trials:
+        outcome = (t.outcome.reason, t.outcome.phase, t.outcome.pool) if t.outcome is not None else None
+        cycles = [(c.seconds, c.completion_tokens, sorted(c.phases.items())) for c in t.speed_cycles()]
+        known = (t.number, t.configuration.key, t.state, outcome, t.at_most, t.host_peak, cycles)
+        text.update(repr((known, sorted(t.startup.items()))).encode())
+    return text.hexdigest()
+
+
+def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> NDArray[np.int64]:
+    """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last."""
+    every = np.arange(len(lattice), dtype=np.int64)
+    if models is None or models.times is None:
+        return every[:SHORTLIST]
+    forecast = times_at(models.times.fitted(models.task, trials), lattice, every)
+    hope = forecast.spread - forecast.log_seconds
+    if models.peaks is not None:
+        fits = peaks_at(models.peaks.fitted(models.task, trials), lattice, every).fits
+        hope = np.where(fits >= LIKELY, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
+    return np.argsort(-hope, kind="stable")[:SHORTLIST]
+
+
+def compared(held: Sequence[Evidence], logs: Array, spreads: Array) -> tuple[float, float]:
+    """What joins forecast and measurement, and the value to improve on.
+
+    The tokens of a cycle are fixed by the recorded lengths, so log tokens/hour is a constant less the logarithm of the
+    cycle's seconds; the constant is the median over what was measured. The best is the highest of the measured values,
+    each weighed with its forecast by their variances, so that one lucky trial is not what has to be beaten.
+
+    Args:
+        held: measured; may be empty.
+        logs: forecast of their cycles' logarithms.
+        spreads: standard deviations of the same.
+    """
+    if not held:
+        return 0.0, -math.inf
+    values = np.array([e.value for e in held], dtype=np.float64)
+    level = float(np.median(values + logs))
+    trust = MEASURED / (MEASURED + np.maximum(spreads, 1e-6) ** 2)
+    return level, float(np.max((1.0 - trust) * values + trust * (level - logs)))
+
+
+def fastest(known: Sequence[Evidence], count: int) -> list[Evidence]:
+    """The fastest of what was measured, fastest first."""
+    held = (e for e in known if e.standing is Standing.FEASIBLE)
+    return sorted(held, key=lambda e: (-e.value, e.number))[:count]

@@ -1,0 +1,173 @@
+"""The matrix the memory model is linear in: bytes by pool, configuration, moment and part, by formula alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Pool
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.memory.dimensions import dimensions
+from autotune.proposals.memory.parts import MOMENTS, PARTS, PLACE, WHEN, Moment, Part
+from autotune.proposals.memory.rollout import Rollout, rollout
+from autotune.proposals.memory.settings import Settings, settings
+from autotune.proposals.memory.training import States, Transients, states, transients
+
+Matrix = NDArray[np.float64]
+"""Bytes by formula; axes: pool (``pools``), configuration, moment (``MOMENTS``), part (``PARTS``)."""
+
+GIB = 1 << 30
+IMPORTS = 0.55e9
+"""PSS of a process that has imported torch, transformers and TRL, on a CPU."""
+GPU_IMPORTS = 2.5e9
+"""The same with CUDA's libraries, and pinned buffers."""
+ENGINE_IMPORTS = 0.19e9
+"""PSS vLLM's imports add."""
+CONTEXT = 0.6 * GIB
+"""Of a CUDA process before its first tensor."""
+WORKER = 0.3e9
+"""PSS of a process that loads data or computes rewards."""
+KEPT = 0.25
+"""Share of what comes and goes that an allocator keeps beside the peak when told to keep all."""
+CPU_SLACK, GPU_SLACK = 0.05, 0.08
+"""Share of what stays (CPU: the heap's gaps), of what comes and goes (GPU: reserved and not allocated)."""
+
+_STAYING = (Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.OPTIMIZER)
+_PASSING = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION)
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """What the three formulas gave."""
+
+    s: Settings
+    held: States
+    passing: Transients
+    rollout: Rollout
+
+
+def pools(task: Task) -> tuple[Pool, ...]:
+    """Pools that have a peak: the tree's memory, before it the GPU's where there is one."""
+    return (Pool.DEVICE, Pool.HOST) if task.resources.gpus else (Pool.HOST,)
+
+
+def limits(task: Task) -> tuple[float | None, ...]:
+    """Bytes by pool; ``None`` = not known."""
+    machine = task.resources
+    host = task.memory_limit if task.memory_limit is not None else machine.host_memory
+    found = (machine.device_memory, host) if machine.gpus else (host,)
+    return tuple(None if value is None or value <= 0 else float(value) for value in found)
+
+
+def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
+    """What every part takes by formula, at the worst case; pure, so it can be kept and asked about again.
+
+    All figures are of one GPU, or of one machine's process tree; those of ``configurations`` do not depend on each
+    other. Nothing is negative or NaN, whatever is not known.
+    """
+    if not configurations:
+        return np.zeros((len(pools(task)), 0, len(MOMENTS), len(PARTS)))
+    size, s = dimensions(task.resources.model), settings(task, configurations)
+    found = _Bytes(s, states(task, size, s), transients(task, size, s), rollout(task, size, s))
+    if task.resources.gpus:
+        return np.stack([_device(found), _host_of_gpus(task, found)])
+    return np.stack([_cpu(task, found)])
+
+
+def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
+    """Of one rank, where training and a colocated engine share a memory."""
+    held, passing, r = found.held, found.passing, found.rollout
+    stays = {
+        Part.WEIGHTS: held.weights,
+        Part.CASTS: held.casts,
+        Part.GRADIENTS: held.gradients,
+        Part.BUCKETS: held.buckets + held.gathered,
+        Part.OPTIMIZER: held.optimizer,
+    }
+    awake = {Part.ENGINE_WEIGHTS: r.weights, Part.CACHE: r.cache, Part.WORKSPACE: r.workspace}
+    resting = {part: column * (1.0 - r.sleeps) for part, column in awake.items()} | {Part.RESIDUE: r.residue}
+    logprob = (passing.logprob_activations, passing.logprob_scores, passing.logprob_logits)
+    update = (passing.activations, passing.scores, passing.logits)
+    passes = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS)
+    return {
+        Moment.GENERATE: {**stays, **awake, Part.GENERATION: r.generation},
+        Moment.LOGPROB: {**stays, **resting, **dict(zip(passes, logprob, strict=True))},
+        Moment.UPDATE: {
+            **stays,
+            **resting,
+            Part.GRADIENTS: held.early,
+            Part.BUCKETS: held.buckets + held.live + held.sent_early,
+            **dict(zip(passes, update, strict=True)),
+        },
+        Moment.STEP: {**stays, **resting, Part.BUCKETS: held.buckets + held.gathered + held.sent, Part.STEP: held.step},
+    }
+
+
+def _cpu(task: Task, found: _Bytes) -> Matrix:
+    """The process tree: every rank's own, times the ranks of a machine."""
+    s = found.s
+    ranks = np.maximum(1.0, s.ranks / max(1, task.resources.nodes))
+    rows = _moments(found)
+    keeps = s.columns.level("host_allocator", {"keep": 1.0, "keep_huge_pages": 1.5}, 0.0)
+    generated = found.rollout.generation
+    kept = KEPT * keeps * (sum((rows[Moment.UPDATE][p] for p in _PASSING[:3]), start=generated))
+    floor = IMPORTS * np.ones_like(s.rows)
+    for columns in rows.values():
+        columns[Part.SLACK] = CPU_SLACK * sum((columns[p] for p in _STAYING), start=0.0 * floor)
+        columns[Part.KEPT] = kept
+        columns[Part.FLOOR], columns[Part.ENGINE_FLOOR] = floor, ENGINE_IMPORTS * s.vllm
+        columns[Part.OFFLOADED] = found.held.offloaded
+    matrix = _matrix(rows, len(floor)) * ranks[:, None, None]
+    matrix[:, :, PLACE[Part.WORKERS]] = _workers(s)[:, None]
+    return matrix
+
+
+def _device(found: _Bytes) -> Matrix:
+    """One training GPU."""
+    rows, s = _moments(found), found.s
+    gaps = GPU_SLACK * (1.0 - 0.5 * s.columns.number("expandable_segments"))
+    nothing = 0.0 * s.rows
+    for columns in rows.values():
+        columns[Part.SLACK] = gaps * sum((columns.get(p, nothing) for p in _PASSING), start=nothing)
+        columns[Part.FLOOR] = CONTEXT + nothing
+    away = s.columns.number("rollout_offload_model") * s.colocated
+    rows[Moment.GENERATE][Part.WEIGHTS] = rows[Moment.GENERATE][Part.WEIGHTS] * (1.0 - away)
+    states_away = s.columns.number("rollout_offload_optimizer") * s.colocated
+    rows[Moment.GENERATE][Part.OPTIMIZER] = rows[Moment.GENERATE][Part.OPTIMIZER] * (1.0 - states_away)
+    return _matrix(rows, len(nothing))
+
+
+def _host_of_gpus(task: Task, found: _Bytes) -> Matrix:
+    """The process tree of one machine beside its GPUs; the same at every moment."""
+    s, held = found.s, found.held
+    ranks = np.maximum(1.0, s.ranks / max(1, task.resources.nodes))
+    away = held.offloaded + found.passing.activations_host + found.rollout.on_host
+    away = away + s.colocated * s.columns.number("rollout_offload_model") * held.weights
+    away = away + s.colocated * s.columns.number("rollout_offload_optimizer") * held.optimizer
+    columns = {
+        Part.FLOOR: GPU_IMPORTS * ranks,
+        Part.ENGINE_FLOOR: s.vllm * 4.0 * ENGINE_IMPORTS * ranks * _replicas(s),
+        Part.OFFLOADED: away * ranks,
+        Part.WORKERS: _workers(s) * ranks,
+    }
+    return _matrix(dict.fromkeys(MOMENTS, columns), len(ranks))
+
+
+def _replicas(s: Settings) -> Column:
+    return np.where(s.vllm > s.colocated, np.maximum(1.0, s.columns.number("rollout_data_parallel_size", 1.0)), 1.0)
+
+
+def _workers(s: Settings) -> Column:
+    rewards = s.columns.number("reward_workers", 1.0)
+    return WORKER * (np.maximum(0.0, s.columns.number("dataloader_workers")) + np.maximum(0.0, rewards - 1.0))
+
+
+def _matrix(rows: Mapping[Moment, Mapping[Part, Column]], count: int) -> Matrix:
+    matrix = np.zeros((count, len(MOMENTS), len(PARTS)))
+    for moment, columns in rows.items():
+        for part, column in columns.items():
+            matrix[:, WHEN[moment], PLACE[part]] = np.maximum(0.0, np.nan_to_num(column, posinf=1e18))
+    return matrix

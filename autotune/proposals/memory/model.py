@@ -1,0 +1,118 @@
+"""``forecasts.PeakModel``: peaks as sums of parts, fitted on the trials of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Trial
+from autotune.proposals.forecasts import Column, PeakForecast, Task
+from autotune.proposals.memory.carried import begun
+from autotune.proposals.memory.dimensions import dimensions
+from autotune.proposals.memory.features import Matrix, features, limits, pools
+from autotune.proposals.memory.observations import Rows, nothing, observations
+from autotune.proposals.memory.parts import (
+    NOISE,
+    NOISE_BYTES,
+    NOISE_WEIGHT,
+    OF_MODEL,
+    PARTS,
+    PLACE,
+    SPREADS,
+    TRANSIENT,
+    TRANSIENT_SPREAD,
+    UNPROVEN_FRAMEWORK,
+    UNPROVEN_SPREAD,
+)
+from autotune.proposals.memory.regression import Observations, Posterior, Prior, phi
+
+WIDEST = 2.0
+"""A forecast's logarithm has at most this standard deviation: beyond, nothing is said any more."""
+
+
+def prior(task: Task) -> Prior:
+    """Coefficients of 1, doubted part by part, all together where the model's sizes had to be guessed."""
+    spreads = np.array([SPREADS[part] for part in PARTS])
+    covariance = np.diag(spreads**2)
+    doubt = dimensions(task.resources.model).doubt
+    unproven = UNPROVEN_SPREAD["cuda" if task.resources.gpus else "cpu"]
+    unproven += UNPROVEN_FRAMEWORK * (task.resources.framework != "trl")
+    for members, spread in ((TRANSIENT, TRANSIENT_SPREAD), (OF_MODEL, doubt), (PARTS, unproven)):
+        shared = np.zeros(len(PARTS))
+        shared[[PLACE[part] for part in members]] = spread
+        covariance += np.outer(shared, shared)
+    return Prior(np.ones(len(PARTS)), covariance, NOISE, NOISE_WEIGHT)
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Knows some trials of one study; ``MemoryModel.before(task)`` knows none."""
+
+    task: Task
+    posteriors: tuple[Posterior, ...]
+    """By pool (``features.pools``)."""
+    known: Mapping[Configuration, int] = field(default_factory=dict, repr=False)
+    """Configurations that were tried: their places in ``rows``."""
+    rows: Matrix | None = field(default=None, repr=False)
+    """Their features, so that they are computed once."""
+    earlier: tuple[Observations, ...] = field(default=(), repr=False)
+    """By pool, what earlier studies of the same pools measured (``carried_over``)."""
+
+    @classmethod
+    def before(cls, task: Task, earlier: tuple[Observations, ...] = ()) -> MemoryModel:
+        """The formulas alone, or with what earlier studies made of them."""
+        start = prior(task)
+        one = Posterior(start.mean, start.covariance, start.noise)
+        found = tuple(begun(start, nothing(), e) for e in earlier) or (one,) * len(pools(task))
+        return cls(task, found, earlier=earlier)
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
+        """See ``PeakModel``. Neither the order of ``trials`` nor what this model knew already matters."""
+        known, rows = (self.known, self.rows) if task == self.task else ({}, None)
+        new = [c for c in dict.fromkeys(t.configuration for t in trials) if c not in known]
+        matrix = features(task, new)
+        rows = matrix if rows is None else np.concatenate([rows, matrix], axis=1)
+        known = {**known, **{c: len(known) + place for place, c in enumerate(new)}}
+        start, has_device = prior(task), bool(task.resources.gpus)
+        alone = task.resources.training_processes == 1 and not has_device
+        posteriors = []
+        earlier = self.earlier or (None,) * len(rows)
+        for own, pool, limit, other in zip(rows, pools(task), limits(task), earlier, strict=True):
+            seen = observations(trials, pool, limit, Rows(known, own), alone=alone, has_device=has_device)
+            posteriors.append(begun(start, seen, other))
+        return MemoryModel(task, tuple(posteriors), known, rows, self.earlier)
+
+    def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
+        """See ``PeakModel``; who asks often about the same keeps ``features`` and asks ``forecast_of``."""
+        return self.forecast_of(features(self.task, configurations))
+
+    def forecast_of(self, matrix: Matrix) -> PeakForecast:
+        """Of configurations whose ``features`` of this task are ``matrix``."""
+        found = [_pool(m, posterior) for m, posterior in zip(matrix, self.posteriors, strict=True)]
+        bounds = limits(self.task)
+        fits = np.ones(matrix.shape[1])
+        for (peak, spread), limit in zip(found, bounds, strict=True):
+            if limit is not None:
+                fits = fits * phi(np.log(limit / peak) / spread)
+        # An unknown limit is never the closest, unless none is known.
+        known = [np.inf if limit is None else limit for limit in bounds]
+        if all(limit is None for limit in bounds):
+            known = [1.0] * len(bounds)
+        closest = np.argmax([peak / limit for (peak, _), limit in zip(found, known, strict=True)], axis=0)
+        columns = np.arange(matrix.shape[1])
+        peaks, spreads = np.array([p for p, _ in found]), np.array([s for _, s in found])
+        return PeakForecast(peaks[closest, columns], spreads[closest, columns], fits)
+
+
+def _pool(matrix: NDArray[np.float64], posterior: Posterior) -> tuple[Column, Column]:
+    """Median and log-spread of the peaks of one pool."""
+    heights = matrix @ posterior.mean
+    rows = matrix[np.arange(len(matrix)), np.argmax(heights, axis=1)]
+    peaks = np.maximum(1.0, heights.max(axis=1, initial=0.0))
+    variance = np.einsum("ij,ij->i", rows @ posterior.covariance, rows) / peaks**2
+    variance = variance + (posterior.noise * np.hypot(1.0, NOISE_BYTES / (NOISE * peaks))) ** 2
+    spread = np.sqrt(np.maximum(0.0, variance))
+    return peaks, np.minimum(WIDEST, spread)

@@ -1,0 +1,104 @@
+"""Bytes generation takes on one rank: by transformers in the training process, or by a colocated engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.memory.dimensions import Dimensions
+from autotune.proposals.memory.settings import Settings
+
+GIB = 1 << 30
+TYPICAL_DEVICE = 80 * GIB
+"""Where a GPU's memory is not known."""
+GRAPHS = 0.4 * GIB
+"""CUDA graphs of an engine, outside its share (0.3 to 0.5 GiB, reference notes on vLLM)."""
+ASLEEP = 0.6 * GIB
+"""What a sleeping engine keeps: context, workspaces, what is not in its pool."""
+SAMPLED_BYTES = 12.0
+"""Of a logit while the next token is drawn: fp32, its softmax, a copy."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Bytes on one rank."""
+
+    generation: Column
+    """Of transformers: keys and values, the prompts' pass, the last logits, gathered weights."""
+    weights: Column
+    """The engine's own."""
+    cache: Column
+    workspace: Column
+    residue: Column
+    """Instead of the three while the engine sleeps."""
+    sleeps: Column
+    """1 where it does while training."""
+    on_host: Column
+    """What a sleeping engine keeps in host memory."""
+
+
+def rollout(task: Task, size: Dimensions, s: Settings) -> Rollout:
+    """What completions cost, at the longest prompt and completion."""
+    weights = _engine_weights(task, size, s)
+    cache = _cache(task, s, weights)
+    workspace, sleeps = _workspace(task, size, s), s.columns.full(0.0)
+    on_host = s.columns.full(0.0)
+    if task.resources.gpus:
+        level = s.columns.number("sleep_level") * s.colocated
+        sleeps = (level > 0).astype(float)
+        on_host = weights * (level == 1)
+    return Rollout(
+        generation=_generation(task, size, s) * (1.0 - s.vllm),
+        weights=weights * s.colocated,
+        cache=cache * s.colocated,
+        workspace=workspace * s.colocated,
+        residue=ASLEEP * sleeps,
+        sleeps=sleeps,
+        on_host=on_host,
+    )
+
+
+def _engine_weights(task: Task, size: Dimensions, s: Settings) -> Column:
+    tensor = np.maximum(1.0, s.columns.number("tensor_parallel_size", 1.0)) if task.resources.gpus else 1.0
+    # On a CPU, where "auto" is bf16 too, the engine's build took twice that: weights are repacked.
+    auto = 2.0 if task.resources.gpus else 4.0
+    each = s.columns.level("rollout_dtype", {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "auto": auto}, auto)
+    each = np.where(s.columns.has("rollout_quantization", "fp8") > 0, np.minimum(each, 1.1), each)
+    return np.asarray(size.parameters * each / tensor)
+
+
+def _cache(task: Task, s: Settings, weights: Column) -> Column:
+    """Bytes asked for where they are; else what the engine's share of the device leaves beside its weights."""
+    asked = s.columns.number("kv_cache_memory_bytes", float(GIB))
+    if not task.resources.gpus:
+        return asked
+    total = float(task.resources.device_memory or TYPICAL_DEVICE)
+    share = s.columns.number("gpu_memory_utilization", 0.3) * total
+    return np.where(s.columns.given("kv_cache_memory_bytes") > 0, asked, np.maximum(share - weights, 0.0))
+
+
+def _workspace(task: Task, size: Dimensions, s: Settings) -> Column:
+    sequences = np.minimum(s.columns.number("max_num_seqs", s.generation_rows), 65536.0)
+    tokens = s.columns.number("max_num_batched_tokens", 4096.0)
+    if not task.resources.gpus:
+        drawn = sequences * size.vocabulary * SAMPLED_BYTES
+        return np.asarray(drawn + np.minimum(tokens, s.generation_rows * s.length) * size.width * 20.0)
+    graphs = GRAPHS * (1.0 - s.columns.number("enforce_eager"))
+    return np.asarray(graphs * np.sqrt(s.columns.number("cuda_graph_max_batch", 512.0) / 512.0))
+
+
+def _generation(task: Task, size: Dimensions, s: Settings) -> Column:
+    number = 2.0 + 2.0 * s.wide * (1.0 - s.low)
+    # The cache grows by concatenation: the old and the new of one layer are there at once, rounded up to a fifth.
+    cache = s.generation_rows * s.length * size.kv_values * number * 1.2
+    if task.resources.gpus:
+        total = float(task.resources.device_memory or TYPICAL_DEVICE)
+        pages = s.columns.number("continuous_batching_memory", 0.5) * total
+        cache = np.where(s.columns.number("continuous_batching") > 0, pages, cache)
+    prompts = s.generation_rows * float(task.max_prompt_length) * size.width * 20.0
+    drawn = s.generation_rows * size.vocabulary * SAMPLED_BYTES
+    sharded = ((s.stage >= 3) | (s.fsdp > 0)) & (s.ranks > 1)
+    gathered = np.where(s.columns.number("zero3_gather_for_generation", 1.0) > 0, size.parameters, 0.0)
+    return np.asarray(cache + prompts + drawn + sharded * gathered * s.held_bytes)

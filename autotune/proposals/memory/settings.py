@@ -1,0 +1,128 @@
+"""Configurations as columns of numbers: every knob the formulas ask about, with the framework's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.domain import Configuration
+from autotune.proposals.forecasts import Column, Task
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, defaults
+
+
+class Columns:
+    """One column for each knob asked for."""
+
+    def __init__(self, configurations: Sequence[Configuration], framework: str) -> None:
+        self._all = configurations
+        self._set = set().union(*configurations) if configurations else set()
+        self._unset = defaults(framework)
+
+    def full(self, value: float) -> Column:
+        """``value`` for every configuration."""
+        return np.full(len(self._all), float(value))
+
+    def number(self, name: str, otherwise: float | Column | None = None) -> Column:
+        """A knob's numbers (False 0, True 1); not set: the framework's default, else ``otherwise``, else 0."""
+        unset = self._unset.get(name)
+        fallback = otherwise if not isinstance(unset, int | float) else float(unset)
+        missing = np.broadcast_to(np.asarray(0.0 if fallback is None else fallback, dtype=float), (len(self._all),))
+        if name not in self._set:
+            return missing.copy()
+        values = [v if isinstance(v := c.get(name), int | float) else np.nan for c in self._all]
+        found = np.array(values, dtype=np.float64)
+        return np.where(np.isfinite(found), found, missing)
+
+    def given(self, name: str) -> Column:
+        """1 where the knob is a number in the configuration itself."""
+        if name not in self._set:
+            return self.full(0.0)
+        return np.array([float(isinstance(c.get(name), int | float)) for c in self._all])
+
+    def level(self, name: str, table: dict[str, float], otherwise: float) -> Column:
+        """A choice's number in ``table``; ``otherwise`` for a value that is not in it."""
+        unset = self._unset.get(name, KNOBS[name].rest)
+        if name not in self._set:
+            return self.full(table.get(str(unset), otherwise))
+        return np.array([table.get(str(c.get(name, unset)), otherwise) for c in self._all])
+
+    def has(self, name: str, *values: KnobValue) -> Column:
+        """1 where a choice has one of ``values``."""
+        return self.level(name, {str(value): 1.0 for value in values}, 0.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of the configurations more than one formula needs; columns of one length."""
+
+    columns: Columns
+    ranks: Column
+    """Training processes."""
+    rows: Column
+    """Of a micro-batch, on a rank."""
+    accumulation: Column
+    """Micro-batches of an update."""
+    generation_rows: Column
+    """Completions a rank generates at once."""
+    length: Column
+    """Tokens of the longest row: prompt and completion at their maximum, padded."""
+    vllm: Column
+    """1 where vLLM generates."""
+    colocated: Column
+    """1 where it does so in the training process."""
+    stage: Column
+    """ZeRO stage."""
+    fsdp: Column
+    parallel: Column
+    """Ranks that share a sequence."""
+    wide: Column
+    """1 where the model's weights are in fp32. DeepSpeed casts them to what it computes in, with fp32 ones beside."""
+    low: Column
+    """1 where products are computed in less than fp32."""
+    checkpointed: Column
+
+    @property
+    def held_bytes(self) -> Column:
+        """Of a weight as it is trained."""
+        return 2.0 + 2.0 * self.wide
+
+
+def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
+    """The columns of ``configurations``."""
+    machine = task.resources
+    columns = Columns(configurations, machine.framework)
+    vllm = columns.has("rollout_engine", "vllm")
+    server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
+    ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))
+    rows = np.maximum(1.0, columns.number("micro_batch_size", 1.0))
+    parallel = np.maximum(1.0, columns.number("sequence_parallel_size", 1.0))
+    data = np.maximum(1.0, ranks // parallel)
+    whole = np.maximum(1.0, np.rint(task.rows_per_update / (data * rows)))
+    # The framework's own default of 1 stands for what rows per update make of it.
+    accumulation = np.where(
+        columns.given("gradient_accumulation_steps") > 0, columns.number("gradient_accumulation_steps"), whole
+    )
+    steps = np.where(columns.given("steps_per_generation") > 0, columns.number("steps_per_generation"), accumulation)
+    padding = np.maximum(1.0, columns.number("pad_to_multiple", 1.0))
+    low = 1.0 - columns.has("precision", "fp32")
+    stage = columns.number("zero_stage", 0.0)
+    whole_row = float(max(1, task.max_prompt_length + task.max_completion_length))
+    return Settings(
+        columns=columns,
+        ranks=ranks,
+        rows=rows,
+        accumulation=accumulation,
+        generation_rows=rows * np.maximum(1.0, steps),
+        length=np.ceil(whole_row / padding) * padding,
+        vllm=vllm,
+        colocated=vllm - server,
+        stage=stage,
+        fsdp=columns.has("fsdp", "fsdp1", "fsdp2"),
+        parallel=parallel,
+        wide=columns.has("master_weights", "fp32") * (1.0 - low * (stage > 0)),
+        low=low,
+        checkpointed=columns.number("gradient_checkpointing"),
+    )

@@ -1,0 +1,221 @@
+"""Bytes of the training side, on one rank: what stays, and what comes and goes with a micro-batch.
+
+``reference`` formulas (docs/decisions/0029-memory-model.md says which constants are from where): states after ZeRO
+(Rajbhandari et al., SC20), 34 bytes of activations a token, layer and hidden unit in half precision (Korthikanti et
+al., arXiv 2205.05198), TRL's tiled LM head as in the source of ``trl.kernels.chunked_logprob``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.memory.dimensions import Dimensions, has_reference, stored_bytes, trainable
+from autotune.proposals.memory.settings import Settings
+
+MIB = 1 << 20
+GPU_TILE_BYTES, CPU_TILE_BYTES = 6.0, 40.0
+"""Bytes of an element of TRL's tile in the backward pass: in place by Triton, or as torch operations, of which the
+source holds up to 34 bytes at once (eight fp32 tensors and the tile); 40 were measured."""
+GPU_TILE_FORWARD, CPU_TILE_FORWARD = 4.0, 18.0
+WHOLE_LOGITS_BYTES = 12.0
+"""Of frameworks that hold all logits: bf16, their fp32 copy, its gradient and one of bf16."""
+WRITTEN_SCORES_BYTES = 6.0
+"""Of one attention weight kept for the backward pass: before and after softmax, and for the product."""
+
+EARLY = 0.25
+"""Share of the gradients."""
+LIVE = 5e8
+"""Weights ZeRO-3 keeps whole from the forward pass to the backward pass: those it uses again within DeepSpeed's
+``stage3_max_reuse_distance`` of 1e9 elements, counted there and back (its ``PartitionedParameterCoordinator``)."""
+
+_STATE_BYTES: dict[str, float] = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit", "stable_adamw"), 2.0),
+    "schedule_free_adamw": 2.0,
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit"), 0.52),
+    "adamw_torch_4bit": 0.27,
+    **dict.fromkeys(("lion_32bit", "paged_lion_32bit", "rmsprop", "adagrad", "muon"), 1.0),
+    **dict.fromkeys(("lion_8bit", "paged_lion_8bit"), 0.26),
+    **dict.fromkeys(("galore_adamw", "apollo_adamw"), 0.5),
+    "adafactor": 0.05,
+    "sgd": 0.0,
+}
+"""Optimizer state in copies of the trained weights."""
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes a rank holds from the first update on."""
+
+    weights: Column
+    casts: Column
+    gradients: Column
+    early: Column
+    """Of the gradients, those there are when the activations are."""
+    gathered: Column
+    """Weights that are whole for a moment."""
+    live: Column
+    """The same while the update's passes run."""
+    buckets: Column
+    """DDP's, which stay."""
+    sent: Column
+    """ZeRO's, while gradients come."""
+    sent_early: Column
+    """Of these, those there are when the activations are."""
+    optimizer: Column
+    step: Column
+    offloaded: Column
+    """Of these, waiting in host memory."""
+
+
+def states(task: Task, size: Dimensions, s: Settings) -> States:
+    """Weights, gradients and optimizer state after sharding and offloads."""
+    passthrough, framework = task.passthrough, task.resources.framework
+    trained = trainable(passthrough, framework, size)
+    stored = stored_bytes(passthrough)
+    held = s.held_bytes if stored is None else np.full_like(s.rows, stored)
+    # What ZeRO-3 has to have whole at a time: two layers, one of them fetched ahead.
+    layer = (size.parameters - size.vocabulary * size.width) / size.layers
+    gathered = np.where(_sharded(s, 3) > 1, max(layer, size.parameters * 0.02) * held * 2.0, 0.0)
+    live = np.where((s.stage >= 3) & (s.ranks > 1), np.maximum(gathered, min(size.parameters, LIVE) * held), gathered)
+    reference = float(has_reference(passthrough, framework))
+    weights = size.parameters * held * (1.0 / _sharded(s, 3) + reference)
+    gradients = trained * s.held_bytes / _sharded(s, 2)
+    # Without accumulation the last update's are gone, and this one's come as the activations go.
+    early = np.where(s.accumulation <= 1, EARLY, 1.0)
+    # Stages 1 and 2 always train a copy in fp32, 3 where the weights are not in fp32 already; torch trains the weights.
+    deepspeed = s.stage > 0
+    state_bytes = np.where(deepspeed, 4.0, s.held_bytes)
+    copies = s.columns.level("optimizer", _STATE_BYTES, 2.0)
+    trained_apart = deepspeed & ((s.wide == 0) | (s.stage < 3))
+    optimizer = trained * (copies * state_bytes + np.where(trained_apart, 4.0, 0.0)) / _sharded(s, 1)
+    casts = 2.0 * trained * s.wide * s.low / _sharded(s, 3)
+    step = trained * s.held_bytes * s.columns.has("optimizer", "adamw_torch") / _sharded(s, 1)
+    if not task.resources.gpus:
+        step = step * (size.vocabulary * size.width / size.parameters)  # a tensor at a time, the embedding is largest
+    # DeepSpeed flattens its part of the gradients into one fp32 tensor.
+    step = np.where(deepspeed, 4.0 * trained / _sharded(s, 1), step)
+    weights, gradients, optimizer, step, away = _offloaded(s, weights, gradients, optimizer, step)
+    lasting, passing = _buckets(s, trained)
+    return States(
+        weights=weights,
+        casts=casts,
+        gradients=gradients,
+        early=gradients * early,
+        gathered=gathered,
+        live=live,
+        buckets=lasting,
+        sent=passing,
+        sent_early=passing * early,
+        optimizer=optimizer,
+        step=step,
+        offloaded=away,
+    )
+
+
+def _sharded(s: Settings, stage: int) -> Column:
+    """Ranks that share what ZeRO shares from ``stage`` on; FSDP shares everything."""
+    return np.where((s.stage >= stage) | (s.fsdp > 0), s.ranks, 1.0)
+
+
+def _offloaded(
+    s: Settings, weights: Column, gradients: Column, optimizer: Column, step: Column
+) -> tuple[Column, Column, Column, Column, Column]:
+    """The four without what waits elsewhere, and what waits in host memory (NVMe holds the rest)."""
+    everything = s.fsdp * s.columns.number("fsdp_offload")
+    zero2, zero3 = (s.stage >= 2).astype(float), (s.stage >= 3).astype(float)
+    states_there = zero2 * s.columns.has("offload_optimizer", "cpu", "nvme")
+    weights_there = zero3 * s.columns.has("offload_parameters", "cpu", "nvme")
+    states_host = zero2 * s.columns.has("offload_optimizer", "cpu")
+    weights_host = zero3 * s.columns.has("offload_parameters", "cpu")
+    host = everything * (weights + gradients + optimizer)
+    host = host + (1.0 - everything) * (states_host * (optimizer + gradients) + weights_host * weights)
+    states_left = 1.0 - np.maximum(everything, states_there)
+    weights_left = 1.0 - np.maximum(everything, weights_there)
+    return weights * weights_left, gradients * (1.0 - everything), optimizer * states_left, step * states_left, host
+
+
+def _buckets(s: Settings, trained: float) -> tuple[Column, Column]:
+    """What ranks exchange, DDP and ZeRO; nothing on one rank."""
+    several = (s.ranks > 1).astype(float)
+    plain = several * (s.stage == 0) * (s.fsdp == 0)
+    # DDP's buckets hold every gradient once more.
+    bytes_ = plain * trained * s.held_bytes
+    reduce_, gather = s.columns.number("zero_reduce_bucket", 5e8), s.columns.number("zero_allgather_bucket", 5e8)
+    twice = 1.0 + s.columns.number("zero_overlap")
+    moved = np.minimum(reduce_, trained) * twice + np.minimum(gather, trained)
+    moved = moved + (s.stage >= 3) * np.minimum(s.columns.number("zero_prefetch_bucket", 5e7), trained)
+    return bytes_, np.asarray((s.stage >= 1) * several * moved * 2.0)
+
+
+@dataclass(frozen=True)
+class Transients:
+    """Bytes of one micro-batch on a rank, in the update and in the log-prob pass."""
+
+    activations: Column
+    activations_host: Column
+    """Of these, waiting on the host of a GPU run."""
+    scores: Column
+    logits: Column
+    logprob_activations: Column
+    logprob_scores: Column
+    logprob_logits: Column
+
+
+def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
+    """Activations, attention scores and logits at maximum prompt and completion."""
+    c = s.columns
+    dynamic = c.number("dynamic_batching")
+    tokens = np.where(dynamic > 0, c.number("update_tokens", 16384.0), s.rows * s.length) / s.parallel
+    rows = c.number("logprob_rows", s.rows)
+    # One longest row has to fit whatever the budget is.
+    tokens = np.maximum(tokens, s.length / s.parallel)
+    passed = np.where(dynamic > 0, c.number("logprob_tokens", c.number("update_tokens", 16384.0)), rows * s.length)
+    passed = np.maximum(passed, s.length) / s.parallel
+    layer = _layer_bytes(s) * size.width
+    kept = np.minimum(layer, (2.0 + 2.0 * s.wide) * size.width) * tokens * size.layers
+    one = layer * tokens
+    whole = layer * tokens * size.layers
+    activations = np.where(s.checkpointed > 0, np.minimum(kept + one, whole), whole)
+    away = c.number("activation_offload") * float(task.resources.gpus > 0)
+    eager = c.has("attn_implementation", "eager")
+    each = eager * size.heads * s.length / s.parallel
+    kept_layers = np.where(s.checkpointed > 0, 2.0, np.maximum(2.0, size.layers))
+    return Transients(
+        activations=activations * (1.0 - 0.85 * away),
+        activations_host=activations * 0.85 * away,
+        scores=each * tokens * WRITTEN_SCORES_BYTES * kept_layers,
+        logits=_logits(task, size, s, tokens, backward=True),
+        logprob_activations=layer * passed,
+        logprob_scores=each * passed * WRITTEN_SCORES_BYTES * 2.0,
+        logprob_logits=_logits(task, size, s, passed, backward=False),
+    )
+
+
+def _layer_bytes(s: Settings) -> Column:
+    """Of activations a token and hidden unit leave in one layer for the backward pass."""
+    bytes_ = np.where(s.low > 0, np.where(s.wide > 0, 34.0, 30.0), 52.0)
+    return bytes_ * (1.0 - 0.15 * s.columns.number("hub_kernels"))
+
+
+def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backward: bool) -> Column:
+    """Tiles of the LM head, or all of the logits; ``tokens`` of the pass, prompts included."""
+    machine, c = task.resources, s.columns
+    completion = task.max_completion_length / max(1.0, task.max_prompt_length + task.max_completion_length)
+    # On a GPU only completions are projected; torch operations of fixed shapes project every position.
+    positions = tokens * (completion if machine.gpus else 1.0)
+    if machine.framework == "trl":
+        wide = np.minimum(size.vocabulary, c.number("logprob_vocab_chunk", 32768.0))
+        high = np.minimum(positions, c.number("logprob_token_chunk", 4096.0))
+        gpu, cpu = (GPU_TILE_BYTES, CPU_TILE_BYTES) if backward else (GPU_TILE_FORWARD, CPU_TILE_FORWARD)
+        bytes_ = wide * high * (gpu if machine.gpus else cpu)
+    else:
+        chunked = 1.0 - 0.5 * c.number("entropy_chunking")
+        whole = positions * size.vocabulary * (WHOLE_LOGITS_BYTES if backward else 6.0) * chunked
+        bytes_ = whole * (1.0 - 0.85 * c.number("fused_loss"))
+    if backward:
+        trained = trainable(task.passthrough, machine.framework, size) >= size.parameters
+        bytes_ = bytes_ + positions * size.width * 6.0 + size.vocabulary * size.width * 4.0 * float(trained)
+    return np.asarray(bytes_)

@@ -1,0 +1,122 @@
+"""A table's rows in an order that spares restarts: which configurations are recorded, and which comes next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from autotune.domain import Configuration, FailureReason, Resources, Trial, TrialKind
+from autotune.proposals.space_filling import spread
+from autotune.proposals.translation import is_taken
+from autotune.schedule import SWEEP
+from search_spaces.knobs.restart import Restart, RestartKey, restart_key
+from search_spaces.space import SearchSpace
+
+BROKEN = 2
+"""Trials of one row that the machine broke, each repeated once itself, before the row is recorded as broken."""
+
+
+class SweepProposer:
+    """``ports.Proposer``: the rows of a table one after the other. It learns nothing and leaves nothing out.
+
+    Args:
+        space: what is swept.
+        baseline: trial 0; it is a row too.
+        resources: of the study.
+        rows: how many rows, the baseline included; ``None`` is every legal combination. Fewer than there are lie all
+            over the space, and the rows of a smaller number are among those of a larger one.
+        same_learning: only rows that learn as the baseline does.
+        seed: of the study.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        baseline: Configuration,
+        resources: Resources,
+        *,
+        rows: int | None,
+        same_learning: bool,
+        seed: int,
+    ) -> None:
+        self._space = space
+        self._baseline = baseline
+        self._resources = resources
+        self._rows = rows
+        self._same_learning = same_learning
+        self._seed = seed
+
+    @cached_property
+    def legal(self) -> tuple[Configuration, ...]:
+        """All that could be a row, the baseline as the candidates are written among them."""
+        found = self._space.candidates(
+            self._baseline, self._resources, same_learning=self._same_learning, seed=self._seed
+        )
+        return found if self._complete in found else (self._complete, *found)
+
+    @cached_property
+    def planned(self) -> tuple[Configuration, ...]:
+        """The rows in the order in which they are run, but for the baseline, which is run first."""
+        others = [c for c in self.legal if c != self._complete]
+        if self._rows is None or self._rows > len(others):
+            chosen = others
+        else:
+            chosen = [others[i] for i in spread(others, [self._complete], self._rows - 1, self._seed)]
+        return ordered(chosen, self._complete, self._resources.framework)
+
+    def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:  # noqa: ARG002
+        had = {t.configuration.key for t in history if is_taken(t)} | _broken(history)
+        left = (c for c in self.planned if c.key not in had)
+        row = next(left, None)
+        return None if row is None else (row, SWEEP)
+
+    def left(self, history: Sequence[Trial]) -> int:
+        """How many rows are still to be run, the baseline aside."""
+        had = {t.configuration.key for t in history if is_taken(t)} | _broken(history)
+        return sum(c.key not in had for c in self.planned)
+
+    def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:  # noqa: ARG002
+        return None
+
+    def count_ruled_out(self, history: Sequence[Trial]) -> int:  # noqa: ARG002
+        return 0
+
+    @cached_property
+    def _complete(self) -> Configuration:
+        return self._space.complete(self._baseline, self._resources)
+
+
+def ordered(configurations: Sequence[Configuration], first: Configuration, framework: str) -> tuple[Configuration, ...]:
+    """``configurations`` with those that one process can run next to each other, beginning with what ``first`` needs.
+
+    Among the processes those that differ only in what the rollout engine is built with follow each other. Within a
+    process the given order stays.
+    """
+    processes = _places(configurations, first, Restart.ENGINE, framework)
+    workers = _places(configurations, first, Restart.NONE, framework)
+
+    def place(configuration: Configuration) -> tuple[int, int]:
+        process = processes[restart_key(configuration, Restart.ENGINE, framework)]
+        return process, workers[restart_key(configuration, Restart.NONE, framework)]
+
+    return tuple(sorted(configurations, key=place))
+
+
+def _places(
+    configurations: Sequence[Configuration], first: Configuration, above: Restart, framework: str
+) -> Mapping[RestartKey, int]:
+    """Each key that occurs -> its place: that of ``first`` leads, the others as they come."""
+    keys = (restart_key(c, above, framework) for c in (first, *configurations))
+    return {key: place for place, key in enumerate(dict.fromkeys(keys))}
+
+
+def _broken(history: Sequence[Trial]) -> set[str]:
+    """Keys of rows the machine broke so often that they are not tried again."""
+    kinds = (TrialKind.BASELINE, TrialKind.SEARCH)
+    counted = Counter(
+        t.configuration.key
+        for t in history
+        if t.kind in kinds and t.outcome is not None and t.outcome.reason is FailureReason.INFRA
+    )
+    return {key for key, times in counted.items() if times >= BROKEN}

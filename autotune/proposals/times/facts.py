@@ -1,0 +1,176 @@
+"""What of a configuration the roofline needs, as numbers; one configuration at a time, pure.
+
+A knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotune.domain import Phase, Resources
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory.dimensions import dimensions, is_lora, trainable
+from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
+
+KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+"""What products are computed in, by place: the column ``kind``."""
+WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
+STATES = {
+    "sgd": 0.0,
+    "adafactor": 0.5,
+    "muon": 1.0,
+    "lion_32bit": 1.0,
+    "lion_8bit": 0.25,
+    "adamw_torch_8bit": 0.5,
+    "adamw_torch_4bit": 0.25,
+}
+"""Optimizer state kept for each weight, in weights' own width; any other keeps two, in 8 bit a quarter of that."""
+WITHOUT_LIMIT = 1e9
+
+BATCH = ("ranks", "rows", "generations", "updates", "micro")
+ENGINE = ("vllm", "server", "tensor", "replicas", "engine_bytes")
+USED: Mapping[str, tuple[str, ...]] = {
+    Phase.GENERATE.value: (
+        *(*BATCH, *ENGINE, "sequences", "graphs", "cache_bytes", "prefix", "sleep", "group"),
+        *("master_bytes", "kind", "shards", "continuous"),
+    ),
+    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "master_bytes", "kind", "shards", "packed"),
+    Phase.UPDATE.value: (
+        *(*BATCH, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "shards", "host_bytes"),
+        *("trainable", "reduce_bytes", "packed"),
+    ),
+    Phase.SYNC.value: (*BATCH, *ENGINE, "master_bytes", "shards", "quantized"),
+    Phase.REWARD.value: ("rows",),
+    Phase.WAIT.value: ("ranks", "rows", "vllm"),
+    Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
+}
+"""Columns the seconds of a phase follow from, by ``Phase`` value."""
+
+Get = Callable[[str], Any]
+
+
+READ = (
+    *(*BATCH_KNOBS, "rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size"),
+    *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
+    *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
+    *("tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
+    *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
+    *("logprob_rows", "torch_compile"),
+)
+"""Knobs that ``facts_of`` looks at; configurations that agree on them have the same facts."""
+
+
+def facts_of(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
+    """Every column of ``USED``, of one configuration.
+
+    ``rows`` are completions of a cycle over all ranks, ``generations`` and ``updates`` how many a cycle has,
+    ``replicas`` the engines that share a generation's rows, ``logprob_passes`` forward passes without gradients.
+    """
+    unset = defaults(task.resources.framework)
+
+    def get(name: str) -> Any:
+        return values.get(name, unset.get(name))
+
+    found = _batch(task, values)
+    found.update(_training(task, get))
+    found.update(_engine(task, get, values, found["ranks"]))
+    found["logprob_passes"] = _passes(task, found["vllm"] > 0, found)
+    found["logprob_rows"] = _number(get("logprob_rows"), found["micro"])
+    return found
+
+
+def _batch(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
+    batch = batch_of(values, task.resources)
+    again = max(1.0, _number(task.passthrough.get("num_iterations"), 1.0))
+    steps, accumulation = max(1, batch.steps), max(1, batch.accumulation)
+    updates = math.lcm(int(steps * again), accumulation) // accumulation
+    return {
+        "ranks": float(batch.ranks),
+        "micro": float(max(1, batch.micro)),
+        "rows": float(max(1, batch.rows) * updates) / again,
+        "generations": max(1.0, updates * accumulation / (steps * again)),
+        "updates": float(updates),
+        "again": again,
+        "group": float(max(1, batch.group)),
+        "steps": float(steps),
+        "accumulation": float(accumulation),
+    }
+
+
+def _training(task: Task, get: Get) -> dict[str, float]:
+    kind = str(get("precision") or "bf16")
+    kind = "tf32" if kind == "fp32" and get("tf32") is True and task.resources.device != "cpu" else kind
+    master = WIDTH.get(str(get("master_weights") or "fp32"), 4.0)
+    stage = _number(get("zero_stage"), 0.0)
+    sharded = stage >= 3 or (get("fsdp") in ("fsdp1", "fsdp2") and get("fsdp_reshard_after_forward") is not False)
+    optimizer = str(get("optimizer") or "adamw_torch_fused")
+    states = STATES.get(optimizer, 0.5 if "8bit" in optimizer else 2.0)
+    offloaded = get("offload_optimizer") in ("cpu", "nvme") or get("fsdp_offload") is True
+    return {
+        "kind": float(KINDS.index(kind) if kind in KINDS else KINDS.index("bf16")),
+        "master_bytes": master,
+        "checkpointing": float(get("gradient_checkpointing") is True),
+        "state_bytes": states * master,
+        "fused": float(optimizer != "adamw_torch"),
+        "shards": 2.0 if sharded else float(stage >= 1 or get("fsdp") in ("fsdp1", "fsdp2")),
+        "host_bytes": 16.0 if offloaded else 0.0,
+        "packed": float(get("remove_padding") is True),
+        "trainable": _trainable(task),
+        "reduce_bytes": WIDTH.get(str(get("reduce_precision") or "fp32"), 4.0),
+    }
+
+
+def _trainable(task: Task) -> float:
+    """Share of the weights that is trained: 1, or that of adapters."""
+    if not is_lora(task.passthrough, task.resources.framework):
+        return 1.0
+    size = dimensions(task.resources.model)
+    return trainable(task.passthrough, task.resources.framework, size) / size.parameters
+
+
+def _engine(task: Task, get: Get, values: Mapping[str, KnobValue], ranks: float) -> dict[str, float]:
+    vllm = get("rollout_engine") == "vllm"
+    server = vllm and get("rollout_mode") == "server"
+    tensor = max(1.0, _number(get("tensor_parallel_size"), 1.0)) if vllm else 1.0
+    dtype = WIDTH.get(str(get("rollout_dtype") or "auto"), 2.0)
+    return {
+        "vllm": float(vllm),
+        "server": float(server),
+        "tensor": tensor,
+        "replicas": _replicas(task.resources, get, values, server, tensor) if vllm else ranks,
+        "engine_bytes": 1.0 if get("rollout_quantization") == "fp8" else dtype,
+        "cache_bytes": 1.0 if str(get("kv_cache_dtype") or "auto").startswith("fp8") else dtype,
+        "quantized": float(get("rollout_quantization") == "fp8"),
+        "sequences": _number(get("max_num_seqs"), 256.0) if vllm else WITHOUT_LIMIT,
+        "graphs": float(vllm and get("enforce_eager") is not True and task.resources.device != "cpu"),
+        "prefix": float(vllm and get("prefix_caching") is not False),
+        "sleep": _number(get("sleep_level"), 0.0) if vllm and not server else 0.0,
+        "continuous": float(vllm or get("continuous_batching") is True),
+    }
+
+
+def _replicas(resources: Resources, get: Get, values: Mapping[str, KnobValue], server: bool, tensor: float) -> float:
+    if server:
+        return max(1.0, _number(get("rollout_data_parallel_size"), 1.0))
+    return max(1.0, float(training_gpus(values, resources)) // tensor)
+
+
+def _passes(task: Task, vllm: bool, batch: Mapping[str, float]) -> float:
+    """TRL's rule: the policy's own where generation and update differ or vLLM's are corrected, and the reference's."""
+    given = task.passthrough
+    names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
+    corrected = vllm and all(given.get(name) is not False for name in names)
+    aligned = batch["accumulation"] % (batch["steps"] * batch["again"]) == 0
+    reference = _number(given.get("beta"), 0.0) != 0.0
+    return float(corrected or not aligned) + float(reference)
+
+
+def _number(value: object, otherwise: float) -> float:
+    """A positive number or zero; anything else is ``otherwise``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        return otherwise
+    return float(value)

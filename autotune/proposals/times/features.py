@@ -1,0 +1,194 @@
+"""Configurations as columns of numbers, by phase: only what acts on a phase, and each different row once.
+
+A phase depends on few knobs, so of fifty thousand configurations only some hundred rows differ in it. What the model
+computes, it computes for these rows, and ``index`` hands it out to the configurations. Computed once for a set of
+candidates and used for every fit (``PhaseTimes.forecast_of``).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, Phase
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.times.facts import READ, USED, facts_of
+from autotune.proposals.times.kinds import Key, key_of
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, Kind, Knob, defaults
+
+PHASES = tuple(USED)
+"""``Phase`` values, in the order of a cycle."""
+MAIN = (Phase.GENERATE.value, Phase.LOGPROB.value, Phase.UPDATE.value, Phase.SYNC.value)
+"""Phases that a knob without phases, as an allocator's, acts on."""
+OFF = 1e9
+"""In a knob's column: it cannot act here."""
+GENERATIONS = "generations"
+"""Stands for ``steps_per_generation`` and ``gradient_accumulation_steps``: rollouts of a cycle."""
+NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
+"""Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
+_REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
+
+
+@dataclass(frozen=True)
+class PhaseRows:
+    """The different rows of one phase."""
+
+    own: Mapping[str, Column]
+    """By knob, what the learnt part sees: the base-2 logarithm of a number, a code for a choice; ``OFF``."""
+    facts: Mapping[str, Column]
+    """What the prior sees."""
+    index: NDArray[np.intp]
+    """Of each configuration, its row."""
+    keys: tuple[bytes, ...]
+    """Of each row; equal rows have equal keys whichever configurations they were computed with."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of a sequence of configurations, in their order."""
+
+    configurations: tuple[Configuration, ...]
+    phases: Mapping[str, PhaseRows]
+    starts: tuple[Key, ...]
+    """What each one's start-up depends on."""
+
+
+@lru_cache(maxsize=1)
+def knobs_of_phases() -> Mapping[str, tuple[str, ...]]:
+    """By ``Phase`` value the knobs its learnt part sees: those the catalogue says act on it."""
+    found = {}
+    for phase in PHASES:
+        names = [k.name for k in KNOBS.values() if k.name not in _REPLACED and _acts(k, phase)]
+        found[phase] = (*names, *NEIGHBOURS.get(phase, ()), *((GENERATIONS,) if phase in MAIN[:1] else ()))
+    return found
+
+
+def _acts(knob: Knob, phase: str) -> bool:
+    # Without phases it acts on all, if on anything: what it does to memory says so.
+    return phase in knob.phases or (not knob.phases and bool(knob.memory) and phase in MAIN)
+
+
+@lru_cache(maxsize=256)
+def is_number(name: str) -> bool:
+    """Whether a knob's column holds logarithms; else it holds codes."""
+    knob = KNOBS.get(name)
+    if knob is None:
+        return name == GENERATIONS
+    return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
+
+
+def features(task: Task, configurations: Sequence[Configuration]) -> Features:
+    """The columns of ``configurations``; pure, and the only part whose time grows with their number."""
+    unset = defaults(task.resources.framework)
+    rows = [dict(configuration.items()) for configuration in configurations]
+    given = {name for row in rows for name in row}
+    said = {name: [row.get(name) for row in rows] for name in given}
+    nothing: list[KnobValue | None] = [None] * len(rows)
+    read = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
+    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(read, rows, strict=True)).items()}
+    facts = [few[key][0] for key in read]
+    wanted = sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS})
+    groups: dict[tuple[str, ...], _Group] = {}
+    columns = {name: _column(name, said, unset, len(rows), groups) for name in wanted}
+    columns[GENERATIONS] = np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64))
+    numbers = {
+        name: np.array([fact[name] for fact in facts], dtype=np.float64)
+        for name in sorted({name for names in USED.values() for name in names})
+    }
+    phases = {phase: _rows_of(phase, columns, numbers, len(rows)) for phase in PHASES}
+    return Features(tuple(configurations), phases, tuple([few[key][1] for key in read]))
+
+
+def _rows_of(phase: str, columns: Mapping[str, Column], numbers: Mapping[str, Column], size: int) -> PhaseRows:
+    own, used = knobs_of_phases()[phase], USED[phase]
+    matrix = np.column_stack([*(columns[name] for name in own), *(numbers[name] for name in used)])
+    if size == 0:
+        first, index = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    else:
+        varying = np.flatnonzero(np.any(matrix != matrix[0], axis=0))
+        first, index = _distinct(matrix[:, varying], size)
+    few = matrix[first]
+    return PhaseRows(
+        own={name: few[:, place] for place, name in enumerate(own)},
+        facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
+        index=index,
+        keys=tuple(row.tobytes() for row in few),
+    )
+
+
+def _distinct(matrix: NDArray[np.float64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First place of each different row, and of each row which one it is."""
+    if matrix.shape[1] == 0:
+        return np.zeros(1, dtype=np.intp), np.zeros(size, dtype=np.intp)
+    number = np.zeros(size, dtype=np.intp)
+    for column in matrix.T:  # folded column by column: sorting whole rows takes many times as long
+        _, codes = np.unique(column, return_inverse=True)
+        _, number = np.unique(number * (int(codes.max()) + 1) + codes.reshape(-1), return_inverse=True)
+        number = number.reshape(-1)
+    _, first = np.unique(number, return_index=True)
+    return first, number
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Configurations by what they say of some knobs."""
+
+    told: tuple[Mapping[str, KnobValue], ...]
+    """What there is to say of them."""
+    index: NDArray[np.intp]
+    """Of each configuration, its place in ``told``."""
+
+
+def _group(names: tuple[str, ...], said: Mapping[str, Sequence[KnobValue | None]]) -> _Group:
+    keys = list(zip(*(said[one] for one in names), strict=True))
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    told = tuple({n: v for n, v in zip(names, key, strict=True) if v is not None} for key in places)
+    return _Group(told, np.fromiter(map(places.__getitem__, keys), dtype=np.intp, count=len(keys)))
+
+
+def _column(
+    name: str,
+    said: Mapping[str, Sequence[KnobValue | None]],
+    unset: Mapping[str, KnobValue],
+    size: int,
+    groups: dict[tuple[str, ...], _Group],
+) -> Column:
+    """Of a knob; ``said`` has each configuration's value of every knob that any of them sets.
+
+    Knobs that depend on the same others, as most of an engine's do, share a group; new ones are added to ``groups``.
+    """
+    knob = KNOBS[name]
+    names = tuple(one for one in (name, *knob.needs) if one in said)
+    if not names:
+        return np.full(size, _code(knob, {}, unset))
+    if names not in groups:
+        groups[names] = _group(names, said)
+    group = groups[names]
+    return np.array([_code(knob, row, unset) for row in group.told], dtype=np.float64)[group.index]
+
+
+def _code(knob: Knob, row: Mapping[str, KnobValue], unset: Mapping[str, KnobValue]) -> float:
+    for name, values in knob.needs.items():
+        if row.get(name, unset.get(name)) not in values:
+            return OFF
+    value = row.get(knob.name, unset.get(knob.name))
+    if value is None:
+        return OFF
+    if not is_number(knob.name):
+        return coded(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return OFF
+    return math.log2(max(float(value), 0.5 if knob.kind is Kind.INT else 1e-6))
+
+
+@lru_cache(maxsize=4096)
+def coded(value: KnobValue) -> float:
+    """A choice as a number: the same in every process, exact in a float."""
+    return float(zlib.crc32(f"{type(value).__name__}:{value}".encode()))

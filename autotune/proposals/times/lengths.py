@@ -1,0 +1,160 @@
+"""Completion lengths as decode steps: how many rows are still running at each step of a generation, pure.
+
+Rows of a generation are shared out to replicas in order. With continuous batching a finished row makes room for a
+waiting one and the batch shrinks at the end (the straggler tail); without, every row is computed until the longest
+has ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autotune.proposals.forecasts import Column, Task
+
+PRESUMED_SHARE = 0.5
+"""Mean completion and mean prompt, of the longest allowed, where nothing is recorded."""
+SEGMENTS = 24
+"""Into so many pieces of constant load a generation is cut at most."""
+MOST_ROWS = 1024
+"""Of a replica's rows so many are looked at, evenly spaced; the others are alike."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What a cycle's rows look like. Tokens."""
+
+    completions: tuple[int, ...]
+    """Of each row of an update, in the order they are replayed."""
+    prompt: float
+    """Mean."""
+    width: float
+    """Of a prompt with padding."""
+    presumed: bool = False
+    """Nothing was recorded."""
+
+    def with_prompt(self, prompt: float, width: float) -> Lengths:
+        return replace(self, prompt=prompt, width=width)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Decoding of one cycle by its slowest replica, in pieces of constant load; one array element each."""
+
+    steps: Column
+    live: Column
+    """Rows computed in each step."""
+    context: Column
+    """Mean completion tokens each of them has so far."""
+    longest: float
+    """Decode steps, summed over the cycle's generations."""
+
+
+def presumed(task: Task) -> Lengths:
+    """Of a task of which nothing ran: as it says, else half of what is allowed, with an exponential's spread."""
+    rows = max(1, min(task.rows_per_update, MOST_ROWS))
+    limit = max(1, task.max_completion_length)
+    prompt = task.prompt_tokens if task.prompt_tokens else max(1.0, PRESUMED_SHARE * task.max_prompt_length)
+    if task.lengths:
+        return Lengths(tuple(task.lengths), prompt, prompt)
+    return Lengths(heavy_tailed(rows, limit, PRESUMED_SHARE * limit), prompt, prompt, presumed=True)
+
+
+def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
+    """Quantiles of an exponential distribution cut at ``limit``, of about this mean, well mixed."""
+    levels = [(i + 0.5) / rows for i in range(rows)]
+
+    def cut(scale: float) -> list[int]:
+        return [max(1, min(limit, round(-scale * math.log1p(-level)))) for level in levels]
+
+    low, high = 0.0, 64.0 * limit
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if sum(cut(middle)) < mean * rows else (low, middle)
+    ordered, step = cut(high), max(1, round(rows * 0.618))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return tuple(ordered[(i * step) % rows] for i in range(rows))
+
+
+def longest_sum(lengths: Lengths, generations: int, rows: float) -> float:
+    """Longest completion of each generation, summed over a cycle of ``rows`` rows."""
+    every = _as_many(lengths.completions, rows)
+    return float(sum(max(part) for part in _parts(every, generations)))
+
+
+def load(lengths: Lengths, generations: int, replicas: int, rows: float, places: int, continuous: bool) -> Load:
+    """What the replica with most to do decodes in one cycle.
+
+    Args:
+        lengths: of the cycle.
+        generations: of the cycle.
+        replicas: engines that share a generation's rows.
+        rows: completions of the cycle over all replicas.
+        places: rows one engine decodes together.
+        continuous: a row that has ended makes room.
+    """
+    pieces: list[tuple[float, float, float]] = []
+    longest = 0.0
+    every = _as_many(lengths.completions, rows)
+    weight = max(1.0, rows / len(every))
+    for part in _parts(every, generations):
+        share = max(_parts(part, replicas), key=lambda own: (max(own), sum(own)))
+        running = _queued(share, max(1, int(places / weight))) if continuous else _static(share, places, weight)
+        longest += sum(steps for steps, _, _ in running)
+        pieces += [(steps, live * weight, context) for steps, live, context in running]
+    steps, live, context = (np.array(column, dtype=np.float64) for column in zip(*pieces, strict=True))
+    return Load(steps, live, context, longest)
+
+
+def _as_many(lengths: Sequence[int], rows: float) -> Sequence[int]:
+    """As they are where there are as many, else evenly spaced ones; never more than ``MOST_ROWS``."""
+    count = max(1, min(round(rows), MOST_ROWS))
+    if len(lengths) == count:
+        return lengths
+    ordered = sorted(lengths)
+    step = next(s for s in range(max(1, round(count * 0.618)), 2 * count + 2) if math.gcd(s, count) == 1)
+    picked = [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
+    return [picked[(i * step) % count] for i in range(count)]
+
+
+def _parts(lengths: Sequence[int], count: int) -> list[Sequence[int]]:
+    """Consecutive shares, none of them empty."""
+    count = max(1, min(count, len(lengths)))
+    cuts = [round(i * len(lengths) / count) for i in range(count + 1)]
+    return [lengths[a:b] for a, b in itertools.pairwise(cuts) if b > a]
+
+
+def _static(share: Sequence[int], places: int, weight: float) -> list[tuple[float, float, float]]:
+    """Every row is computed until the longest has ended; more rows than places run one after the other."""
+    rounds = max(1, math.ceil(len(share) * weight / max(1, places)))
+    longest = float(max(share))
+    return [(longest * rounds, len(share) / rounds, longest / 2)]
+
+
+def _queued(share: Sequence[int], places: int) -> list[tuple[float, float, float]]:
+    """A row starts where the first place becomes free: pieces of (steps, rows running, their mean tokens so far)."""
+    free = [0] * min(places, len(share))
+    spans = []
+    for length in share:
+        start = heapq.heappop(free)
+        spans.append((start, start + length))
+        heapq.heappush(free, start + length)
+    ends = sorted({end for _, end in spans})
+    cuts = ends if len(ends) <= SEGMENTS else [ends[round((i + 1) * len(ends) / SEGMENTS) - 1] for i in range(SEGMENTS)]
+    starts, stops = (np.array(column, dtype=np.float64) for column in zip(*spans, strict=True))
+    found, before = [], 0.0
+    for cut in cuts:
+        low, high = np.maximum(starts, before), np.minimum(stops, float(cut))
+        held = np.maximum(high - low, 0.0)
+        total = float(held.sum())
+        if total > 0 and cut > before:
+            context = float((held * ((low + high) / 2 - starts)).sum()) / total
+            found.append((float(cut) - before, total / (float(cut) - before), context))
+        before = float(cut)
+    return found

@@ -1,0 +1,124 @@
+"""What finished trials tell of a cycle: seconds by phase, their noise, and what the cycles had to work on. Pure.
+
+Trials that ended well and those that were stopped because they could not win count alike: both were measured. A failed
+trial may have been failing while it was timed, so it does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Configuration, CycleKind, Trial, TrialState
+from autotune.proposals.forecasts import Column, Task
+from autotune.proposals.times.features import PHASES
+from autotune.proposals.times.lengths import Lengths, presumed
+from autotune.stopping import CYCLE_SPREAD, PROCESS_SPREAD
+
+Groups = NDArray[np.intp]
+"""Of each value the place of its group."""
+PRESUMED_DEGREES = 4.0
+"""What the presumed spreads count for beside measured ones."""
+LEAST_S = 1e-6
+"""Below this a phase did not occur."""
+LEAST_SPREAD = 0.005
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of trials in their order; one array element each."""
+
+    trials: tuple[Trial, ...]
+    configurations: tuple[Configuration, ...]
+    seconds: dict[str, Column]
+    """Mean of the cycles, by ``Phase`` value; 0 where it did not occur."""
+    whole: Column
+    """Seconds of a cycle; the phases sum to it."""
+    cycles: Column
+    """How many."""
+    cycle_variance: dict[str, float]
+    """Of a phase's log seconds from cycle to cycle within a trial."""
+    computed: Column
+    """Tokens the update's forward passes worked on, meaned; NaN where no cycle tells."""
+    prompt: Column
+    """Tokens of a prompt, meaned."""
+    rows: Column
+    """Completions of a cycle."""
+    lengths: tuple[int, ...] = ()
+    """Of the first cycle that tells its lengths."""
+
+
+def measured(trials: Sequence[Trial]) -> Measured:
+    """What of ``trials`` can be learnt from."""
+    ended = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+    both = [(trial, cycles) for trial in ended if (cycles := trial.speed_cycles())]
+    used, each = [trial for trial, _ in both], [cycles for _, cycles in both]
+    count = len(each)
+    place = np.repeat(np.arange(count), [len(cycles) for cycles in each])
+    every = [[c.phases.get(p, 0.0) for p in PHASES] for cycles in each for c in cycles]
+    flat = dict(zip(PHASES, np.array(every, dtype=np.float64).reshape(-1, len(PHASES)).T, strict=True))
+    number = np.maximum(np.bincount(place, minlength=count), 1).astype(np.float64)
+    seconds = {phase: np.bincount(place, column, minlength=count) / number for phase, column in flat.items()}
+    return Measured(
+        trials=tuple(used),
+        configurations=tuple(t.configuration for t in used),
+        seconds=seconds,
+        whole=np.sum(list(seconds.values()), axis=0),
+        cycles=number,
+        cycle_variance={phase: _variance_of_cycles(column, place) for phase, column in flat.items()},
+        computed=_told([c.computed_tokens for cycles in each for c in cycles], place, number),
+        prompt=_told([c.prompt_tokens / max(1, c.rows) for cycles in each for c in cycles], place, number),
+        rows=np.array([float(cycles[0].rows) for cycles in each]),
+        lengths=next((tuple(c.lengths) for cycles in each for c in cycles if c.lengths), ()),
+    )
+
+
+def _variance_of_cycles(seconds: Column, place: Groups) -> float:
+    occurs = seconds > LEAST_S
+    return pooled(np.log(seconds[occurs]), place[occurs], CYCLE_SPREAD)
+
+
+def _told(values: Sequence[float], place: Groups, number: Column) -> Column:
+    """Mean of each trial's cycles; NaN where no cycle tells."""
+    mean = np.bincount(place, np.array(values, dtype=np.float64), minlength=len(number)) / number
+    return np.where(mean > 0, mean, math.nan)
+
+
+def pooled(values: Column, groups: Groups, spread: float) -> float:
+    """Variance within groups; ``spread`` counts as ``PRESUMED_DEGREES`` of them."""
+    squares, degrees = 0.0, 0.0
+    if len(values):
+        count = np.bincount(groups)
+        mean = np.bincount(groups, values) / np.maximum(count, 1)
+        squares = float(np.sum(np.square(values - mean[groups])))
+        degrees = float(np.sum(np.maximum(count - 1, 0)))
+    found = (PRESUMED_DEGREES * spread**2 + squares) / (PRESUMED_DEGREES + degrees)
+    return max(found, LEAST_SPREAD**2)
+
+
+def process_variance(residuals: Column, rows: Groups) -> float:
+    """Of log seconds between trials that have the same row; the presumed spread until there are such."""
+    return pooled(residuals, rows, PROCESS_SPREAD)
+
+
+def lengths_of(task: Task, found: Measured) -> Lengths:
+    """What a cycle of the study is like: its recorded lengths, its mean prompt, its mean width of a prompt."""
+    ours = presumed(task)
+    if not len(found.whole):
+        return ours
+    if ours.presumed and found.lengths:
+        ours = Lengths(found.lengths, ours.prompt, ours.width)
+    prompt = float(np.nanmedian(found.prompt)) if np.any(np.isfinite(found.prompt)) else ours.prompt
+    longest = max(ours.completions)
+    widths = found.computed / np.maximum(found.rows, 1.0) - longest
+    wide = widths[np.isfinite(widths) & (widths > 0)]
+    return ours.with_prompt(prompt, max(prompt, float(np.median(wide)) if len(wide) else prompt))
+
+
+def warm_up_s(trial: Trial) -> float:
+    """Seconds of the cycles before the first that is timed."""
+    return sum(c.seconds for c in trial.cycles if c.cycle_kind is CycleKind.WARMUP and c.rank == 0)

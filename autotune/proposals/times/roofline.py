@@ -1,0 +1,250 @@
+"""Seconds of each phase of a cycle, from the model's size, the batch and a device's figures; pure, before any trial.
+
+The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009): whatever takes longer, moving bytes or multiplying.
+2 N FLOP for a token forward and 4 N backward, attention 6 layers x width x context beside them (Kaplan et al.,
+arXiv:2001.08361). Per device, with N weights, F FLOP/s, B bytes/s, k = 6, or 8 with checkpointing:
+
+    generate  sum over decode steps of max((W + live (cache of a row)) / (e_b B), 2 N live / (e_f F)) + overhead
+              + prefill 2 N (prompt tokens) / (e_f F)
+    logprob   passes x (2 N + attention / 3) tokens / (e_f F) + weights read, logits
+    update    (k N + k/6 attention) tokens / (e_t F) + weights read in each micro-batch, logits
+              + bytes the optimizer moves / (e_b B) + gradients between ranks
+    sync      bytes of the weights, read and written / (e_b B), or over the link to a server
+    reward, idle   constants
+
+The efficiencies were chosen by hand on one published point (8B on H100, 92.8 s a step) before this was written; the
+constants of a CPU's phases on one recorded study of a 135M model on two cores. What is wrong with them for a machine is
+what the learnt part is there for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.domain import Phase
+from autotune.proposals.forecasts import Column
+from autotune.proposals.times.facts import KINDS
+from autotune.proposals.times.features import PhaseRows
+from autotune.proposals.times.lengths import load, longest_sum
+from autotune.proposals.times.world import Observed, World
+
+OF_BANDWIDTH = 0.65
+OF_FORWARD = 0.45
+OF_TRAINING = 0.40
+"""Share of a data sheet's rate that decoding (bytes), forward passes and training (FLOP) reach."""
+KERNELS = {"transformers": 25.0, "eager": 12.0, "graphs": 1.0}
+"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, vLLM's captured ones."""
+TRAINING_KERNELS = 40.0
+"""For each layer of a forward pass with its share of the backward pass."""
+STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
+"""Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
+LOGITS_BYTES = 16.0
+"""Moved for each entry of the logits: fp32 written, read, normalised."""
+SAMPLED_BYTES = 24.0
+"""The same of a decode step, with its random numbers."""
+SYNC_PARTS, SYNC_PART_S = 10.0, 1e-4
+"""Tensors of a layer sent to an engine, and the host's seconds for each."""
+REWARD_S, REWARD_ROW_S = 1e-3, 1e-4
+HOST_S, HOST_TOKEN_S = 8e-3, 2e-6
+"""Host's work outside all phases, of a cycle and of each token."""
+WAITING = 0.03
+"""Of a rank's generation, where ranks wait for each other."""
+
+
+def roofline(phase: str, rows: PhaseRows, world: World, observed: Observed | None = None) -> Column:
+    """The prior; what ``observed`` tells of single rows is used instead of what the lengths lead one to expect."""
+    facts = rows.facts
+    size = len(rows.keys)
+    seconds = {
+        Phase.GENERATE.value: _generate,
+        Phase.LOGPROB.value: _logprob,
+        Phase.UPDATE.value: _update,
+        Phase.SYNC.value: _sync,
+        Phase.REWARD.value: _reward,
+        Phase.WAIT.value: _wait,
+        Phase.IDLE.value: _idle,
+    }[phase](facts, world, observed)
+    return np.broadcast_to(np.asarray(seconds, dtype=np.float64), (size,)).copy()
+
+
+def flat(phase: str, rows: PhaseRows, world: World, observed: Observed | None = None) -> Column:
+    """No opinion but which phases occur: for a comparison, and for who does not trust the roofline."""
+    return np.where(roofline(phase, rows, world, observed) > 0, 1.0, 0.0)
+
+
+def _share(facts: Mapping[str, Column], world: World) -> Column:
+    """Of the device, what one rank has."""
+    return 1.0 / facts["ranks"] if world.hardware.shared else np.ones_like(facts["ranks"])
+
+
+def _rate(facts: Mapping[str, Column], world: World) -> Column:
+    rates = np.array([world.hardware.rate(kind) for kind in KINDS])
+    return rates[facts["kind"].astype(np.intp)]
+
+
+def _forward_bytes(facts: Mapping[str, Column]) -> Column:
+    """Of a weight in one forward pass: autocast reads it, writes a copy in the lower type and reads that."""
+    low = np.array([4.0, 4.0, 2.0, 2.0, 1.0])[facts["kind"].astype(np.intp)]
+    master = facts["master_bytes"]
+    return np.where(low < master, master + 2.0 * low, master)
+
+
+def _computed(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
+    """Tokens of one pass over a cycle's rows, all ranks; with padding to the longest of a generation, if there is any.
+
+    What a cycle told counts each of the iterations over a generation.
+    """
+    pairs, place = _different(facts, ("generations", "rows"))
+    longest = [longest_sum(world.lengths, int(g), r) / max(1.0, g) for g, r in pairs]
+    padded = facts["rows"] * (world.lengths.width + np.array(longest, dtype=np.float64)[place])
+    packed = facts["rows"] * (world.lengths.prompt + float(np.mean(world.lengths.completions)))
+    expected = np.where(facts["packed"] > 0, packed, padded)
+    if observed is None:
+        return expected
+    return np.where(np.isfinite(observed.computed), observed.computed / world.iterations, expected)
+
+
+def _prompt(world: World, observed: Observed | None) -> Column | float:
+    if observed is None:
+        return world.lengths.prompt
+    return np.where(np.isfinite(observed.prompt), observed.prompt, world.lengths.prompt)
+
+
+def _generate(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
+    vllm, tensor = facts["vllm"] > 0, facts["tensor"]
+    steps, live, context = _loads(facts, world)
+    part = (_share(facts, world) / np.where(vllm & world.hardware.shared, facts["replicas"] / facts["ranks"], 1.0))[
+        :, None
+    ]
+    each = np.where(vllm, facts["engine_bytes"], _forward_bytes(facts))
+    kinds = np.where(vllm, _engine_rate(facts, world), _rate(facts, world))[:, None]
+    weights = (world.weights * each / tensor)[:, None]
+    cache = (world.cache_row * np.where(vllm, facts["cache_bytes"], facts["master_bytes"]) / tensor)[:, None]
+    prompt = np.broadcast_to(np.asarray(_prompt(world, observed), dtype=np.float64), vllm.shape)
+    memory = OF_BANDWIDTH * world.hardware.bytes_s * part
+    sampled = live * world.vocabulary * SAMPLED_BYTES
+    moved = (weights + live * cache * (prompt[:, None] + context) + sampled) / memory
+    multiplied = 2.0 * world.weights / tensor[:, None] * live / (OF_FORWARD * kinds * part)
+    between = _tensor_parallel(live, tensor[:, None], world)
+    decode: Column = np.sum(steps * (np.maximum(moved, multiplied) + between + _step(facts, world)[:, None]), axis=1)
+    tokens = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
+    rate = OF_FORWARD * kinds[:, 0] * part[:, 0]
+    prefill = 2.0 * world.weights * tokens / tensor / rate + facts["generations"] * weights[:, 0] / memory[:, 0]
+    woken = np.where(facts["sleep"] > 0, world.weights * facts["engine_bytes"] / world.hardware.host_link, 0.0)
+    gathered = np.where(
+        ~vllm & (facts["shards"] >= 2) & (facts["ranks"] > 1), _between_ranks(facts, world, 2.0 * world.weights), 0.0
+    )
+    return decode + prefill + woken + facts["generations"] * gathered
+
+
+def _loads(facts: Mapping[str, Column], world: World) -> tuple[Column, Column, Column]:
+    """Steps, rows and context of the pieces of each row's decoding, padded with pieces of no steps."""
+    cases, place = _different(facts, ("generations", "replicas", "rows", "sequences", "continuous"))
+    found = [load(world.lengths, int(c[0]), max(1, int(c[1])), c[2], int(c[3]), c[4] > 0) for c in cases]
+    most = max((len(one.steps) for one in found), default=1)
+    padded = [np.stack([np.pad(c, (0, most - len(c))) for c in (o.steps, o.live, o.context)]) for o in found]
+    whole = np.stack(padded)[place] if padded else np.zeros((0, 3, most))
+    return whole[:, 0], whole[:, 1], whole[:, 2]
+
+
+def _different(facts: Mapping[str, Column], names: tuple[str, ...]) -> tuple[list[tuple[float, ...]], NDArray[np.intp]]:
+    """The different rows of some columns, and of each row its place among them."""
+    every = list(zip(*(facts[name].tolist() for name in names), strict=True))
+    places = {case: place for place, case in enumerate(dict.fromkeys(every))}
+    return list(places), np.array([places[case] for case in every], dtype=np.intp)
+
+
+def _engine_rate(facts: Mapping[str, Column], world: World) -> Column:
+    rates = {1.0: world.hardware.rate("fp8"), 2.0: world.hardware.rate("bf16"), 4.0: world.hardware.rate("fp32")}
+    return np.array([rates.get(each, rates[2.0]) for each in facts["engine_bytes"].tolist()])
+
+
+def _step(facts: Mapping[str, Column], world: World) -> Column:
+    """Seconds of a decode step in which the device waits for the host."""
+    kernel = world.layers * world.hardware.kernel_s
+    engine = STEP_S["vllm"] + np.where(facts["graphs"] > 0, KERNELS["graphs"], KERNELS["eager"]) * kernel
+    return np.where(facts["vllm"] > 0, engine, STEP_S["transformers"] + KERNELS["transformers"] * kernel)
+
+
+def _tensor_parallel(live: Column, tensor: Column, world: World) -> Column:
+    """Two all-reduces a layer among the GPUs of a replica."""
+    once: Column = 2.0 * live * world.width * 2.0 * (tensor - 1.0) / tensor / world.hardware.link + 2e-5
+    return np.where(tensor > 1, 2.0 * world.layers * once, 0.0)
+
+
+def _between_ranks(facts: Mapping[str, Column], world: World, amount: Column | float) -> Column:
+    """Seconds to share ``amount`` bytes among all ranks: a ring moves (r - 1)/r of them (over memory on a CPU)."""
+    hardware, nodes = world.hardware, world.task.resources.nodes
+    link = hardware.bytes_s / 4.0 if hardware.shared else hardware.network if nodes > 1 else hardware.link
+    return np.where(facts["ranks"] > 1, amount * (facts["ranks"] - 1.0) / facts["ranks"] / link, 0.0)
+
+
+def _passes(
+    facts: Mapping[str, Column], world: World, tokens: Column, count: Column, efficiency: float, k: Column
+) -> Column:
+    """Of one rank: ``tokens`` in ``count`` micro-batches, with k N FLOP a token."""
+    part = _share(facts, world)
+    memory = OF_BANDWIDTH * world.hardware.bytes_s * part
+    context = tokens / np.maximum(1.0, facts["rows"] / facts["ranks"])
+    attention = 6.0 * world.layers * world.width * context
+    multiplied = tokens * (k * world.weights + k / 6.0 * attention) / (efficiency * _rate(facts, world) * part)
+    read = count * k / 2.0 * world.weights * _forward_bytes(facts) / memory
+    launched = count * k / 2.0 * TRAINING_KERNELS * world.layers * world.hardware.kernel_s
+    logits = tokens * world.vocabulary * LOGITS_BYTES * k / 2.0 / memory
+    sharded = (facts["shards"] >= 2) & (facts["ranks"] > 1)
+    gathered = np.where(sharded, count * k / 2.0 * _between_ranks(facts, world, 2.0 * world.weights), 0.0)
+    # Summed: casting weights and adding to gradients is work of its own, not hidden behind the products.
+    return multiplied + read + launched + logits + gathered
+
+
+def _logprob(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
+    tokens = _computed(facts, world, observed) / facts["ranks"]
+    count = np.ceil(facts["rows"] / facts["ranks"] / np.maximum(1.0, facts["logprob_rows"]))
+    once = _passes(facts, world, tokens, count, OF_FORWARD, np.full_like(tokens, 2.0))
+    return facts["logprob_passes"] * once
+
+
+def _update(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
+    tokens = _computed(facts, world, observed) / facts["ranks"]
+    count = np.ceil(facts["rows"] / facts["ranks"] / facts["micro"])
+    frozen = np.where(facts["trainable"] < 1, 2.0, 0.0)
+    k = np.where(facts["checkpointing"] > 0, 8.0, 6.0) - frozen
+    passes = world.iterations * _passes(facts, world, tokens, count, OF_TRAINING, k)
+    trained = world.weights * facts["trainable"]
+    here = trained / np.where(facts["shards"] >= 1, facts["ranks"], 1.0)
+    memory = OF_BANDWIDTH * world.hardware.bytes_s * _share(facts, world)
+    each = 6.0 * facts["master_bytes"] + 2.0 * facts["state_bytes"]
+    stepped = here * each * np.where(facts["fused"] > 0, 1.0, 1.5) / memory
+    offloaded = here * facts["host_bytes"] / world.hardware.host_link
+    reduced = _between_ranks(facts, world, 2.0 * trained * facts["reduce_bytes"])
+    return passes + facts["updates"] * (stepped + offloaded + reduced)
+
+
+def _sync(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
+    written = facts["engine_bytes"] * np.where(facts["quantized"] > 0, 2.0, 1.0)
+    memory = OF_BANDWIDTH * world.hardware.bytes_s * _share(facts, world)
+    moved = world.weights * (facts["master_bytes"] + written) / memory
+    sent = np.where(facts["server"] > 0, world.weights * facts["master_bytes"] / world.hardware.link, 0.0)
+    gathered = np.where(facts["shards"] >= 2, _between_ranks(facts, world, 2.0 * world.weights), 0.0)
+    times = np.minimum(facts["generations"], facts["updates"])
+    each = moved + sent + gathered + SYNC_PARTS * world.layers * SYNC_PART_S
+    return np.where(facts["vllm"] > 0, times * each, 0.0)
+
+
+def _reward(facts: Mapping[str, Column], _: World, __: Observed | None) -> Column:
+    return REWARD_S + REWARD_ROW_S * facts["rows"]
+
+
+def _wait(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
+    tokens = facts["rows"] / facts["ranks"] * (world.lengths.width + np.mean(world.lengths.completions))
+    part = 1.0 / facts["ranks"] if world.hardware.shared else 1.0
+    whole = 8.0 * world.weights * tokens / (OF_TRAINING * world.hardware.rate("bf16") * part)
+    return np.where(facts["ranks"] > 1, WAITING * whole, 0.0)
+
+
+def _idle(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
+    tokens = facts["rows"] * (world.lengths.width + np.mean(world.lengths.completions))
+    return HOST_S + HOST_TOKEN_S * tokens
