@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,10 @@ Life = tuple[CurrentPhase, float]
 """The phase a running trial is in, and the UTC seconds at which its process last marked one."""
 
 
+LARGEST_MARK = 4096
+"""Bytes; a mark has far fewer."""
+
+
 class Source(StrEnum):
     """Where an answer comes from."""
 
@@ -27,7 +32,13 @@ class Source(StrEnum):
 
 def answer(store: Store, study: Study, trials: Sequence[Trial]) -> tuple[Source, Recommendation | None]:
     """The stored recommendation, unless trials have ended since; then what all trials support now."""
-    stored = store.recommendation(study.id)
+    return answered(store.recommendation(study.id), study, trials)
+
+
+def answered(
+    stored: Recommendation | None, study: Study, trials: Sequence[Trial]
+) -> tuple[Source, Recommendation | None]:
+    """``answer``, with the stored recommendation given; pure."""
     latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
     if stored is not None and latest <= stored.created_at:
         return Source.RECOMMENDATION, stored
@@ -44,10 +55,8 @@ def answer_document(study: Study, source: Source, recommendation: Recommendation
 def last_event(store: Store, study: Study, kind: str) -> Event | None:
     """The newest of its kind."""
     found: Event | None = None
-    seen = 0
-    while events := store.events(study.id, after=seen):
-        seen = events[-1].id
-        found = next((e for e in reversed(events) if e.kind == kind), found)
+    while events := store.events(study.id, after=0 if found is None else found.id, kind=kind):
+        found = events[-1]
     return found
 
 
@@ -64,11 +73,17 @@ def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | No
 
 
 def sign_of_life(paths: RunPaths) -> Life | None:
-    """The last mark of a trial's process, or ``None`` if it has made none that can be read here."""
+    """The last mark of a trial's process, or ``None`` if it has made none that can be read here.
+
+    What runs in a trial is the user's: whatever else it may have put there is neither waited for nor believed.
+    """
     try:
+        seen = paths.phase.lstat()
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST_MARK:
+            return None
         phase = read_phase(paths.phase)
-        return None if phase is None else (phase, paths.phase.stat().st_mtime)
-    except OSError:
+        return None if phase is None else (phase, seen.st_mtime)
+    except (OSError, ValueError):
         return None
 
 

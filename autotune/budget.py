@@ -44,6 +44,10 @@ class Ledger:
         run = self._clock.monotonic() - self._began
         return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
 
+    def leave_out(self, seconds: float) -> None:
+        """Time in which the study was paused is not spent."""
+        self._began += seconds
+
     def persist(self, *, force: bool = False) -> None:
         """Store the totals, at most once a second unless forced."""
         moment = self._clock.monotonic()
@@ -61,6 +65,9 @@ class Uncounted(Ledger):
 
     def spent(self) -> Spent:
         return self._before
+
+    def leave_out(self, seconds: float) -> None:
+        """Nothing is counted."""
 
     def persist(self, *, force: bool = False) -> None:
         """Nothing to store."""
@@ -109,16 +116,18 @@ class Cost:
     maximum_cycle: float
     looked: float | None = None
     """Recorded cycles of a trial that may be ended early; ``None`` before there was one."""
+    repeated: float = 0.0
+    """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
 
     def total(self, protocol: Protocol) -> float:
-        """All cycles of ``protocol``, guard repeats not expected.
+        """All cycles of ``protocol``, and as many repeated ones as trials needed on this machine so far.
 
         Where it may be ended early, as many recorded ones as such trials had; most end at their first look.
         """
         often = float(protocol.recorded)
         if protocol.looks:
             often = protocol.looks[0] if self.looked is None else self.looked
-        plain = protocol.natural + often
+        plain = protocol.natural + often + min(self.repeated, protocol.max_repeats)
         longer = protocol.double * min(2 * self.cycle, self.maximum_cycle)
         return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle + longer
 
@@ -151,7 +160,12 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         cycle=cycle,
         maximum_cycle=_upper(longest) if longest else cycle,
         looked=_upper(looked) if looked else None,
+        repeated=statistics.fmean(_repeated(t) for t in pool),
     )
+
+
+def _repeated(trial: Trial) -> float:
+    return float(sum(not c.accepted and c.rank == 0 for c in trial.cycles))
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:

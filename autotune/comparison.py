@@ -35,6 +35,8 @@ class Side:
 
     label: str
     study: str
+    framework: str
+    """Its name in the catalogue: what a knob that is not set is."""
     configuration: Configuration
     trials: tuple[int, ...]
     outcome: str
@@ -180,6 +182,7 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
     return Side(
         label=label,
         study=study.spec.name,
+        framework=study.spec.framework,
         configuration=configuration,
         trials=tuple(t.number for t in runs),
         outcome=next((o for o in outcomes if o != "OK"), outcomes[0] if outcomes else "not run"),

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from search_spaces.configuration import Configuration, Resources
@@ -28,11 +29,13 @@ from trainer.child.contract import (
 )
 
 __all__ = [
+    "Beforehand",
     "Budget",
     "Ceiling",
     "Configuration",
     "CycleKind",
     "CycleRecord",
+    "EarlierStudy",
     "Event",
     "FailureReason",
     "Fingerprint",
@@ -153,6 +156,10 @@ class StudySpec:
     """Working directory that configuration speaks of; not part of the identity."""
     user_prompts: bool = False
     """The prompts are those that configuration names, not others given beside it; not part of the identity."""
+    user_accelerate: str = ""
+    """Text of the accelerate file given beside it; not part of the identity."""
+    checkout: str = ""
+    """Folder of the framework's own source, where its trials run from one; as ``python``, not part of the identity."""
 
     def identity(self) -> dict[str, Any]:
         """Plain data of everything that makes two studies the same or not."""
@@ -164,7 +171,7 @@ class StudySpec:
             value["protocol"].pop("double")
         value.pop("name")
         value.pop("python")
-        for name in ("user_config", "user_folder", "user_prompts"):
+        for name in ("user_config", "user_folder", "user_prompts", "user_accelerate", "checkout"):
             value.pop(name)
         if not self.protocol.looks:  # as studies have it that were stored before there were looks
             value["protocol"].pop("looks")
@@ -175,6 +182,32 @@ class StudySpec:
         """SHA-256 of ``identity``."""
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class EarlierStudy:
+    """Another study of the database whose trials a search begins with."""
+
+    study_id: int
+    name: str
+    trials: tuple[int, ...]
+    """Numbers of those that count. They had finished, so they never change."""
+    distance: float
+    """Doublings its figures have to be carried (``insights.related``)."""
+    sentence: str
+    """Which study it is, and what differs."""
+
+
+@dataclass(frozen=True)
+class Beforehand:
+    """What a search knows before its first trial and beside its specification; fixed at its first start."""
+
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: it could not be measured."""
+    earlier: tuple[EarlierStudy, ...] = ()
+    """Nearest first."""
+    history: bool = True
+    """Earlier studies were looked for; otherwise the user wanted none."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +222,8 @@ class Study:
     """Recorded completion lengths every speed cycle replays; empty until the reference has run."""
     revision: int = 0
     """Grows with every change, so that a poller knows whether to look."""
+    beforehand: Beforehand | None = None
+    """``None``: nothing is known beforehand (a sampler that asks for nothing, or a study of an earlier version)."""
 
 
 @dataclass(frozen=True)
@@ -313,9 +348,13 @@ class Trial:
 
     def speed_cycles(self) -> tuple[CycleRecord, ...]:
         """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock)."""
+        return self._speed_cycles
+
+    @cached_property
+    def _speed_cycles(self) -> tuple[CycleRecord, ...]:
         return tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
 
-    @property
+    @cached_property
     def tokens_per_hour(self) -> float | None:
         """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any.
 

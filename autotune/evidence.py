@@ -7,7 +7,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
 
+from autotune import stopping
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
 from search_spaces.knobs import Effect, effect_of_change
@@ -58,19 +61,48 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
     )
 
 
-def feasible(trials: Iterable[Trial]) -> dict[Configuration, list[Trial]]:
+def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
     """Configurations that passed the worst case in every trial they had, with their measured trials.
 
     Without emulated ones: a figure of theirs is nobody's speed, so nothing is stated over it and it leads nothing.
     """
-    trials = list(trials)
-    bad = failed_configurations(trials)
-    found: dict[Configuration, list[Trial]] = {}
-    for trial in trials:
-        measured = trial.feasible and not trial.emulated and trial.tokens_per_hour is not None
-        if measured and trial.configuration not in bad:
-            found.setdefault(trial.configuration, []).append(trial)
-    return found
+    return _known(trials).held
+
+
+class _Known:
+    """What one tuple of trials says, each part worked out when it is first asked for."""
+
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
+        self.trials = trials
+
+    @cached_property
+    def held(self) -> Mapping[Configuration, Sequence[Trial]]:
+        bad = failed_configurations(self.trials)
+        found: dict[Configuration, list[Trial]] = {}
+        for trial in self.trials:
+            measured = trial.feasible and not trial.emulated and trial.tokens_per_hour is not None
+            if measured and trial.configuration not in bad:
+                found.setdefault(trial.configuration, []).append(trial)
+        return MappingProxyType({configuration: tuple(runs) for configuration, runs in found.items()})
+
+    @cached_property
+    def noise(self) -> Noise:
+        return _noise(self.held)
+
+    @cached_property
+    def paired_noise(self) -> Noise:
+        return _paired_noise(self.held)
+
+
+_LAST: dict[str, _Known] = {}
+"""Of the last trials anybody asked about: one recommendation asks thirty times about the same."""
+
+
+def _known(trials: Iterable[Trial]) -> _Known:
+    last = _LAST.get("last")
+    if last is None or last.trials is not trials:
+        last = _LAST["last"] = _Known(tuple(trials))
+    return last
 
 
 def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
@@ -121,7 +153,9 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
 LEAST_SPREAD = 0.02
 """Standard deviation of log tokens/hour between processes that is presumed at least: clocks, memory layout and
 temperature differ however alike the cycles are."""
-PRESUMED_DEGREES = 4
+PROCESS_TO_CYCLE = stopping.PROCESS_SPREAD / stopping.CYCLE_SPREAD
+"""How many times as much processes are presumed to differ as clean cycles of one process do: as recorded."""
+PRESUMED_DEGREES = stopping.PRESUMED_DEGREES
 """What that presumption counts."""
 
 
@@ -150,9 +184,13 @@ def noise(trials: Sequence[Trial]) -> Noise:
     better than their spread / sqrt(n)); that figure alone is used while nothing has run twice.
     Search trials of a configuration that was later confirmed are left out: it was chosen for being high.
     """
-    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in repeats(trials)])
-    within = _pooled([_cycle_logs(t) for runs in feasible(trials).values() for t in runs])
-    counts = [len(t.speed_cycles()) for runs in feasible(trials).values() for t in runs]
+    return _known(trials).noise
+
+
+def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
+    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
+    within = _pooled([_cycle_logs(t) for runs in held.values() for t in runs])
+    counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
     return Noise(floor, within.degrees) if floor >= between.sigma else between
 
@@ -161,15 +199,23 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
     """The noise of processes that ran in rounds next to each other, as confirmations do.
 
     A trial outside the rounds says nothing of it: what the machine did since a study's first trial is what running
-    next to each other takes out. Until the rounds have shown more, processes are presumed to differ as much as
-    cycles of one process do (and at least by ``LEAST_SPREAD``), which counts ``PRESUMED_DEGREES``:
-    (d0 s0^2 + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004), eq. 2.
+    next to each other takes out. Until the rounds have shown more, processes are presumed to differ by
+    ``PROCESS_TO_CYCLE`` times what clean cycles do (and at least by ``LEAST_SPREAD``), which counts
+    ``PRESUMED_DEGREES``: (d0 s0^2 + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular
+    Biology 3(1), 2004), eq. 2. To the presumption comes what the cycles of the rounds, disturbed ones too, leave open
+    about the mean of their own process. What disturbed a search trial is no matter of the rounds.
     """
-    runs = [t for group in feasible(trials).values() for t in group]
-    within = _pooled([_cycle_logs(t) for t in runs])
-    cycles = statistics.fmean([len(t.speed_cycles()) for t in runs]) if runs else 1.0
-    presumed = max(LEAST_SPREAD**2, within.sigma**2) + within.sigma**2 / cycles
-    rounds = [[t for t in group if t.pair is not None] for group in feasible(trials).values()]
+    return _known(trials).paired_noise
+
+
+def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
+    runs = [t for group in held.values() for t in group]
+    prior = stopping.fit_prior([s for t in runs if (s := stopping.sample_of(t)).logs])
+    rounds = [[t for t in group if t.pair is not None] for group in held.values()]
+    cycles = [logs for group in rounds for t in group if (logs := _cycle_logs(t))]
+    presumed = max(LEAST_SPREAD**2, PROCESS_TO_CYCLE**2 * prior.variance)
+    if cycles:
+        presumed += statistics.fmean(prior.moderated(stopping.Sample(0, tuple(c))).variance / len(c) for c in cycles)
     shown = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds])
     degrees = PRESUMED_DEGREES + shown.degrees
     variance = (PRESUMED_DEGREES * presumed + shown.degrees * shown.sigma**2) / degrees
@@ -178,8 +224,12 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
 
 def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
     """The trials of each configuration that ran in two or more processes, without those chosen for being fast."""
+    return _repeats(feasible(trials))
+
+
+def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]:
     groups = []
-    for runs in feasible(trials).values():
+    for runs in held.values():
         unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
         if len(unchosen) >= 2:
             groups.append(unchosen)

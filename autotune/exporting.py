@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from autotune import evidence
 from autotune.domain import Recommendation, RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.evidence import Row
 from autotune.figures import rate, signed_percent
+from autotune.frameworks import Beside, Integration, framework_named
 from autotune.ports import Store
 from autotune.recommend import native_best, row_of
 from autotune.words import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
-from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import write_atomic
-from trainer.frameworks import trl
+from trainer.frameworks.trl.exported import Export, Wanted
 
 HERE = "{here}"
 README = "README.md"
@@ -42,8 +43,9 @@ class Exported:
     """An export with what it is of."""
 
     row: RecommendationRow
-    export: trl.Export
-    wanted: trl.Wanted
+    framework: Integration
+    export: Export
+    wanted: Wanted
     native: RecommendationRow | None
     """The best the framework's own settings reproduce, where ``row`` needs more."""
     prompts: Path | None
@@ -86,6 +88,11 @@ def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> Recommendat
         return row
     if trial.state is TrialState.FAIL and trial.outcome is not None:
         raise UsageError(f"trial {number} failed ({clean(trial.outcome.sentence())}), so there is nothing to export")
+    if trial.state is TrialState.PRUNED and trial.outcome is not None:
+        raise UsageError(
+            f"trial {number} was ended early ({clean(trial.outcome.sentence())}), so what it needs is not known; "
+            "it is not exported"
+        )
     if trial.emulated:
         raise UsageError(f"trial {number} ran FP8 in emulation, whose speed is nobody's; it is not exported")
     raise UsageError(f"the configuration of trial {number} is not known to hold, so it is not exported")
@@ -108,24 +115,24 @@ def build(
     native = None
     if not _native(study, row):
         native = native_best(study.spec, trials, Row.SAME_LEARNING if choice.row == 1 else Row.PERMITTED)
-    wanted = wanted_of(study, row, _threads(study, row, store))
-    try:
-        export = trl.export(wanted)
-    except YamlEditError as error:
-        raise UsageError(f"your configuration cannot be changed in place: {error}") from None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return Exported(row, export, wanted, native, Path(study.spec.workload.prompts) if export.prompts else None)
+    framework = framework_named(study.spec.framework)
+    notes = [note for number in row.trials for note in store.notes(study.id, number)]
+    facts = {note.name: note.data for note in reversed(notes)}
+    wanted = wanted_of(study, row, _threads(study, row, facts))
+    spec = study.spec
+    export = framework.export(wanted, Beside(facts, spec.user_accelerate, spec.checkout))
+    prompts = Path(study.spec.workload.prompts) if export.prompts else None
+    return Exported(row, framework, export, wanted, native, prompts)
 
 
 def _native(study: Study, row: RecommendationRow) -> bool:
     return is_native(row.configuration, study.spec.framework, study.spec.resources.device)
 
 
-def wanted_of(study: Study, row: RecommendationRow, threads: int) -> trl.Wanted:
+def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
     """The study's workload with the configuration of ``row``."""
     spec, workload = study.spec, study.spec.workload
-    return trl.Wanted(
+    return Wanted(
         title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
         f"(95 % interval {rate(row.low)} to {rate(row.high)}), trials {', '.join(map(str, row.trials))}",
         configuration=row.configuration,
@@ -147,13 +154,11 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> trl.Wanted:
     )
 
 
-def _threads(study: Study, row: RecommendationRow, store: Store) -> int:
+def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[str, Any]]) -> int:
     """CPU threads a process of the trials had, by their own note; else its share of the machine's cores."""
-    for number in row.trials:
-        for note in store.notes(study.id, number):
-            threads = note.data.get("torch") if note.name == "threads" else None
-            if isinstance(threads, int) and threads > 0:
-                return threads
+    threads = facts.get("threads", {}).get("torch")
+    if isinstance(threads, int) and threads > 0:
+        return threads
     return max(1, study.spec.resources.cpu_cores // training_gpus(row.configuration, study.spec.resources))
 
 
@@ -164,25 +169,37 @@ def write(exported: Exported, study: Study, folder: Path, *, force: bool = False
         UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
     """
     texts = {**exported.export.files, README: readme(exported, study)}
+    if exported.prompts is not None:
+        try:
+            texts[f"{exported.framework.names.prompts}/train.jsonl"] = exported.prompts.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{exported.prompts} cannot be read: {error.strerror or error}") from None
+    files = put(texts, folder, force=force)
+    (folder / exported.framework.names.run).chmod(0o755)
+    return files
+
+
+def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Write each text under its name, which may have folders in it; returns the files.
+
+    Raises:
+        UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
+    """
     targets = {folder / name: text for name, text in texts.items()}
-    prompts = folder / trl.PROMPTS / "train.jsonl"
     try:
-        if exported.prompts is not None:
-            targets[prompts] = exported.prompts.read_text(encoding="utf-8")
         there = [path.name for path in targets if path.exists()]
         if there and not force:
             raise UsageError(f"{folder} already holds {', '.join(sorted(there))}; --force writes over them")
         for path, text in targets.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, text)
-        (folder / trl.RUN).chmod(0o755)
     except OSError as error:
         where = error.filename or folder
-        raise UsageError(f"{where} cannot be written or read: {error.strerror or error}") from None
+        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from None
     return tuple(targets)
 
 
-def command_of(export: trl.Export, folder: Path) -> tuple[tuple[str, ...], str, dict[str, str]]:
+def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict[str, str]]:
     """(words, working directory or empty, environment) of the training command of an export in ``folder``."""
     command = export.command
     words = tuple(word.replace(HERE, str(folder)) for word in command.argv)
@@ -190,10 +207,10 @@ def command_of(export: trl.Export, folder: Path) -> tuple[tuple[str, ...], str, 
     return words, command.folder.replace(HERE, str(folder)), environment
 
 
-def shell_line(export: trl.Export, folder: Path) -> str:
-    """The command to copy and paste; beside a rollout server the script, which leaves the server its GPUs."""
+def shell_line(export: Export, run: str, folder: Path) -> str:
+    """The command to copy and paste; beside a rollout server the script ``run``, which leaves the server its GPUs."""
     if export.server:
-        return f"sh {shlex.quote(str(folder / trl.RUN))}"
+        return f"sh {shlex.quote(str(folder / run))}"
     words, place, environment = command_of(export, folder)
     settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     line = " ".join([*settings, *(shlex.quote(word) for word in words)])
@@ -210,7 +227,7 @@ def readme(exported: Exported, study: Study) -> str:
         f"**{rate(row.tokens_per_hour)} tokens/hour** (95 % interval {rate(row.low)} to {rate(row.high)}), {how}"
         f"; trials {', '.join(f'#{n}' for n in row.trials)}.",
         "",
-        "    sh run.sh",
+        f"    sh {exported.framework.names.run}",
         "",
         *_server_lines(exported),
         "trains with it." if exported.export.server else "trains with it. `autotune verify` runs this and compares.",
@@ -271,8 +288,9 @@ def native_sentence(native: RecommendationRow | None) -> str:
 def seam_sentence(exported: Exported) -> str:
     """What the launcher does, without a full stop; empty if it is not needed."""
     names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
-    reasons = [f"TRL has no key for {names}"] if names else []
+    framework = exported.framework
+    reasons = [f"{framework.title} has no key for {names}"] if names else []
     reasons += exported.export.parts
     if not reasons:
         return ""
-    return f"{'; '.join(reasons)}: launch.py sees to it and runs TRL's own script"
+    return f"{'; '.join(reasons)}: launch.py sees to it and runs {framework.own_script}"

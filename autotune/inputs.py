@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.domain import Resources
 from autotune.errors import UsageError
+from autotune.frameworks import Integration, Source, framework_named
 from autotune.interpreter import Interpreter
 from autotune.preparation import model_digest
 from autotune.request import CPU_SIZE, Complete, Request, completed, gpu_size
@@ -15,9 +16,10 @@ from autotune.user_config import with_config
 from autotune.user_input import is_folder, sha256_of
 from autotune.words import clean
 from search_spaces.batch import training_gpus
+from search_spaces.knobs import key_of
 from search_spaces.yaml_text import MAX_BYTES
 from trainer.child.contract import Result, encode, write_atomic
-from trainer.frameworks.trl import import_config
+from trainer.frameworks.trl.import_config import Field, Imported, located
 
 Talk = Callable[[str], None]
 
@@ -38,35 +40,54 @@ def complete(
 
 
 def _configured(request: Request, python: Interpreter, machine: Resources, talk: Talk) -> Request:
-    text, name = request.config or "", request.config_name
-    try:
-        files = read_files(import_config.named_files(text, name), name, Path(request.folder))
-        keys, known = import_config.read_keys(text, name, files), python.known_fields()
-        ranks = _ranks(keys, request, machine)
-        if known is not None:  # most mistakes are found without asking again
-            import_config.import_config(text, name, import_config.fields_of(known), ranks, files)
-        answer = python.describe(keys)
-        fields = import_config.fields_of(answer.data["fields"])
-        imported = import_config.import_config(text, name, fields, ranks, files)
-    except import_config.ConfigError as error:
-        raise UsageError(str(error)) from None
-    if not answer.ok:
-        raise UsageError(import_config.located(answer.message, name, imported.lines))
-    _check_split(imported, request, machine)
+    name = request.config_name
+    framework = framework_named(request.framework)
+    source = Source(request.config or "", name, request.accelerate, request.accelerate_name)
+    files = read_files(framework.named_files(source), request.accelerate_name or name, Path(request.folder))
+    keys = framework.read_keys(source, files)
+    ranks = _ranks(framework, keys, request, machine)
+
+    def understood(fields: Mapping[str, Field]) -> Imported:
+        return framework.import_config(source, fields, ranks, files)
+
+    fields = _described(framework, keys, python, name, understood) if framework.describes else framework.fields_of({})
+    imported = understood(fields)
+    _check_split(framework, imported, request, machine)
     for said in imported.notes:
         talk(said)
     return with_config(request, imported, fields, ranks)
 
 
-def _ranks(keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
+def _described(
+    framework: Integration,
+    keys: Mapping[str, Any],
+    python: Interpreter,
+    name: str,
+    understood: Callable[[Mapping[str, Field]], Imported],
+) -> Mapping[str, Field]:
+    """The keys the interpreter's framework takes.
+
+    Raises:
+        UsageError: those of the file are not understood, or the framework refuses them.
+    """
+    known = python.known_fields(framework.name)
+    if known is not None:  # most mistakes are found without asking again
+        understood(framework.fields_of(known))
+    answer = python.describe(keys, framework.name)
+    fields = framework.fields_of(answer.data["fields"])
+    if not answer.ok:
+        raise UsageError(located(answer.message, name, understood(fields).lines))
+    return fields
+
+
+def _ranks(framework: Integration, keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
     """Processes that train: without those of a rollout server, of which only the command line says how many."""
-    served = keys.get("use_vllm") is True and keys.get("vllm_mode") == "server"
-    own = {"rollout_engine": "vllm", "rollout_mode": "server"} if served else {}
+    own = {"rollout_engine": "vllm", "rollout_mode": "server"} if framework.serves(keys) else {}
     return training_gpus({**own, **request.baseline}, machine)
 
 
-def _check_split(imported: import_config.Imported, request: Request, machine: Resources) -> None:
-    """TRL's file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
+def _check_split(framework: Integration, imported: Imported, request: Request, machine: Resources) -> None:
+    """A file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
 
     Raises:
         UsageError: nobody says it.
@@ -76,17 +97,18 @@ def _check_split(imported: import_config.Imported, request: Request, machine: Re
         return
     if machine.gpus == 0:  # legality says that a server needs a GPU
         return
+    key = key_of("rollout_mode", framework.name)
     others = f"say with --rollout-gpus how many of the {machine.gpus} GPUs are its; the others train"
-    alone = "the server needs a GPU of its own, and one is held; write vllm_mode: colocate"
-    sentence = f"vllm_mode server: {others if machine.gpus > 1 else alone}"
-    raise UsageError(import_config.located(sentence, request.config_name, imported.lines))
+    alone = f"the server needs a GPU of its own, and one is held; write {key}: colocate"
+    sentence = f"{key} server: {others if machine.gpus > 1 else alone}"
+    raise UsageError(located(sentence, request.config_name, imported.lines))
 
 
 def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:
-    """Key -> text of the files a configuration names, which are looked up from ``folder`` as TRL does.
+    """Key -> text of the files a configuration names, which are looked up from ``folder`` as the framework does.
 
     Args:
-        named: key -> (path, line), as ``import_config.named_files`` says.
+        named: key -> (path, line), as ``Integration.named_files`` says.
         name: what messages call the configuration.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import Any
 from autotune.clock import SystemClock
 from autotune.domain import RewardSpec
 from autotune.errors import AutotuneError, MachineError, UsageError
+from autotune.frameworks.environments import TRL, Environment
 from autotune.running.local import home_tag
 from autotune.running.tool import run_tool
 from trainer.child.contract import (
@@ -27,6 +28,8 @@ from trainer.child.contract import (
 )
 
 PROBE_TIMEOUT_S = 180.0
+SPEED_TIMEOUT_S = 60.0
+"""Of the hardware probe, which measures for 12 s and has to import torch first."""
 PREPARE_TIMEOUT_S = 600.0
 DOWNLOAD_TIMEOUT_S = 6 * 3600.0
 """Of a preparation that may fetch a model or a dataset; set-up is outside the budget."""
@@ -41,28 +44,54 @@ class Interpreter:
     python: str
     home: Path
 
-    def probe(self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = ()) -> Result:
+    def probe(
+        self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = (), environment: Environment = TRL
+    ) -> Result:
         """What it has. Raises ``MachineError`` if that cannot run a trial with these rewards and packages."""
-        result = self.ask("probe", {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages)})
-        return self._sound(result)
+        result = self._sound(self.ask("probe", _questions(rewards, packages, environment)))
+        why = _unfit(self.python, environment, result.data)
+        if why:
+            raise MachineError(why)
+        return result
 
-    def describe(self, keys: Mapping[str, Any]) -> Result:
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
         """The framework's keys; not ok with reason ILLEGAL if it refuses those given.
 
         Raises:
             MachineError: it cannot say.
         """
-        result = self.ask("describe", {"config": dict(keys)}, PREPARE_TIMEOUT_S)
+        of = _framework(framework)
+        result = self.ask("describe", {"config": dict(keys), **of}, PREPARE_TIMEOUT_S)
         if "fields" not in result.data:
             return self._sound(result)
         known = Result(ok=True, data={"fields": result.data["fields"]})
-        write_atomic(RunPaths(self._directory("describe", {})).result, dumps(known))
+        write_atomic(RunPaths(self._directory("describe", of)).result, dumps(known))
         return result if result.reason is FailureReason.ILLEGAL else self._sound(result)
 
-    def known_fields(self) -> Mapping[str, Any] | None:
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
         """The framework's keys as an earlier ``describe`` said them; ``None`` if there was none."""
-        found = self._kept(self._directory("describe", {}))
+        found = self._kept(self._directory("describe", _framework(framework)))
         return None if found is None else found.data["fields"]
+
+    def speed(self, hardware: Mapping[str, Any], device: str = "") -> Result:
+        """What its first device does (``Result.data`` of the child's ``probe_speed``), measured once and kept.
+
+        Args:
+            hardware: what the machine is said to have; for another one it is measured anew.
+            device: ``cpu`` measures the CPU, whatever else there is.
+
+        Returns:
+            Not ok where it cannot be measured; the forecast of times then knows less, and nothing else is lost.
+        """
+        return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
+
+    def knows_speed(self, hardware: Mapping[str, Any], device: str = "") -> bool:
+        """Whether ``speed`` has the answer already."""
+        return self.kept("probe_speed", self._speed(hardware, device))
+
+    @staticmethod
+    def _speed(hardware: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+        return {"hardware": dict(hardware), "device": device}
 
     def prepare(self, payload: Mapping[str, Any], *, keep: bool = True, far: bool = False) -> Result:
         """Prompts, measured, and the rewards tried.
@@ -131,25 +160,47 @@ class Interpreter:
         return result if result.ok and all(Path(path).exists() for path in paths) else None
 
 
-def probe(python: str) -> Mapping[str, Any]:
+def _framework(name: str) -> dict[str, str]:
+    """What is asked of a framework other than TRL; the child's own question is of TRL."""
+    return {} if name == "trl" else {"framework": name}
+
+
+def _questions(
+    rewards: Sequence[RewardSpec], packages: Sequence[str], environment: Environment = TRL, *, load: bool = False
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages)}
+    modules = {"modules": dict(environment.modules)} if environment.modules else {}
+    return {**asked, **modules, **({"load": True} if load else {})}
+
+
+def _unfit(python: str, environment: Environment, data: Mapping[str, Any]) -> str:
+    """Why the interpreter cannot run the framework's trials; empty if it can."""
+    return environment.problem(python, str(data.get("python", "")), data.get("packages") or {})
+
+
+def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
     """What a training interpreter has (``Result.data`` of the child's ``probe``).
 
     Raises:
-        MachineError: it cannot be started, or lacks what a trial needs.
+        MachineError: it cannot be started, or lacks what TRL's trials need; what those of another framework need
+            is judged by its ``environment``.
     """
+    asked = _questions((), (), environment)
     with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
-        result = run_tool(python, "probe", Path(folder), {"devices": False}, PROBE_TIMEOUT_S, clock=SystemClock())
+        result = run_tool(python, "probe", Path(folder), asked, PROBE_TIMEOUT_S, clock=SystemClock())
     if not result.ok:
         raise MachineError(f"{python}: {result.message or 'cannot run a trial'}")
     return result.data
 
 
-def check_rewards(python: str, rewards: Sequence[RewardSpec], packages: Sequence[str] = ()) -> Result:
+def check_rewards(
+    python: str, rewards: Sequence[RewardSpec], packages: Sequence[str] = (), environment: Environment = TRL
+) -> Result:
     """Whether an interpreter can load these rewards and has these packages; nothing is scored, nothing kept.
 
     Returns:
         Ok, or not with ``message``: one sentence with the command that mends it.
     """
-    payload = {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages), "load": True}
+    payload = _questions(rewards, packages, environment, load=True)
     with tempfile.TemporaryDirectory(prefix="autotune-rewards-") as folder:
         return run_tool(python, "probe", Path(folder), payload, PROBE_TIMEOUT_S, clock=SystemClock())

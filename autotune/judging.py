@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from autotune import evidence, stopping
-from autotune.domain import Ceiling, Configuration, CycleRecord, StudySpec, Trial, TrialKind, TrialState
-from autotune.stopping import Decision, Known, Sample, Verdict
+from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind, TrialState
+from autotune.stopping import Decision, Known, Verdict
 from search_spaces.native import is_native
 
 SAFELY = 1.2
@@ -40,7 +40,7 @@ class Judge:
     def see(self, trial: Trial) -> None:
         """The trial, after another cycle."""
         if not self.enough and trial.speed_cycles():
-            self._decision = stopping.decide(sample_of(trial), self._known, room=self._has_room(trial))
+            self._decision = stopping.decide(stopping.sample_of(trial), self._known, room=self._has_room(trial))
 
     def _has_room(self, trial: Trial) -> bool:
         seconds = [c.seconds for c in trial.speed_cycles()]
@@ -63,11 +63,13 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     """
     held = evidence.feasible(trials)
     rivals = [
-        [sample_of(t) for t in evidence.basis(runs)] for c, runs in held.items() if _rivals(spec, c, configuration)
+        [stopping.sample_of(t) for t in evidence.basis(runs)]
+        for c, runs in held.items()
+        if _rivals(spec, c, configuration)
     ]
     measured = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED) and not t.emulated]
-    samples = [s for t in measured if (s := sample_of(t)).logs]
-    repeats = [[s.mean for t in runs if (s := sample_of(t)).logs] for runs in evidence.repeats(trials)]
+    samples = [s for t in measured if (s := stopping.sample_of(t)).logs]
+    repeats = [[s.mean for t in runs if (s := stopping.sample_of(t)).logs] for runs in evidence.repeats(trials)]
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
     return stopping.weigh(samples, usable, repeats)
 
@@ -78,21 +80,3 @@ def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration)
         return same, is_native(one, spec.framework, spec.resources.device)
 
     return all(theirs or not own for theirs, own in zip(answers(other), answers(configuration), strict=True))
-
-
-def sample_of(trial: Trial) -> Sample:
-    """The trial's clean speed cycles. Where the guard objected to all of them, a finished trial's count as they are."""
-    cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
-    clean = [c for c in cycles if not c.noisy]
-    if not clean and trial.state.is_finished:
-        clean = cycles
-    return Sample(
-        trial=trial.number,
-        logs=tuple(math.log(3600.0 * c.completion_tokens / c.seconds) for c in clean),
-        phases=tuple(_hours(c) for c in clean),
-        disturbed=sum(c.noisy for c in cycles),
-    )
-
-
-def _hours(cycle: CycleRecord) -> dict[str, float]:
-    return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}

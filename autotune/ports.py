@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, runtime_checkable
 from typing import Protocol as Port
 
 from autotune.domain import (
+    Beforehand,
     Configuration,
     CycleRecord,
     Event,
@@ -33,7 +34,9 @@ __all__ = [
     "Framework",
     "Observer",
     "Place",
+    "PreparingProposer",
     "Proposer",
+    "Requests",
     "RunReport",
     "StopToken",
     "Store",
@@ -76,6 +79,18 @@ class Proposer(Port):
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
         """How many of the legal configurations the OOMs of ``history`` rule out, those that met one included."""
+        ...
+
+
+@runtime_checkable
+class PreparingProposer(Port):
+    """A proposer that can use the time a trial takes."""
+
+    def prepare(self, history: Sequence[Trial], number: int) -> None:
+        """Get ready to propose ``number`` once the newest trial of ``history``, which is running, has ended.
+
+        Proposals are the same whether they were prepared or not.
+        """
         ...
 
 
@@ -162,6 +177,18 @@ class StopToken(Port):
 
     @property
     def level(self) -> int: ...
+
+
+class Requests(Port):
+    """What others ask of a running tuner, beside a stop."""
+
+    def hold(self) -> float:
+        """Waits while the study is paused; the seconds it waited."""
+        ...
+
+    def retries(self) -> tuple[int, ...]:
+        """Numbers of trials whose configurations shall be run again, each request once."""
+        ...
 
 
 class TrialRunner(Port):
@@ -255,8 +282,16 @@ class Store(Port):
         """Newest first."""
         ...
 
+    def revisions(self) -> Mapping[int, int]:
+        """The revision of every study by its id, newest first: what a poller asks before it reads."""
+        ...
+
     def set_lengths(self, study_id: int, lengths: Sequence[int]) -> None:
         """Once: raises ``FinishedTrialError`` if other lengths are already set."""
+        ...
+
+    def set_beforehand(self, study_id: int, beforehand: Beforehand) -> Study:
+        """Once: what was set first stays. Returns the study as it is stored."""
         ...
 
     def set_status(self, study_id: int, status: StudyStatus) -> None: ...
@@ -300,8 +335,8 @@ class Store(Port):
         """With its cycles of the last attempt."""
         ...
 
-    def trials(self, study_id: int) -> tuple[Trial, ...]:
-        """All, by number, with their cycles of the last attempt."""
+    def trials(self, study_id: int, since: int = 0) -> tuple[Trial, ...]:
+        """All numbered ``since`` or later, by number, with their cycles of the last attempt."""
         ...
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
@@ -316,7 +351,13 @@ class Store(Port):
         """Stored with the next id."""
         ...
 
-    def events(self, study_id: int, after: int = 0, limit: int = 1000) -> tuple[Event, ...]: ...
+    def events(self, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None) -> tuple[Event, ...]:
+        """Those with a greater id than ``after``, oldest first; ``kind``: only of this one."""
+        ...
+
+    def last_event_id(self, study_id: int) -> int:
+        """The greatest id of the study's events; 0 before the first."""
+        ...
 
     def open_session(self, study_id: int, now: float) -> int:
         """A tuner's run of the study; returns its id."""
@@ -334,6 +375,10 @@ class Store(Port):
 
     def fingerprint(self, study_id: int) -> Fingerprint | None:
         """The newest."""
+        ...
+
+    def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
+        """All, each with the UTC seconds it was first seen at; oldest first."""
         ...
 
     def save_recommendation(self, study_id: int, recommendation: Recommendation) -> None: ...

@@ -17,10 +17,12 @@ from autotune.domain import (
     Workload,
 )
 from autotune.errors import UsageError
-from autotune.request import TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, Request, study_name
+from autotune.frameworks import Integration
+from autotune.request import Complete, Request, default_group, default_micro_batch, study_name
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
+from search_spaces.knobs import defaults
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
@@ -52,6 +54,20 @@ def load_space(request: Request, resources: Resources) -> SearchSpace:
     return SearchSpace.load(request.space or preset_for(resources.gpus, resources.nodes))
 
 
+def fitted(space: SearchSpace, framework: Integration) -> SearchSpace:
+    """A preset made for other frameworks, with the knobs that ``framework`` can set too.
+
+    Raises:
+        SpaceError: it has no such knob.
+    """
+    named = space.require.frameworks
+    if not named or framework.name in named:
+        return space
+    data = space.as_json()
+    knobs = {name: values for name, values in data["knobs"].items() if name in framework.supported}
+    return SearchSpace.from_json({"knobs": knobs, "require": {**data["require"], "frameworks": [framework.name]}})
+
+
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
     """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
 
@@ -61,13 +77,17 @@ def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> 
     Raises:
         UsageError: the rows cannot be reached, or a rule forbids the combination.
     """
-    rows, group = request.rows_per_update, min(TRL_DEFAULT_GROUP, request.rows_per_update)
-    own: dict[str, KnobValue] = {"num_generations": group, "rollout_engine": "transformers"}
+    rows, unset = request.rows_per_update, defaults(resources.framework)
+    own: dict[str, KnobValue] = {
+        "num_generations": min(default_group(resources.framework), rows),
+        "rollout_engine": unset.get("rollout_engine", "transformers"),
+    }
     batch = ("micro_batch_size", "gradient_accumulation_steps")
     fixed = {name: value for name, value in space.fixed.items() if name not in own and name not in batch}
     values = {**own, **fixed, **request.baseline}
     ranks = data_ranks(values, resources)
-    values.setdefault("micro_batch_size", min(TRL_DEFAULT_MICRO_BATCH, max(1, rows // ranks)))
+    micro = default_micro_batch(resources.framework)
+    values.setdefault("micro_batch_size", min(micro, max(1, rows // ranks)))
     if "gradient_accumulation_steps" not in values:
         values["gradient_accumulation_steps"] = _accumulation(values, ranks, rows)
     return space.complete(values, resources)
@@ -96,11 +116,12 @@ def check_baseline(request: Request, baseline: Configuration, resources: Resourc
 
 def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
     """The machine's resources with the workload's fixed quantities filled in."""
+    group = min(default_group(request.framework), request.rows_per_update)
     return replace(
         machine,
         framework=request.framework,
         rows_per_update=request.rows_per_update,
-        num_generations=int(request.baseline.get("num_generations", min(TRL_DEFAULT_GROUP, request.rows_per_update))),
+        num_generations=int(request.baseline.get("num_generations", group)),
         max_prompt_length=request.max_prompt_length or 0,
         max_completion_length=request.max_completion_length,
         model=facts,
@@ -172,6 +193,8 @@ def specification(
         user_config=request.config or "",
         user_folder=request.folder if request.config else "",
         user_prompts=bool(request.config and request.dataset and not request.data),
+        user_accelerate=request.accelerate,
+        checkout=request.checkout,
     )
 
 

@@ -150,7 +150,7 @@ def _row(
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
     shown = evidence.basis(runs)
     value = evidence.speed(runs)
-    spread = evidence.noise(trials)
+    spread = evidence.paired_noise(trials) if any(t.pair is not None for t in shown) else evidence.noise(trials)
     error = spread.t * spread.sigma / math.sqrt(len(shown))
     is_anchor = configuration == anchor.configuration
     figures = lengths.figures(runs, value)

@@ -10,7 +10,9 @@ from typing import Any
 
 from autotune.domain import Protocol, RewardSpec
 from autotune.errors import UsageError
+from autotune.frameworks import framework_named
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import defaults
 
 TRL_DEFAULT_GROUP = 8
 TRL_DEFAULT_MICRO_BATCH = 8
@@ -52,6 +54,18 @@ def gpu_size(gpus: int, ranks: int) -> Size:
     return replace(GPU_SIZE, rows_per_update=shared * math.ceil(GPU_SIZE.rows_per_update / shared))
 
 
+def default_group(framework: str) -> int:
+    """Completions per prompt when nobody says: the framework's default, TRL's where that is no group."""
+    found = defaults(framework).get("num_generations")
+    return found if isinstance(found, int) and found > 1 else TRL_DEFAULT_GROUP
+
+
+def default_micro_batch(framework: str) -> int:
+    """Rows per rank when nobody says: the framework's default, TRL's where it has none."""
+    found = defaults(framework).get("micro_batch_size")
+    return found if isinstance(found, int) else TRL_DEFAULT_MICRO_BATCH
+
+
 @dataclass(frozen=True)
 class Request:
     """What ``autotune start`` was asked for; what was not said is empty or ``None`` until ``completed``."""
@@ -63,7 +77,7 @@ class Request:
     data: str = ""
     """Absolute path of a JSONL file; goes before ``dataset``."""
     dataset: Mapping[str, Any] = field(default_factory=dict)
-    """Dataset keys of a TRL configuration."""
+    """Dataset keys of a configuration, by TRL's names."""
     rewards: tuple[RewardSpec, ...] = ()
     rows_per_update: int | None = None
     max_prompt_length: int | None = None
@@ -75,6 +89,8 @@ class Request:
     """How many prompts of a task are written; trials go round them."""
     baseline: Mapping[str, KnobValue] = field(default_factory=dict)
     """Knobs of the baseline that differ from the framework's defaults."""
+    published: str = ""
+    """Name of a published baseline, in place of a configuration of the user's own."""
     space: str | None = None
     """Preset name or YAML path; ``None`` takes the preset for the machine."""
     sampler: str = "tpe"
@@ -92,6 +108,11 @@ class Request:
     config: str | None = None
     """Text of the user's own configuration."""
     config_name: str = ""
+    accelerate: str = ""
+    """Text of the accelerate file the user launches with."""
+    accelerate_name: str = ""
+    checkout: str = ""
+    """Absolute folder of the framework's own source."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     """Of the configuration's keys, for messages."""
@@ -112,10 +133,11 @@ def completed(request: Request, size: Size, bundled: str) -> Complete:
         UsageError: something is lacking that only the user can say.
     """
     source = request.config_name if request.config is not None else ""
+    framework = framework_named(request.framework)
     if source and not request.model:
-        raise UsageError(f"{source} names no model: add model_name_or_path to it, or give --model")
+        raise UsageError(f"{source} names no model: add {framework.model_key} to it, or give --model")
     if source and not (request.task or request.data or request.dataset):
-        raise UsageError(f"{source} names no dataset: add dataset_name to it, or give --data or --task")
+        raise UsageError(f"{source} names no dataset: add {framework.data_key} to it, or give --data or --task")
     model = request.model or bundled
     if not model:
         raise UsageError("name a model folder or hub id with --model; `make start` brings a small one of its own")

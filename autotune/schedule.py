@@ -6,7 +6,7 @@ the present leaders, then that confirmation, then nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import confirm, long_runs, retries, stopping
@@ -14,6 +14,7 @@ from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s,
 from autotune.domain import (
     Budget,
     Configuration,
+    CycleKind,
     FailureReason,
     Outcome,
     Protocol,
@@ -35,6 +36,11 @@ FEW_TRIALS = 3
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
 
+RESTLESS = 0.5
+"""Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
+JUDGED_FROM = 6
+"""Cycles before that is asked: those of a first trial that used up its repeats."""
+
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
@@ -42,6 +48,9 @@ SHORTEST_TIMEOUT_S = 120.0
 ENDING_S = 10.0
 """Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
 
+
+SWEEP = "sweep"
+"""``StudySpec.sampler`` of a study that records a table (``autotune.sweep_steps``)."""
 
 LOST_ATTEMPTS = 3
 """A trial that was running each of this many times the tuner died is not tried again."""
@@ -69,6 +78,10 @@ class Deadline:
     by_budget: bool
 
 
+Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], Run | Stop]
+"""What decides a study's next step: ``next_step``, or one of the same kind."""
+
+
 def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer) -> Run | Stop:
     """The next trial or the end. Reads nothing but its arguments."""
     gpus = study.spec.resources.gpus
@@ -77,9 +90,9 @@ def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spen
         return Stop(limit_reached(budget, spent, trials) or "the budget is used up")
     if not trials:
         return Run(baseline_draft(study))
-    hopeless = _hopeless(trials)
-    if hopeless is not None:
-        return Stop(hopeless)
+    lost_cause = hopeless(trials)
+    if lost_cause is not None:
+        return Stop(lost_cause)
     because = _search_ends(study, trials, budget, spent, left)
     if because is None:
         draft = _proposal(study, trials, proposer)
@@ -111,7 +124,7 @@ def baseline_draft(study: Study) -> TrialDraft:
     return TrialDraft(
         kind=TrialKind.BASELINE,
         configuration=study.spec.baseline,
-        protocol=_protocol(study),
+        protocol=protocol_of(study),
         rows_per_update=rows(study, study.spec.baseline),
         source="baseline",
     )
@@ -122,7 +135,7 @@ def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
     return TrialDraft(
         kind=TrialKind.VERIFY,
         configuration=configuration,
-        protocol=_protocol(study),
+        protocol=protocol_of(study),
         rows_per_update=rows(study, configuration),
         source=retries.SOURCE,
     )
@@ -163,9 +176,9 @@ def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
 
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
-    """Wall seconds kept for the confirmation; 0 without a time limit."""
+    """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
     whole = total_s(budget, study.spec.resources.gpus)
-    return 0.0 if whole is None else confirm.reserve_s(study.spec, trials, whole)
+    return 0.0 if whole is None or study.spec.sampler == SWEEP else confirm.reserve_s(study.spec, trials, whole)
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
@@ -207,7 +220,7 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
         return None
     # A few trials at least, even where what they find could no longer be confirmed.
     kept = reserve_s(study, trials, budget) if searched(trials) >= FEW_TRIALS else 0.0
-    return "the time budget is used up" if left - kept < cost.total(stopping.with_looks(_protocol(study))) else None
+    return "the time budget is used up" if left - kept < cost.total(search_protocol(study, trials)) else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
@@ -218,16 +231,34 @@ def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> Tria
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=stopping.with_looks(_protocol(study)),
+        protocol=search_protocol(study, trials),
         rows_per_update=rows(study, configuration),
         source=source,
     )
 
 
-def _protocol(study: Study) -> Protocol:
+def protocol_of(study: Study) -> Protocol:
+    """Of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
     if study.lengths:
         return replace(study.spec.protocol, natural=0, lengths=study.lengths)
     return replace(study.spec.protocol, natural=max(NATURAL_CYCLES, study.spec.protocol.natural))
+
+
+def search_protocol(study: Study, trials: Sequence[Trial]) -> Protocol:
+    """Of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
+
+    A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
+    """
+    protocol = stopping.with_looks(protocol_of(study))
+    return replace(protocol, max_repeats=0) if restless(trials) else protocol
+
+
+def restless(trials: Sequence[Trial]) -> bool:
+    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again."""
+    kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
+    judged = [c for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
+    disturbed = sum(c.noisy or not c.accepted for c in judged)
+    return len(judged) >= JUDGED_FROM and disturbed > RESTLESS * len(judged)
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
@@ -244,7 +275,8 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
     return Stop("the time budget is used up")
 
 
-def _hopeless(trials: Sequence[Trial]) -> str | None:
+def hopeless(trials: Sequence[Trial]) -> str | None:
+    """Why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
     trials = [t for t in trials if t.number not in mended]
     first = trials[0]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotune.distributions import digamma, inverse_trigamma, student_quantile, trigamma
-from autotune.domain import Ceiling, Protocol
+from autotune.domain import Ceiling, CycleRecord, Protocol, Trial
 
 LOOKS = (3, 5, 8)
 """Clean recorded cycles after which a trial is looked at; it never has more than the last."""
@@ -129,6 +129,23 @@ class Decision:
 GO_ON, ENOUGH = Decision(Verdict.GO_ON), Decision(Verdict.ENOUGH)
 
 
+def sample_of(trial: Trial) -> Sample:
+    """The trial's clean speed cycles. Where the guard objected to all of them, a finished trial's count as they are."""
+    cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
+    clean = [c for c in cycles if not c.noisy]
+    clean = cycles if not clean and trial.state.is_finished else clean
+    return Sample(
+        trial=trial.number,
+        logs=tuple(math.log(3600.0 * c.completion_tokens / c.seconds) for c in clean),
+        phases=tuple(_hours(c) for c in clean),
+        disturbed=sum(c.noisy for c in cycles),
+    )
+
+
+def _hours(cycle: CycleRecord) -> dict[str, float]:
+    return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
+
+
 def with_looks(protocol: Protocol) -> Protocol:
     """``protocol`` with the looks, where it has as many recorded cycles as the first; any other number is meant."""
     return replace(protocol, recorded=LOOKS[-1], looks=LOOKS) if protocol.recorded == LOOKS[0] else protocol
@@ -173,8 +190,7 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
 def between_processes(repeats: Sequence[Sequence[float]]) -> float:
     """Variance between processes: ``PROCESS_SPREAD`` moderated by configurations that ran more than once.
 
-    Args:
-        repeats: for each such configuration the logarithm of each process.
+    ``repeats``: for each such configuration the logarithm of each process.
     """
     groups = [group for group in repeats if len(group) > 1]
     degrees = sum(len(group) - 1 for group in groups)

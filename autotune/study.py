@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune import long_runs, schedule
 from autotune.budget import Ledger, Uncounted
+from autotune.control import take_up
 from autotune.domain import (
     Budget,
     Event,
@@ -21,7 +22,18 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.judging import judge_of
-from autotune.ports import Assignment, Clock, Observer, Proposer, RunReport, StopToken, Store, TrialRunner
+from autotune.ports import (
+    Assignment,
+    Clock,
+    Observer,
+    PreparingProposer,
+    Proposer,
+    Requests,
+    RunReport,
+    StopToken,
+    Store,
+    TrialRunner,
+)
 from autotune.recommend import recommend, unconfirmed
 from autotune.recording import Recorder, store_record
 
@@ -57,7 +69,10 @@ class StudyLoop:
         stop: StopToken,
         directory_of: Callable[[Trial], Path],
         fingerprint: str = "",
+        requests: Requests | None = None,
+        steps: schedule.Steps = schedule.next_step,
     ) -> None:
+        self._requests = requests
         self._study = study
         self._budget = budget
         self._store = store
@@ -68,6 +83,7 @@ class StudyLoop:
         self._stop = stop
         self._directory_of = directory_of
         self._fingerprint = fingerprint
+        self._steps = steps
 
     def run(self) -> StudyResult:
         """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
@@ -145,13 +161,14 @@ class StudyLoop:
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
+            ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
             if self._stop.level >= 1:
                 return "stopped by the user"
             trials = self._store.trials(self._study.id)
             spent = ledger.spent()
             waiting = schedule.interrupted(self._study, trials, self._budget, spent)
             if waiting is None:
-                step = schedule.next_step(self._study, trials, self._budget, spent, self._proposer)
+                step = self._steps(self._study, trials, self._budget, spent, self._proposer)
                 if isinstance(step, schedule.Stop):
                     return step.because
                 waiting = self._store.add_trial(self._study.id, step.draft, self._clock.now())
@@ -165,6 +182,9 @@ class StudyLoop:
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
+        if isinstance(self._proposer, PreparingProposer):
+            before = (t for t in trials if t.number != trial.number)
+            self._proposer.prepare((*before, trial), trial.number + 1)
         report = self._runner.run(assignment, recorder, self._stop)
         ledger.persist(force=True)
         self._finish(trial, report, bound, recorder)
@@ -196,6 +216,8 @@ class StudyLoop:
 
     def _say_ruled_out(self, trial: Trial) -> None:
         count = self._proposer.count_ruled_out(self._store.trials(self._study.id))
+        if not count:  # a sweep runs every row, whatever ran out
+            return
         message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
         self._say("ruled_out", message, trial, ruled_out=count)
 

@@ -1,4 +1,4 @@
-"""What a user names on the command line or in a TRL configuration: models, rewards, tasks, prompts."""
+"""What a user names on the command line or in a configuration of their own: models, rewards, tasks, prompts."""
 
 from __future__ import annotations
 
@@ -72,18 +72,26 @@ def _reward_named(word: str, folder: Path) -> RewardSpec:
     return RewardSpec("file", name, str(path), sha256=_sha256(path))
 
 
-def rewards_configured(names: Sequence[str], folder: Path) -> tuple[RewardSpec, ...]:
-    """The ``reward_funcs`` of a TRL configuration: its script's own names, or dotted paths from ``folder``."""
-    return tuple(_configured(name, folder) for name in names)
+def rewards_configured(names: Sequence[str], folder: Path, framework: str = "trl") -> tuple[RewardSpec, ...]:
+    """The rewards of a user's configuration: names ``framework`` itself knows, or dotted paths from ``folder``."""
+    return tuple(_configured(name, folder, framework) for name in names)
 
 
-def _configured(name: str, folder: Path) -> RewardSpec:
+def _configured(name: str, folder: Path, framework: str) -> RewardSpec:
     if "." not in name:
-        return RewardSpec("trl", name)
+        return RewardSpec(framework, name)
     module = folder.joinpath(*name.split(".")[:-1])
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     path = next((file for file in files if file.is_file()), None)
     return RewardSpec("import", name, str(folder), sha256="" if path is None else _sha256(path))
+
+
+def checkout_named(word: str, folder: Path, script: str) -> str:
+    """The absolute folder of a framework's source. Raises ``UsageError`` if ``script`` is not in it."""
+    path = Path(os.path.abspath(folder / os.path.expanduser(word)))
+    if not (path / script).is_file():
+        raise UsageError(f"--openr1 {word}: {path} is no checkout of Open-R1: there is no {script} in it")
+    return str(path)
 
 
 def data_named(word: str, folder: Path) -> str:

@@ -37,12 +37,6 @@ START_S = 180.0
 PATIENCE = 5.0
 """Times the predicted duration, after which a run is given up."""
 
-OUTSIDE: tuple[str, ...] = (
-    "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",
-    "--eval_on_start", "false", "--report_to", "none", "--push_to_hub", "false", "--log_completions", "false",
-)  # fmt: skip
-"""What a verification changes: a line for each update, and nothing kept or sent."""
-
 OUTPUT = "output"
 RANKS = "ranks"
 """What ``torchrun`` keeps of its processes."""
@@ -116,7 +110,7 @@ class Rehearsal:
         words, place, environment = exporting.command_of(self.exported.export, self.folder)
         theirs = {name: os.environ[name] for name in environment if name in os.environ and name != "PYTHONPATH"}
         return Command(
-            argv=(*words, *OUTSIDE, "--output_dir", str(self.folder / OUTPUT)),
+            argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT))),
             cwd=Path(place or Path.cwd()),
             tag=f"{study_tag(home_tag(self.settings.home.root), TOOL)}{tool_owner()}:verify",
             logs=self.folder / "logs" / str(number),
@@ -131,9 +125,13 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
 
     Raises:
         MachineError: the command cannot be run here, or does not train.
-        UsageError: the study has nothing to compare with, or the configuration needs a rollout server.
+        UsageError: the study has nothing to compare with, the configuration needs a rollout server, or the framework
+            prints other lines.
         InterruptedVerification: a stop was asked for.
     """
+    framework = rehearsal.exported.framework
+    if not framework.listening(OUTPUT):
+        raise UsageError(f"verify cannot read the lines that {framework.title} prints; export it and run it yourself")
     if rehearsal.exported.export.server:
         raise UsageError(
             "this configuration generates on a rollout server, which verify does not start; "

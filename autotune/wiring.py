@@ -7,20 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import hardware, preparation
+from autotune import beforehand, hardware, preparation
 from autotune.clock import SystemClock
+from autotune.control import Control
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import MachineError, NotFoundError, StudyDiffersError, UsageError
-from autotune.frameworks import framework_named
+from autotune.frameworks import Integration, framework_named, runnable
 from autotune.held_gpus import usable_resources
 from autotune.inputs import Talk, complete, keep_prompts, prepared_prompts
 from autotune.interpreter import Interpreter, check_rewards, probe
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
-from autotune.proposals import make_proposer, named_sampler
+from autotune.proposals import SweepProposer, make_proposer, named_sampler
+from autotune.proposals.ahead import ProposesAhead
+from autotune.proposals.forecasts import Background, Task
+from autotune.published_baseline import with_published
 from autotune.request import Request, packages_of
-from autotune.running.keeper import Keeper
+from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads
+from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
@@ -29,10 +34,10 @@ from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import encode
-from trainer.frameworks import trl
 
 __all__ = [
     "Prepared",
+    "begun",
     "check_machine",
     "check_rewards",
     "complete",
@@ -45,6 +50,7 @@ __all__ = [
     "probe",
     "proposer_for",
     "runner_for",
+    "sweep_proposer",
     "usable_resources",
 ]
 
@@ -77,6 +83,8 @@ class Prepared:
     fingerprint: Fingerprint
     legal: int
     same_learning: int
+    scaling: tuple[str, ...] = ()
+    """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
 
 
 def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "") -> Prepared:
@@ -93,16 +101,20 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
         MachineError: this machine or interpreter lacks something.
     """
-    framework_named(request.framework)
+    framework = runnable(request.framework)
     named_sampler(request.sampler)
     settings.home.prepare()
     machine = preparation.ranked(usable_resources(talk, request.gpus), request.ranks)
+    machine = replace(machine, framework=framework.name)
+    request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
     whole = complete(request, python, machine, bundled, talk)
     space = preparation.load_space(whole, machine)
+    if whole.space is None:
+        space = preparation.fitted(space, framework)
     if is_folder(whole.model):
         preparation.model_digest(Path(whole.model))
-    found = python.probe(whole.rewards, packages_of(whole))
+    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
     written = prepared_prompts(whole, python, found, talk)
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
     facts = ModelFacts(**{k: v for k, v in written.data["model"].items() if k in ModelFacts.__dataclass_fields__})
@@ -112,7 +124,7 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     preparation.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
         talk(f"the baseline has {note}")
-    _check_supported(space, baseline)
+    _check_supported(framework, space, baseline)
     legal = space.candidates(baseline, resources, same_learning=False)
     if not legal:
         raise UsageError(_nothing_legal(space, baseline, resources))
@@ -124,6 +136,7 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
         legal=len(legal),
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
+        scaling=scaling,
     )
 
 
@@ -165,6 +178,14 @@ def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
     )
 
 
+def begun(
+    study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk, *, history: bool = True
+) -> Study:
+    """See ``beforehand.begun``; to be called before the first trial."""
+    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return beforehand.begun(study, store, speed, fingerprint.hardware, talk, history=history)
+
+
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
     """What a trial of a stored study would be measured on here and now.
 
@@ -174,7 +195,8 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
     """
     held = spec.resources.gpus
     usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
-    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards)
+    environment = framework_named(spec.framework).environment
+    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
     if not Path(spec.workload.prompts).is_file():
         raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
     present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
@@ -192,28 +214,49 @@ def loop(
     *,
     allow_busy: bool = False,
     warm: bool = False,
+    proposer: Proposer | None = None,
+    steps: Steps = next_step,
 ) -> StudyLoop:
-    """The loop of a stored study with the real parts; ``warm`` lets a process run several of its search trials."""
+    """The loop of a stored study with the real parts; it also does what is asked for through the database.
+
+    ``warm`` forks trials from a process that has imported everything, and on a GPU lets one run several search trials.
+    Its sampler chooses in the order of a search, unless ``proposer`` and ``steps`` say otherwise.
+    """
     clock = SystemClock()
-    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock) if warm else None
+    control = Control(store, study.id, stop, clock)
+    used = warm and restores_memory(study.spec.resources.device)
+    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock) if used else None
     return StudyLoop(
         study=study,
         budget=budget,
         store=store,
-        proposer=proposer_for(study.spec),
+        proposer=proposer or proposer_for(study.spec, beforehand.background(study, store)),
         runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm),
         clock=clock,
         observer=observer,
-        stop=stop,
+        stop=control,
         directory_of=directory_of(settings, study),
         fingerprint=fingerprint.digest,
+        requests=control,
+        steps=steps,
     )
 
 
-def proposer_for(spec: StudySpec) -> Proposer:
-    """Raises ``UsageError`` for an unknown sampler."""
+def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
+    """``known`` is what the sampler begins with. Raises ``UsageError`` for an unknown sampler."""
     space = SearchSpace.from_json(spec.space)
-    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed)
+    if spec.sampler == SWEEP:
+        return sweep_proposer(spec, rows=None)
+    task = Task.of(spec)
+    return ProposesAhead(
+        make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
+    )
+
+
+def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:
+    """Who goes through the rows of a table; see ``SweepProposer``."""
+    space = SearchSpace.from_json(spec.space)
+    return SweepProposer(space, spec.baseline, spec.resources, rows=rows, same_learning=same_learning, seed=spec.seed)
 
 
 def runner_for(
@@ -233,7 +276,7 @@ def runner_for(
     """
     return LocalRunner(
         python=spec.python,
-        framework=framework_named(spec.framework),
+        framework=runnable(spec.framework),
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,
@@ -252,13 +295,13 @@ def _software(data: Mapping[str, Any]) -> dict[str, str]:
     return {"python": str(data.get("python", "")), **{k: str(v) for k, v in data.get("packages", {}).items()}}
 
 
-def _check_supported(space: SearchSpace, baseline: Configuration) -> None:
+def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
     wanted = Configuration({**baseline, **{name: values[0] for name, values in space.values.items()}})
-    missing = trl.unsupported(wanted)
+    missing = framework.unsupported(wanted)
     if missing:
         raise UsageError(
-            f"TRL trials cannot set {', '.join(missing)} yet; take the knob out of the space "
-            f"(those that act: {', '.join(sorted(trl.SUPPORTED))})"
+            f"{framework.title} trials cannot set {', '.join(missing)} yet; take the knob out of the space "
+            f"(those that act: {', '.join(sorted(framework.supported))})"
         )
 
 

@@ -11,6 +11,7 @@ import typer
 from autotune.cli import console, doctor, inspecting, reading, serving
 from autotune.cli.database import add_database_option
 from autotune.cli.failures import exit_code_of
+from autotune.cli.remote import add_url_option
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
@@ -19,6 +20,7 @@ present configuration, with maximum-length completions.
 
 \b
 Begin:
+  autotune plan --model DIR    what to expect on GPUs, predicted before any trial
   autotune doctor              what this machine lacks, and what mends it
   autotune start --budget 10m  search; the same command again continues
   autotune status              how it stands, from another terminal
@@ -29,6 +31,7 @@ Begin:
   autotune compare 0 7         two trials, or two studies, beside each other
   autotune retry 7             a trial's configuration again; the later result counts
   autotune report -o r.md      the whole study as one file
+  autotune sweep --rows 300    a table of trials over a space, to judge searches on
   autotune serve               the same as a page in your browser, live
 
 \b
@@ -79,11 +82,14 @@ def build_app() -> typer.Typer:
     app.command()(serving.serve)
     app.command()(import_module("autotune.cli.comparing").compare)
     app.command()(import_module("autotune.cli.retrying").retry)
+    app.command()(import_module("autotune.cli.sweeping").sweep)
     app.command("report")(import_module("autotune.cli.reporting").report_command)
     exporting = import_module("autotune.cli.exporting")
     for command in (exporting.export, exporting.verify):
         app.command()(command)
+    app.command()(import_module("autotune.cli.planning").plan)
     app.add_typer(import_module("autotune.cli.space").app, name="space")
+    add_url_option(app)
     add_database_option(app)
     return app
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from autotune.cli.durations import parse_duration
 from autotune.domain import Budget
 from autotune.errors import UsageError
+from autotune.frameworks import Integration, framework_named
+from autotune.published_baseline import published_named
 from autotune.request import Request
-from autotune.user_input import data_named, model_named, rewards_named, task_named
+from autotune.user_input import checkout_named, data_named, model_named, rewards_named, task_named
 from search_spaces.batch import served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.space import parse_value
@@ -51,6 +53,10 @@ def request_of(
     gpus: int | None,
     rollout_gpus: int | None,
     ranks: int | None,
+    framework: str | None = None,
+    published: str | None = None,
+    accelerate: Path | None = None,
+    checkout: str | None = None,
 ) -> Request:
     """The request; relative paths begin in ``folder``.
 
@@ -59,6 +65,7 @@ def request_of(
     """
     if data is not None and task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
+    using = framework_named(framework_asked(framework, published))
     return Request(
         model="" if model is None else model_named(model, folder),
         task="" if task is None else task_named(task),
@@ -67,6 +74,11 @@ def request_of(
         rows_per_update=rows_per_update,
         max_prompt_length=max_prompt_length,
         max_completion_length=max_completion_length,
+        framework=using.name,
+        accelerate="" if accelerate is None else accelerate_text(accelerate, using, config),
+        accelerate_name="" if accelerate is None else str(accelerate),
+        checkout=checkout_asked(checkout, folder, using),
+        published=published or "",
         baseline={**({} if rollout_gpus is None else served_by(rollout_gpus)), **knobs_of(knobs)},
         space=space,
         sampler=sampler,
@@ -82,7 +94,37 @@ def request_of(
     )
 
 
-def config_text(path: Path) -> str:
+def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
+    """The text of ``--accelerate``. Raises ``UsageError`` where it is none, or would not be read."""
+    if not framework.takes_accelerate or config is None:
+        raise UsageError(
+            "--accelerate is the file you launch Open-R1 with, beside its recipe: --framework openr1 --config"
+        )
+    return config_text(path, "--accelerate")
+
+
+def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
+    """The folder of ``--openr1``. Raises ``UsageError`` where it is none, is lacking, or would not be used."""
+    if not framework.script:
+        if word is not None:
+            raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
+        return ""
+    if word is None:
+        raise UsageError("name a checkout of Open-R1 with --openr1 PATH: its trials run the grpo.py in it")
+    return checkout_named(word, folder, framework.script)
+
+
+def framework_asked(word: str | None, baseline: str | None) -> str:
+    """The framework's name: the one of ``--framework``, else the published baseline's, else TRL.
+
+    Raises:
+        UsageError: there is no such framework or baseline.
+    """
+    found = None if baseline is None else published_named(baseline).framework
+    return framework_named(word or found or "trl").name
+
+
+def config_text(path: Path, option: str = "--config") -> str:
     """The text of a configuration; what is no UTF-8 is kept as surrogates, for the reader to refuse with its line.
 
     Raises:
@@ -92,7 +134,7 @@ def config_text(path: Path) -> str:
         with path.open("rb") as stream:
             return stream.read(LARGEST_CONFIG).decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise UsageError(f"--config {path} cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from None
 
 
 def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:

@@ -22,7 +22,8 @@ from autotune.ports import Store
 from autotune.sentences import PERMITTED_MARK
 from autotune.serialise import configuration_json, plain
 from autotune.words import clean, in_order, knob_value
-from search_spaces.knobs import Effect, effects_of_change
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Effect, defaults, effects_of_change
 from trainer.child.contract import Phase, StartupPart
 
 VALUE_WIDTH = 21
@@ -163,10 +164,17 @@ def _knobs(comparison: Comparison) -> Table:
 
 def _beyond_speed(comparison: Comparison) -> frozenset[str]:
     """Knobs whose change is one of rounding or learning."""
-    a = {name: here for name, (here, _) in comparison.changes.items() if here is not None}
-    b = {name: there for name, (_, there) in comparison.changes.items() if there is not None}
-    effects = effects_of_change(b, a, "trl")  # a side that sets nothing has what the framework does
+    a = _values(comparison.a, {name: here for name, (here, _) in comparison.changes.items()})
+    b = _values(comparison.b, {name: there for name, (_, there) in comparison.changes.items()})
+    effects = effects_of_change(b, a, comparison.a.framework)
     return frozenset(name for name, effect in effects.items() if effect is not Effect.SPEED)
+
+
+def _values(side: Side, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
+    """What a side has: where it sets nothing, what its framework does, as far as that is known."""
+    unset = defaults(side.framework)
+    found = {name: unset.get(name) if value is None else value for name, value in own.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -> list[str]:

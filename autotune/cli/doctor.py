@@ -22,19 +22,22 @@ from autotune.cli.machine_checks import check_compiler, check_governor, check_lo
 from autotune.cli.optional_checks import OPTIONAL_KEYS
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.cli.place_checks import check_database, check_disk, check_home
-from autotune.cli.start_options import ConfigOption, RewardOption, TaskOption
+from autotune.cli.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
 from autotune.cli.training_checks import check_rewards, check_training
 from autotune.domain import RewardSpec
 from autotune.errors import MachineError, UsageError
+from autotune.frameworks import Environment, Source, environment_named, framework_named
 from autotune.request import PACKAGES
 from autotune.settings import Settings
 from autotune.user_input import rewards_configured, rewards_named, task_named
+from search_spaces.framework_names import resolved
 
 
 def doctor(
     python: Annotated[
         str, typer.Option("--python", metavar="PATH", help="The training interpreter; this one if it is left out.")
     ] = sys.executable,
+    framework: FrameworkOption = "trl",
     config: ConfigOption = None,
     reward: RewardOption = None,
     task: TaskOption = None,
@@ -50,18 +53,20 @@ def doctor(
     Examples:
       autotune doctor
       autotune doctor --python /my/env/bin/python --config grpo.yaml
+      autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
 
     Exit code 5 means that no study can run here yet; warnings alone are 0.
     """
-    wanted = rewards_of(config, reward or [], task)
+    environment = environment_named(framework)
+    wanted = rewards_of(config, reward or [], task, framework)
     settings = settings_for(home)
     wiring = import_module("autotune.wiring")
     findings = [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
         *_places(settings, wiring),
         *_machine(),
-        *_training(wiring, os.path.expanduser(python), wanted),
+        *_training(wiring, os.path.expanduser(python), wanted, environment),
     ]
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
@@ -75,7 +80,7 @@ Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
 """Rewards to load, and modules a configuration needs."""
 
 
-def rewards_of(config: Path | None, reward: Sequence[str], task: str | None) -> Wanted | None:
+def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl") -> Wanted | None:
     """What the options name; ``None`` if none was given.
 
     Raises:
@@ -84,7 +89,7 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None) -> 
     if config is None and not reward and task is None:
         return None
     folder = Path.cwd()
-    keys: Mapping[str, Any] = {} if config is None else _keys(config)
+    keys: Mapping[str, Any] = {} if config is None else _keys(config, framework)
     named = rewards_named(reward, folder)
     if task is not None:
         named += (RewardSpec("reasoning_gym", task_named(task)),)
@@ -93,18 +98,19 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None) -> 
         words = [own] if isinstance(own, str) else own
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise UsageError(f"{config}: reward_funcs: expected a list of names")
-        named = rewards_configured(words, folder)
+        named = rewards_configured(words, folder, resolved(framework))
     needed = {**PACKAGES, **OPTIONAL_KEYS}
-    return named, tuple(dict.fromkeys(needed[key] for key in needed if keys.get(key)))
+    return named, tuple(dict.fromkeys(needed[key] for key in needed if _is_on(keys.get(key))))
 
 
-def _keys(config: Path) -> Mapping[str, Any]:
-    reader = import_module("trainer.frameworks.trl.import_config")
-    try:
-        keys: Mapping[str, Any] = reader.read_keys(config_text(config), str(config))
-    except reader.ConfigError as error:
-        raise UsageError(str(error)) from None
-    return keys
+def _is_on(value: Any) -> bool:
+    """Whether a key is given and not switched off; of a script a value is the list of its words."""
+    words = value if isinstance(value, list) else [value]
+    return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
+
+
+def _keys(config: Path, framework: str) -> Mapping[str, Any]:
+    return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
 
 
 def _places(settings: Settings, wiring: Any) -> list[Finding]:
@@ -141,14 +147,17 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(wiring: Any, python: str, wanted: Wanted | None) -> list[Finding]:
-    found = check_training(python, wiring.probe, gpus=_has_gpu())
+def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+    asked = () if environment.judged_by_probe else (environment,)
+    found = check_training(
+        python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment
+    )
     if wanted is None or blocking(found):
         return found
     rewards, packages = wanted
     names = [*(f"{r.name} ({r.kind})" for r in rewards), *packages]
     program = os.path.abspath(shutil.which(python) or python)
-    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages))]
+    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked))]
 
 
 def _has_gpu() -> bool:

@@ -22,15 +22,19 @@ from autotune.domain import Event, Study
 from autotune.errors import UsageError
 from autotune.serialise import plain, row_json
 from autotune.settings import HomePaths
+from search_spaces.framework_names import SHORT
 
 EXIT_DIFFERS = 3
 EXIT_SIGNAL = 128
 
 
 class Format(StrEnum):
-    """What an export is written for."""
+    """Whose files are written, as the command line names them."""
 
     TRL = "trl"
+    OPENR1 = "openr1"
+    SWIFT = "swift"
+    VERL = "verl"
 
 
 RowOption = Annotated[
@@ -62,10 +66,13 @@ def export(
     study: StudyArgument = None,
     row: RowOption = 1,
     trial: TrialOption = None,
-    form: Annotated[Format, typer.Option("--format", help="Whose files are written.")] = Format.TRL,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
+    ] = None,
     native_only: NativeOption = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder; STUDY-trl here if it is left out.", metavar="DIR")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
     as_json: JsonOption = False,
@@ -84,15 +91,27 @@ def export(
     exporting = import_module("autotune.exporting")
     with reading(home) as (_, store):
         found = find_study(store, study)
+        word = _format(found, form)
         trials = store.trials(found.id)
         choice = _choice(exporting, row, trial, native_only)
         made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
-    folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{form.value}")).absolute()
+    folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
     files = exporting.write(made, found, folder, force=force)
     if as_json:
         console.document(_document(exporting, made, found, folder, files))
         return
     _tell(exporting, made, folder, files)
+
+
+def _format(study: Study, asked: Format | None) -> str:
+    """The format's word: a figure holds for the framework it was measured in, so there is no other."""
+    own = SHORT.get(study.spec.framework, study.spec.framework)
+    if asked is not None and asked.value != own:
+        raise UsageError(
+            f"--format {asked.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
+            f"say nothing about another framework; leave --format out, or start a study with --framework {asked.value}"
+        )
+    return own
 
 
 def _choice(exporting: Any, row: int, trial: int | None, native_only: bool) -> Any:
@@ -109,7 +128,7 @@ def _document(exporting: Any, made: Any, study: Study, folder: Path, files: tupl
         "folder": plain(str(folder)),
         "files": [plain(str(path.relative_to(folder))) for path in files],
         "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
-        "shell": plain(exporting.shell_line(made.export, folder)),
+        "shell": plain(exporting.shell_line(made.export, made.framework.names.run, folder)),
         "seams": plain(made.export.seams),
         "launcher": exporting.seam_sentence(made) or None,
         "native_only": None if made.native is None else row_json(made.native),
@@ -135,9 +154,9 @@ def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> N
         console.line(f"         {exporting.native_sentence(made.native)}")
     if made.export.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line("train    " + exporting.shell_line(made.export, folder))
+    console.line("train    " + exporting.shell_line(made.export, made.framework.names.run, folder))
     if not made.export.server:
-        console.line(f"or       sh {folder / 'run.sh'}")
+        console.line(f"or       sh {folder / made.framework.names.run}")
 
 
 def verify(

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -43,6 +44,7 @@ from autotune.cli.tables import (
 )
 from autotune.cli.text import brief, clean, clock_time
 from autotune.domain import Budget, Study, Trial, TrialKind, TrialState
+from autotune.insights.why_words import why_json
 from autotune.sentences import phase_words
 from autotune.serialise import trial_json
 
@@ -174,6 +176,7 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
     Examples:
       autotune best
       autotune best --json | jq '.recommendation.rows[0].configuration'
+      autotune best --json | jq '.why.rows[0].knobs'
     """
     with reading(home) as (settings, store):
         found = find_study(store, study)
@@ -181,8 +184,9 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
         source, recommendation = answer(store, found, every)
         wall_s, _ = store.spent(found.id)
         verified = last_event(store, found, "verified")
+    why = import_module("autotune.explaining").explain(found.spec, every, recommendation, found.beforehand)
     if as_json:
-        console.document(answer_document(found, source, recommendation))
+        console.document({**answer_document(found, source, recommendation), "why": why_json(why)})
         return
     if source is Source.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
@@ -198,5 +202,7 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
             next_command=command_line(f"export {shlex.quote(found.spec.name)}", settings) if answered else "",
         )
     )
+    if why is not None:
+        console.show(import_module("autotune.cli.why_screen").why_screen(why))
     if verified is not None:
         console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")

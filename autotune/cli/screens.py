@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from autotune.budget import GRACE_S
@@ -48,6 +49,7 @@ def plan_screen(
     same_learning: int,
     now: float,
     spent_wall_s: float = 0.0,
+    scaling: Sequence[str] = (),
 ) -> RenderableType:
     """The plan in five lines: model, baseline, combinations, what is measured, when it stops.
 
@@ -58,6 +60,7 @@ def plan_screen(
         same_learning: those among them that change neither rounding nor learning.
         now: UTC seconds since the epoch.
         spent_wall_s: wall seconds earlier runs of this study used.
+        scaling: of a published baseline, what it is and what was changed of it; shown whole under the lines.
     """
     lines = {
         "model": _model(spec),
@@ -66,11 +69,18 @@ def plan_screen(
         "measured": _measured(spec.protocol, spec),
         "stops": _stops(budget, now, spent_wall_s),
     }
+    told = [("published" if not i else "", sentence) for i, sentence in enumerate(scaling)]
+    table = Table.grid(padding=0)
+    table.add_column(width=LABEL_WIDTH, no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, sentence in told:
+        table.add_row(Text(label, "bold"), Text(clean(sentence)))
     return Group(
         *(
             Text.assemble((f"{label:<{LABEL_WIDTH}}", "bold"), clean(text), no_wrap=True, overflow="ellipsis")
             for label, text in lines.items()
-        )
+        ),
+        *([table] if told else []),
     )
 
 

@@ -28,12 +28,16 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further host name readers may use; may be repeated.", metavar="NAME")
     ] = None,
+    allow_control: Annotated[
+        bool, typer.Option("--allow-control", help="Let readers pause, stop and retry by POST; needs a token.")
+    ] = False,
     home: HomeOption = None,
 ) -> None:
     """Serve the studies as a page and as JSON, until Ctrl-C.
 
-    Read-only, and only on this machine unless --host says otherwise; then readers need a token. Any
-    number of readers, while a study runs or afterwards. The address is printed first.
+    Read-only, and only on this machine unless --host says otherwise; then readers need a token: programs send
+    it, a browser is let in by a code that is printed here and works once. Any number of readers, while a study
+    runs or afterwards. The address is printed first.
 
     \b
     Examples:
@@ -41,14 +45,17 @@ def serve(
       autotune serve --port 9000
       AUTOTUNE_TOKEN=... autotune serve --host 0.0.0.0
       curl http://127.0.0.1:7788/api/v1/studies
+      autotune best --url http://127.0.0.1:7788
     """
     room = import_module("api.serving")
     settings = settings_for(home)
     with ending_quietly():
-        opened = room.Serving(settings, console.say, room.Address(host, port, token_file, tuple(allow_host or ())))
+        address = room.Address(host, port, token_file, tuple(allow_host or ()), allow_control)
+        opened = room.Serving(settings, console.say, address)
         try:
             console.line(opened.url)
             console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
+            opened.invite()
             if not import_module("api.access").is_loopback(host):
                 console.say("the token and the figures travel unencrypted; beyond a trusted network use a TLS proxy")
             opened.wait()

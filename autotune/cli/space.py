@@ -19,6 +19,7 @@ from search_spaces import legality
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.explanation import Explanation
+from search_spaces.framework_names import SHORT, resolved
 from search_spaces.knobs import FRAMEWORKS, KNOBS
 from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for, preset_names
 
@@ -35,7 +36,7 @@ app = typer.Typer(
 SpaceArgument = Annotated[
     str | None, typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out.")
 ]
-FrameworkOption = Annotated[str, typer.Option("--framework", help=f"One of {', '.join(FRAMEWORKS)}.")]
+FrameworkOption = Annotated[str, typer.Option("--framework", help=f"One of {', '.join(SHORT.values())}.")]
 GpusOption = Annotated[int, typer.Option("--gpus", min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")]
 NodesOption = Annotated[int, typer.Option("--nodes", min=1, max=65536, help="Machines.")]
 RolloutGpusOption = Annotated[
@@ -91,9 +92,9 @@ def show(
     baseline = _beside(found, question)
     told = found.explain(baseline, question.resources)
     if as_json:
-        console.document(_shown(name, found, framework, told))
+        console.document(_shown(name, found, question.resources.framework, told))
         return
-    console.show(_knob_table(found, framework))
+    console.show(_knob_table(found, question.resources.framework))
     for text in _counted(name, found, told, question.resources):
         console.line(text)
 
@@ -206,6 +207,7 @@ def _question(
     given: Mapping[str, KnobValue] | None = None,
     rows: int | None = None,
 ) -> Question:
+    framework = resolved(framework)
     if framework not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
     if ranks is not None and gpus:

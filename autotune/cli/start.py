@@ -42,7 +42,11 @@ def start(
     budget: o.BudgetOption = None,
     max_trials: o.TrialsOption = None,
     gpu_hours: o.GpuHoursOption = None,
+    framework: o.StartFrameworkOption = None,
     config: o.ConfigOption = None,
+    accelerate: o.AccelerateOption = None,
+    openr1: o.OpenR1Option = None,
+    published: o.BaselineOption = None,
     model: o.ModelOption = None,
     python: o.PythonOption = sys.executable,
     data: o.DataOption = None,
@@ -54,6 +58,7 @@ def start(
     baseline: o.SetOption = None,
     space: o.SpaceOption = None,
     sampler: o.SamplerOption = "tpe",
+    no_history: o.NoHistoryOption = False,
     seed: o.SeedOption = 0,
     memory_limit: o.MemoryLimitOption = None,
     gpus: o.GpusOption = None,
@@ -83,8 +88,10 @@ def start(
       autotune start --budget 4h --config grpo.yaml --python ./env/bin/python
       autotune start --budget 4h --model ./my-model --data prompts.jsonl \\
           --reward my_reward.py:score --python ./env/bin/python
+      autotune start --budget 4h --framework swift --config train.sh --python ./swift-env/bin/python
       autotune start --budget 2h --memory-limit 6GiB --set micro_batch_size=2
       autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
+      autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
     asked = import_module("autotune.cli.asked")
@@ -92,7 +99,11 @@ def start(
     settings = settings_for(home)
     request = asked.request_of(
         folder=Path.cwd(),
+        framework=framework,
         config=config,
+        accelerate=accelerate,
+        checkout=openr1,
+        published=published,
         model=model,
         python=python,
         data=data,
@@ -121,7 +132,7 @@ def start(
     show = Show(as_json, no_live, quiet)
     with _page(settings, say, wanted=not no_serve, port=port):
         runs = {"allow_busy": allow_busy, "warm": not cold}
-        ended = _run(wiring, settings, prepared, limits, show, fork=new, runs=runs)
+        ended = _run(wiring, settings, prepared, limits, show, how=Begin(new, not no_history), runs=runs)
     raise typer.Exit(ended)
 
 
@@ -132,6 +143,16 @@ class Show:
     as_json: bool
     no_live: bool
     quiet: bool
+
+
+@dataclass(frozen=True)
+class Begin:
+    """How a study begins that is not there yet."""
+
+    fork: bool
+    """Beside one of the same name."""
+    history: bool
+    """With what earlier studies measured."""
 
 
 @contextmanager
@@ -149,12 +170,12 @@ def _page(settings: Settings, say: Any, *, wanted: bool, port: int | None) -> It
 
 
 def _run(
-    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, fork: bool, runs: Mapping[str, bool]
+    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, how: Begin, runs: Mapping[str, bool]
 ) -> int:
     with stopping(console.say) as stop:
         store = wiring.open_store_for(settings, stop)
         try:
-            return _run_in(store, wiring, settings, prepared, limits, show, stop, fork=fork, runs=runs)
+            return _run_in(store, wiring, settings, prepared, limits, show, stop, how=how, runs=runs)
         finally:
             store.close()
 
@@ -168,10 +189,10 @@ def _run_in(
     show: Show,
     stop: SignalStop,
     *,
-    fork: bool,
+    how: Begin,
     runs: Mapping[str, bool],
 ) -> int:
-    study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=fork)
+    study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=how.fork)
     wiring.check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     spent = store.spent(study.id)[0]
@@ -181,6 +202,8 @@ def _run_in(
         busy = busy_note(load.look(time.sleep))
         if busy is not None:
             console.say(busy)
+    talk = (lambda _: None) if show.quiet or show.as_json else console.say
+    study = wiring.begun(study, store, settings, prepared.fingerprint, talk, history=how.history)
     mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
     state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
     with observing(mode, state) as observer:
@@ -196,6 +219,7 @@ def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
         limits,
         legal=prepared.legal,
         same_learning=prepared.same_learning,
+        scaling=prepared.scaling,
         now=time.time(),
         spent_wall_s=spent,
     )

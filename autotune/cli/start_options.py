@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from search_spaces.framework_names import SHORT
+
 BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", help="Wall-clock time for the whole study: 10m, 4h, 1h30m.", metavar="TIME"),
@@ -22,11 +24,28 @@ TrialsOption = Annotated[
 ]
 GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
 
+_FRAMEWORK = typer.Option("--framework", help=f"What you train with: {', '.join(SHORT.values())}.", metavar="NAME")
+FrameworkOption = Annotated[str, _FRAMEWORK]
+StartFrameworkOption = Annotated[str | None, _FRAMEWORK]
+AccelerateOption = Annotated[
+    Path | None, typer.Option("--accelerate", help="The accelerate file beside an Open-R1 recipe.", metavar="FILE")
+]
+OpenR1Option = Annotated[
+    str | None, typer.Option("--openr1", help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
+]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--baseline",
+        help="Begin with a published configuration, scaled to the GPUs held: openr1:qwen2.5-1.5b-demo.",
+        metavar="NAME",
+    ),
+]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="Your TRL config (YAML): its knobs are the baseline, the rest passes through; options go before it.",
+        help="Your framework's own config: its knobs are the baseline, the rest passes through; options go before it.",
         metavar="FILE",
     ),
 ]
@@ -80,7 +99,15 @@ SpaceOption = Annotated[
     str | None, typer.Option("--space", help="Search space: a preset or a YAML file.", metavar="SPACE")
 ]
 SamplerOption = Annotated[
-    str, typer.Option("--sampler", help="Who proposes: tpe, gp, cmaes, random or grid.", metavar="NAME")
+    str,
+    typer.Option(
+        "--sampler",
+        help="Who proposes: tpe, grey (forecasts phases and memory), gp, cmaes, random or grid.",
+        metavar="NAME",
+    ),
+]
+NoHistoryOption = Annotated[
+    bool, typer.Option("--no-history", help="With --sampler grey: begin with nothing that earlier studies measured.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the prompts.", metavar="N")]
 MemoryLimitOption = Annotated[
@@ -111,7 +138,8 @@ AllowBusyOption = Annotated[
     bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
 ]
 ColdOption = Annotated[
-    bool, typer.Option("--cold", help="Every trial in a process of its own; slower, and never warmed by another trial.")
+    bool,
+    typer.Option("--cold", help="Start a process for each trial, not forked from a loaded one nor used twice. Slower."),
 ]
 
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]

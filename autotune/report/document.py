@@ -11,7 +11,8 @@ from autotune import evidence
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial
 from autotune.figures import format_duration, format_size
 from autotune.insights import phases
-from autotune.report import found, measured, verified
+from autotune.insights.why import Why
+from autotune.report import found, measured, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.sentences import (
     baseline_words,
@@ -44,6 +45,7 @@ class Material:
     """Legal combinations of the space."""
     plot: str = ""
     """Name of the plot file beside the report; empty if there is none."""
+    why: Why | None = None
 
 
 def report(material: Material) -> str:
@@ -54,6 +56,7 @@ def report(material: Material) -> str:
         [
             ("Answer", _answer(material)),
             ("Where the time goes", _times(material)),
+            ("Why", why.section(material.why)),
             ("Workload", [_workload(material.study)]),
             ("Machine and versions", [_machine(material)]),
             ("How it was measured", measured.protocol(material.study, trials)),

@@ -28,6 +28,15 @@ NOT_AGAINST = (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEO
 """Endings that say nothing of the configuration, or (TIMEOUT) that would cost as much again to be sure of."""
 
 
+def restores_memory(device: str) -> bool:
+    """Whether a used process of ``device`` (``Resources.device``) can be given its first trial's memory back. Pure.
+
+    On a CPU it cannot: a second trial in the same heap peaked up to a quarter higher than a first one
+    (docs/decisions/0023-warm-workers.md). Device memory is given back whole; that was not yet measured on a GPU.
+    """
+    return device == "cuda"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a trial asks of the process that runs it."""

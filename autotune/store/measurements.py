@@ -116,9 +116,9 @@ def _startup(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Mapp
 def _cycles(session: Session, trials: ColumnElement[bool]) -> Mapping[int, list[CycleRecord]]:
     phases, peaks = _phases(session, trials)
     measured = CycleRow.attempt_id.in_(_last_attempts(trials))
-    query = select(CycleRow).where(measured).order_by(CycleRow.position, CycleRow.rank)
+    columns = select(*CycleRow.__table__.columns)  # no objects to keep track of, because these rows are many
     cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
-    for row in session.scalars(query):
+    for row in session.execute(columns.where(measured).order_by(CycleRow.position, CycleRow.rank)):
         cycles[row.attempt_id].append(cycle_of(row, phases.get(row.id, {}), peaks.get(row.id, {})))
     return cycles
 

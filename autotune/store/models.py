@@ -61,6 +61,8 @@ class StudyRow(Base):
     spec: Mapped[str]
     status: Mapped[str]
     lengths: Mapped[str]
+    beforehand: Mapped[str | None]
+    """``None``: nothing was known before the first trial."""
     revision: Mapped[int]
     created_at: Mapped[float]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.domain import (
+    Beforehand,
     CycleRecord,
     Event,
     Fingerprint,
@@ -61,8 +62,14 @@ class SqlStore:
     def studies(self) -> tuple[Study, ...]:
         return self._read(studies.every)
 
+    def revisions(self) -> Mapping[int, int]:
+        return self._read(studies.revisions)
+
     def set_lengths(self, study_id: int, lengths: Sequence[int]) -> None:
         self._write(lambda s: studies.set_lengths(s, study_id, lengths))
+
+    def set_beforehand(self, study_id: int, beforehand: Beforehand) -> Study:
+        return self._write(lambda s: studies.set_beforehand(s, study_id, beforehand))
 
     def set_status(self, study_id: int, status: StudyStatus) -> None:
         self._write(lambda s: studies.set_status(s, study_id, status))
@@ -105,8 +112,8 @@ class SqlStore:
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(lambda s: trials.one(s, study_id, number))
 
-    def trials(self, study_id: int) -> tuple[Trial, ...]:
-        return self._read(lambda s: trials.every(s, study_id))
+    def trials(self, study_id: int, since: int = 0) -> tuple[Trial, ...]:
+        return self._read(lambda s: trials.every(s, study_id, since))
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
         return self._read(lambda s: trials.notes(s, study_id, number))
@@ -117,8 +124,11 @@ class SqlStore:
     def add_event(self, study_id: int, event: Event) -> Event:
         return self._write(lambda s: studies.add_event(s, study_id, event))
 
-    def events(self, study_id: int, after: int = 0, limit: int = 1000) -> tuple[Event, ...]:
-        return self._read(lambda s: studies.read_events(s, study_id, after, limit))
+    def events(self, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None) -> tuple[Event, ...]:
+        return self._read(lambda s: studies.read_events(s, study_id, after, limit, kind))
+
+    def last_event_id(self, study_id: int) -> int:
+        return self._read(lambda s: studies.last_event_id(s, study_id))
 
     def open_session(self, study_id: int, now: float) -> int:
         return self._write(lambda s: studies.open_session(s, study_id, now))
@@ -134,6 +144,9 @@ class SqlStore:
 
     def fingerprint(self, study_id: int) -> Fingerprint | None:
         return self._read(lambda s: studies.newest_fingerprint(s, study_id))
+
+    def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
+        return self._read(lambda s: studies.fingerprints(s, study_id))
 
     def save_recommendation(self, study_id: int, recommendation: Recommendation) -> None:
         self._write(lambda s: studies.save_recommendation(s, study_id, recommendation))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from sqlalchemy import Row
+
 from autotune.domain import (
+    Beforehand,
     Configuration,
     CycleKind,
     CycleRecord,
@@ -81,6 +84,7 @@ def study_of(row: StudyRow) -> Study:
         status=StudyStatus(row.status),
         lengths=codec.load(tuple[int, ...], row.lengths),
         revision=row.revision,
+        beforehand=codec.load(Beforehand, row.beforehand) if row.beforehand is not None else None,
     )
 
 
@@ -167,8 +171,8 @@ def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
     return rows
 
 
-def cycle_of(row: CycleRow, phases: Mapping[str, float], peaks: Mapping[str, Peaks]) -> CycleRecord:
-    """The cycle a row and its phases' rows tell of."""
+def cycle_of(row: CycleRow | Row[Any], phases: Mapping[str, float], peaks: Mapping[str, Peaks]) -> CycleRecord:
+    """The cycle a row (with the columns of ``CycleRow``) and its phases' rows tell of."""
     rest: CycleRest = codec.load(CycleRest, row.rest)
     return CycleRecord(
         index=row.position,
@@ -185,7 +189,7 @@ def cycle_of(row: CycleRow, phases: Mapping[str, float], peaks: Mapping[str, Pea
         noisy=row.noisy,
         rank=row.rank,
         started=row.started,
-        **{name: getattr(rest, name) for name in CycleRest.__dataclass_fields__},
+        **vars(rest),
     )
 
 

@@ -21,7 +21,7 @@ __all__ = ["HEAD", "MIGRATIONS", "VERSION_TABLE", "prepare"]
 
 VERSION_TABLE = "autotune_alembic"
 """Ours alone, so that another application's migrations in the same database do not meet ours."""
-HEAD = "0002"
+HEAD = "0003"
 """The newest step. Steps are numbered with four digits, so their order is the order of their names."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 

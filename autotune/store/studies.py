@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from autotune.domain import Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
+from autotune.domain import Beforehand, Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
 from autotune.store import codec
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
@@ -20,14 +20,18 @@ __all__ = [
     "create",
     "every",
     "existing",
+    "fingerprints",
+    "last_event_id",
     "locked",
     "newest_fingerprint",
     "newest_recommendation",
     "one",
     "open_session",
     "read_events",
+    "revisions",
     "save_fingerprint",
     "save_recommendation",
+    "set_beforehand",
     "set_lengths",
     "set_status",
     "spend",
@@ -96,6 +100,12 @@ def every(session: Session) -> tuple[Study, ...]:
     return tuple(study_of(row) for row in session.scalars(select(StudyRow).order_by(StudyRow.id.desc())))
 
 
+def revisions(session: Session) -> Mapping[int, int]:
+    """By id, newest first; no specification is read."""
+    rows = session.execute(select(StudyRow.id, StudyRow.revision).order_by(StudyRow.id.desc())).all()
+    return {row.id: row.revision for row in rows}
+
+
 def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None:
     """Raises ``FinishedTrialError`` if others are set."""
     text = codec.dump(tuple(lengths))
@@ -107,6 +117,15 @@ def set_lengths(session: Session, study_id: int, lengths: Sequence[int]) -> None
     changing(session, study_id).lengths = text
 
 
+def set_beforehand(session: Session, study_id: int, beforehand: Beforehand) -> Study:
+    """What was set first stays. Raises ``NotFoundError``."""
+    row = locked(session, study_id)
+    if row.beforehand is None:
+        row = changing(session, study_id)
+        row.beforehand = codec.dump(beforehand)
+    return study_of(row)
+
+
 def set_status(session: Session, study_id: int, status: StudyStatus) -> None:
     """The same again changes nothing. Raises ``NotFoundError``."""
     if locked(session, study_id).status != status.value:
@@ -116,10 +135,9 @@ def set_status(session: Session, study_id: int, status: StudyStatus) -> None:
 def add_event(session: Session, study_id: int, event: Event) -> Event:
     """Numbered under the study's lock, so that a reader who asks for what came after n misses none."""
     changing(session, study_id)
-    last = session.scalar(select(func.max(EventRow.id)).where(EventRow.study_id == study_id))
     row = EventRow(
         study_id=study_id,
-        id=(last or 0) + 1,
+        id=last_event_id(session, study_id) + 1,
         kind=event.kind,
         trial=event.trial,
         at=event.at,
@@ -130,16 +148,19 @@ def add_event(session: Session, study_id: int, event: Event) -> Event:
     return event_of(row)
 
 
-def read_events(session: Session, study_id: int, after: int, limit: int) -> tuple[Event, ...]:
+def read_events(session: Session, study_id: int, after: int, limit: int, kind: str | None) -> tuple[Event, ...]:
     """Oldest first."""
     existing(session, study_id)
-    rows = session.scalars(
-        select(EventRow)
-        .where(EventRow.study_id == study_id, EventRow.id > after)
-        .order_by(EventRow.id)
-        .limit(max(0, limit))
-    )
-    return tuple(event_of(row) for row in rows)
+    query = select(EventRow).where(EventRow.study_id == study_id, EventRow.id > after)
+    if kind is not None:
+        query = query.where(EventRow.kind == kind)
+    return tuple(event_of(row) for row in session.scalars(query.order_by(EventRow.id).limit(max(0, limit))))
+
+
+def last_event_id(session: Session, study_id: int) -> int:
+    """0 before the first."""
+    existing(session, study_id)
+    return session.scalar(select(func.max(EventRow.id)).where(EventRow.study_id == study_id)) or 0
 
 
 def open_session(session: Session, study_id: int, now: float) -> int:
@@ -182,6 +203,14 @@ def newest_fingerprint(session: Session, study_id: int) -> Fingerprint | None:
     existing(session, study_id)
     body = _newest(session, FingerprintRow, study_id)
     return codec.load(Fingerprint, body) if body is not None else None
+
+
+def fingerprints(session: Session, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
+    """Oldest first."""
+    existing(session, study_id)
+    query = select(FingerprintRow.body, FingerprintRow.created_at).where(FingerprintRow.study_id == study_id)
+    rows = session.execute(query.order_by(FingerprintRow.id)).all()
+    return tuple((codec.load(Fingerprint, body), at) for body, at in rows)
 
 
 def save_recommendation(session: Session, study_id: int, recommendation: Recommendation) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from autotune.domain import Outcome, Trial, TrialDraft, TrialState
@@ -97,11 +97,12 @@ def one(session: Session, study_id: int, number: int) -> Trial:
     return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
 
 
-def every(session: Session, study_id: int) -> tuple[Trial, ...]:
-    """By number; a fixed handful of queries, however many trials."""
+def every(session: Session, study_id: int, since: int = 0) -> tuple[Trial, ...]:
+    """By number, from ``since`` on; a fixed handful of queries, however many trials."""
     existing(session, study_id)
-    rows = session.scalars(select(TrialRow).where(TrialRow.study_id == study_id).order_by(TrialRow.number)).all()
-    facts = facts_of(session, TrialRow.study_id == study_id)
+    wanted = and_(TrialRow.study_id == study_id, TrialRow.number >= since)
+    rows = session.scalars(select(TrialRow).where(wanted).order_by(TrialRow.number)).all()
+    facts = facts_of(session, wanted)
     return tuple(trial_of(row, facts.get(row.id, AttemptFacts())) for row in rows)
 
 

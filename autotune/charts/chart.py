@@ -1,0 +1,102 @@
+"""What a chart is to whoever shows it: a drawing, the same in words, and the same as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.charts.scales import Scale
+from autotune.charts.svg import Svg, group, label, line, tag
+from autotune.words import clean
+
+Href = Callable[[int], str]
+"""Number of a trial -> where it is told of; empty where there is no such place."""
+
+WIDTH = 860.0
+"""Of every drawing, in its own units: about pixels on a laptop."""
+
+
+def nowhere(_: int) -> str:
+    """No links."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An entry of the legend: a class of the style sheet, and what it stands for."""
+
+    style: str
+    words: str
+    glyph: str = "■"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing that is told in a sentence and in a table too, for who cannot or does not want to see it."""
+
+    name: str
+    """Lower-case letters and hyphens; the same for the same kind of chart."""
+    title: str
+    says: str
+    """What it shows, in one sentence."""
+    drawing: Svg
+    """Empty if there is nothing to draw; ``note`` says why."""
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    legend: tuple[Mark, ...] = ()
+    note: str = ""
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def empty(name: str, title: str, why: str) -> Chart:
+    """A chart there is nothing for, and why."""
+    return Chart(name, title, why, Svg(""), (), (), note=why)
+
+
+def drawing(height: float, parts: Sequence[str], says: str, name: str, width: float = WIDTH) -> Svg:
+    """The ``<svg>`` around ``parts``, read out as ``says``; a group where there are links to reach, else an image."""
+    linked = any("<a " in part for part in parts)
+    return tag(
+        "svg",
+        *parts,
+        class_=f"chart chart-{name}",
+        viewBox=f"0 0 {width:.0f} {height:.0f}",
+        role="group" if linked else "img",
+        aria_label=clean(says),
+    )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The room inside the axes."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str) -> Svg:
+    """Lines across the frame at round values, with their figures to the left."""
+    parts: list[str] = [label(frame.left - 62, frame.top - 10, title, "axis-title")]
+    for value in scale.ticks():
+        y = scale.at(value)
+        parts.append(line(frame.left, y, frame.right, y, "grid"))
+        parts.append(label(frame.left - 8, y + 4, words(value), "tick", "end"))
+    return group(parts, class_="axis", aria_hidden="true")
+
+
+def bottom_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str, about: int = 7) -> Svg:
+    """Lines up the frame at round values, with their figures below."""
+    middle = (frame.left + frame.right) / 2
+    parts: list[str] = [label(middle, frame.bottom + 34, title, "axis-title", "middle")] if title else []
+    for value in scale.ticks(about):
+        if said := words(value):  # nothing is said of half a trial
+            x = scale.at(value)
+            parts.append(line(x, frame.top, x, frame.bottom, "grid"))
+            parts.append(label(x, frame.bottom + 16, said, "tick", "middle"))
+    return group(parts, class_="axis", aria_hidden="true")

@@ -1,0 +1,182 @@
+"""Highest memory by phase against what there is, by trial; and over the cycles of one trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.chosen import chosen, name_of
+from autotune.charts.phase_bars import ordered, style
+from autotune.charts.scales import Bands, Scale, linear
+from autotune.charts.svg import Svg, group, label, line, linked, path, tag
+from autotune.domain import Configuration, CycleRecord, Peaks, Pool, Trial
+from autotune.figures import format_size
+from autotune.insights.phases import peak
+
+GIB = float(1 << 30)
+ROW = 26.0
+MOST_DOTS = 200
+"""Along one line; a long run has thousands of cycles."""
+MOST_ROWS = 200
+WHOLE = "cycle"
+"""Key of the peaks that are of the whole cycle."""
+POOL_WORDS = {Pool.HOST: "host memory (PSS of the process tree)", Pool.DEVICE: "GPU memory"}
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The pool a study is limited by, and its bytes; ``None`` if no limit is known."""
+
+    pool: Pool
+    limit: int | None
+
+
+def of_pool(peaks: Peaks, pool: Pool) -> int | None:
+    """Bytes; of a device by the driver where it told, else what the allocator held."""
+    if pool is Pool.HOST:
+        return peaks.host
+    return peaks.device_used or peaks.device_reserved or peaks.device_allocated
+
+
+def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
+    """Highest bytes by phase over all cycles."""
+    found = _highest(trial.cycles, pool)
+    return {name: found[name] for name in ordered(found)}
+
+
+def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity, href: Href = nowhere) -> Chart:
+    """A line for each of the fastest trials and of the latest that ran out: a bar to its peak, a dot for each phase."""
+    pool = capacity.pool
+    failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and peak(t, pool) is not None][-3:]
+    shown = [t for t in (*chosen(trials, baseline), *failed) if peak(t, pool) is not None]
+    title = f"Peak of the {POOL_WORDS.get(pool, pool.value)}, by phase"
+    if not shown:
+        return empty("memory", title, "No peak was measured.")
+    frame = Frame(130.0, 840.0, 16.0, 16.0 + ROW * len(shown))
+    tops = [peak(t, pool) or 0 for t in shown] + ([capacity.limit] if capacity.limit else [])
+    across = linear([v / GIB for v in tops], frame.left, frame.right)
+    lines = Bands(len(shown), frame.top, frame.bottom)
+    names = ordered(n for t in shown for n in by_phase(t, pool))
+    says = _says(shown, capacity)
+    parts = [bottom_axis(frame, across, lambda v: f"{v:g}", "GiB")]
+    parts += [_row(t, baseline, pool, across, lines.centre(i), href) for i, t in enumerate(shown)]
+    if capacity.limit:
+        parts.append(_limit(across.at(capacity.limit / GIB), frame))
+    rows = tuple(
+        (
+            name_of(t, baseline) + ("" if t.feasible else " (failed)"),
+            format_size(peak(t, pool) or 0),
+            *(_size(by_phase(t, pool).get(n)) for n in names),
+        )
+        for t in shown
+    )
+    legend = (
+        Mark("memory-bar", "whole trial", "━"),
+        *(Mark(f"phase-{style(n)}", n, "●") for n in names),
+        *((Mark("capacity", f"limit, {format_size(capacity.limit)}", "┃"),) if capacity.limit else ()),
+    )
+    heads = ("trial", "whole trial", *names)
+    return Chart("memory", title, says, drawing(frame.bottom + 42, parts, says, "memory"), heads, rows, legend)
+
+
+def over_cycles(trial: Trial, capacity: Capacity) -> Chart:
+    """The peak of each phase, cycle by cycle, under the limit; of many cycles neighbours share a dot, the highest."""
+    pool, title = capacity.pool, "Memory, cycle by cycle"
+    own = [c for c in trial.cycles if c.rank == 0]
+    each = max(1, -(-len(own) // MOST_DOTS))
+    series: dict[str, list[tuple[int, int]]] = {}
+    for place in range(0, len(own), each):
+        for name, used in _highest(own[place : place + each], pool).items():
+            series.setdefault(name, []).append((place, used))
+    if not series:
+        return empty("memory-cycles", title, "No peak was measured in any cycle.")
+    frame = Frame(74.0, 840.0, 26.0, 200.0)
+    tops = [used / GIB for points in series.values() for _, used in points]
+    up = linear([*tops, *([capacity.limit / GIB] if capacity.limit else [])], frame.bottom, frame.top)
+    across = Scale(-0.5, max(0.5, len(own) - 0.5), frame.left, frame.right)
+    names = ordered(series)
+    highest = max((used, name) for name, points in series.items() for _, used in points)
+    says = f"Highest {format_size(highest[0])} in {highest[1]}" + (
+        f", {highest[0] / capacity.limit:.0%} of the limit." if capacity.limit else "."
+    )
+    parts = [
+        left_axis(frame, up, lambda v: f"{v:g}", "GiB"),
+        bottom_axis(frame, across, lambda v: f"{v:.0f}" if v == int(v) else "", "cycle"),
+    ]
+    parts += [_series(name, series[name], each, across, up) for name in names]
+    if capacity.limit:
+        y = up.at(capacity.limit / GIB)
+        parts.append(line(frame.left, y, frame.right, y, "capacity"))
+    rows = tuple(
+        (f"{c.index} {c.cycle_kind.value}", *(_size(_used(c.peaks.get(n), pool)) for n in names))
+        for c in own[:MOST_ROWS]
+    )
+    legend = tuple(Mark(f"phase-{style(n)}", n, "●") for n in names)
+    if capacity.limit:
+        legend = (*legend, Mark("capacity", f"limit, {format_size(capacity.limit)}", "┃"))
+    view = drawing(frame.bottom + 42, parts, says, "memory-cycles")
+    notes = [f"Each dot is the highest of {each} cycles."] if each > 1 else []
+    notes += [f"Of {len(own)} cycles the first {MOST_ROWS} are in the table."] if len(own) > MOST_ROWS else []
+    return Chart("memory-cycles", title, says, view, ("cycle", *names), rows, legend, " ".join(notes))
+
+
+def _highest(cycles: Sequence[CycleRecord], pool: Pool) -> dict[str, int]:
+    """By phase."""
+    found: dict[str, int] = {}
+    for cycle in cycles:
+        for name, peaks in cycle.peaks.items():
+            used = of_pool(peaks, pool)
+            if used is not None and name != WHOLE:
+                found[name] = max(used, found.get(name, 0))
+    return found
+
+
+def _says(shown: Sequence[Trial], capacity: Capacity) -> str:
+    most = max(shown, key=lambda t: peak(t, capacity.pool) or 0)
+    used = peak(most, capacity.pool) or 0
+    share = f", {used / capacity.limit:.0%} of the limit" if capacity.limit else ""
+    return f"Of {counted(len(shown), 'trial')} #{most.number} used most: {format_size(used)}{share}."
+
+
+def _used(peaks: Peaks | None, pool: Pool) -> int | None:
+    return None if peaks is None else of_pool(peaks, pool)
+
+
+def _size(used: int | None) -> str:
+    return "" if used is None else format_size(used)
+
+
+def _row(trial: Trial, baseline: Configuration, pool: Pool, across: Scale, y: float, href: Href) -> Svg:
+    used = peak(trial, pool) or 0
+    name = name_of(trial, baseline) + ("" if trial.feasible else " ✕")
+    words = f"{name}: {format_size(used)} in all"
+    style_ = "memory-bar" if trial.feasible else "memory-bar over"
+    width = max(0.0, across.at(used / GIB) - across.start)
+    bar = tag("rect", x=across.start, y=y - 3, width=width, height=6, class_=style_)
+    parts: list[str] = [linked(bar, "", words)]
+    for phase, bytes_ in by_phase(trial, pool).items():
+        dot = tag("circle", cx=across.at(bytes_ / GIB), cy=y, r=5, class_=f"dot phase-{style(phase)}")
+        parts.append(linked(dot, "", f"{name}: {phase} {format_size(bytes_)}"))
+    said = label(across.start - 8, y + 4, name, "row-name", "end")
+    where = href(trial.number)
+    return group([linked(said, where, f"trial {name}") if where else said, *parts])
+
+
+def _limit(x: float, frame: Frame) -> Svg:
+    words = label(x - 4, frame.top - 2, "limit", "tick", "end")
+    return group([line(x, frame.top - 6, x, frame.bottom, "capacity"), words])
+
+
+def _series(name: str, points: Sequence[tuple[int, int]], each: int, across: Scale, up: Scale) -> Svg:
+    """``points`` are the first of ``each`` neighbouring cycles, and their highest bytes."""
+    places = [(across.at(i + (each - 1) / 2), up.at(used / GIB)) for i, used in points]
+    dots: list[str] = [
+        linked(
+            tag("circle", cx=x, cy=y, r=4, class_=f"dot phase-{style(name)}"),
+            "",
+            f"{f'cycle {i}' if each == 1 else f'from cycle {i} on'}: {name} {format_size(used)}",
+        )
+        for (x, y), (i, used) in zip(places, points, strict=True)
+    ]
+    return group([tag("path", d=path(places), class_=f"line phase-{style(name)}"), *dots])

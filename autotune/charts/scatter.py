@@ -1,0 +1,206 @@
+"""Points in a plane: speed against memory or against what teaches, and what was predicted against what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
+from autotune.charts.memory_dots import GIB, POOL_WORDS
+from autotune.charts.scales import Scale, linear
+from autotune.charts.svg import Svg, group, line, linked, path, tag
+from autotune.domain import CycleKind, Pool, Trial
+from autotune.figures import format_size, rate, signed_percent
+from autotune.insights.pareto import pareto
+from autotune.insights.phases import peak
+from autotune.insights.ranking import ranked, speed
+
+HEIGHT = 330.0
+FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)
+MOST_POINTS = 400
+GRID = 48
+"""Of more points, one in each of GRID x GRID parts of the plane is drawn."""
+ENOUGH_GROUPS = 100
+"""Below this, the share of groups that teach is too uncertain to rank on."""
+Z = 1.96
+NEAR = 0.05
+"""What counts as predicted well, as a share."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A trial in the plane; ``low`` and ``high`` are an interval across, where there is one."""
+
+    number: int
+    x: float
+    y: float
+    words: str
+    front: bool = False
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A prediction that was put to the test; tokens/hour."""
+
+    number: int
+    predicted: float
+    measured: float
+    of: str
+    """What it was predicted from, in a few words."""
+
+
+def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> Chart:
+    """Tokens/hour against the peak; what nothing beats in both is joined."""
+    title = f"Speed against {POOL_WORDS.get(pool, pool.value)}"
+    best = {p.trial for p in pareto(trials, pool)}
+    points = []
+    for trial in ranked(trials):
+        used = peak(trial, pool)
+        if used is not None:
+            words = f"{rate(speed(trial))} tokens/hour, {format_size(used)}"
+            points.append(Point(trial.number, used / GIB, speed(trial), words, trial.number in best))
+    if not points:
+        return empty("pareto", title, "No feasible trial has both a speed and a peak.")
+    says = f"Of {counted(len(points), 'configuration')} nothing is both faster and smaller than one of {len(best)}."
+    front = sorted((p for p in points if p.front), key=lambda p: p.x)
+    rows = tuple((f"#{p.number}", rate(p.y), format_size(p.x * GIB)) for p in reversed(front))
+    return _plane("pareto", title, says, points, ("peak, GiB", _plain), ("trial", "tokens/hour", "peak"), rows, href)
+
+
+def teaching_front(trials: Sequence[Trial], href: Href = nowhere) -> Chart:
+    """Tokens/hour against the share of groups whose rewards differ, with its interval; few groups rank nobody."""
+    title = "Speed against the share of groups that teach"
+    points: list[Point] = []
+    rows: list[tuple[str, ...]] = []
+    least = 0
+    for trial in ranked(trials):
+        found = teaching(trial)
+        if found is None:
+            continue
+        share, low, high, groups = found
+        least = groups if not rows else min(least, groups)
+        words = f"{rate(speed(trial))} tokens/hour, {share:.0%} of {groups} groups ({low:.0%} to {high:.0%})"
+        points.append(Point(trial.number, share, speed(trial), words, False, low, high))
+        rows.append((f"#{trial.number}", rate(speed(trial)), f"{share:.0%}", f"{low:.0%} to {high:.0%}", str(groups)))
+    if not points:
+        return empty("pareto", title, "No feasible trial ran at natural lengths, where alone rewards can be read.")
+    says = f"{counted(len(points), 'configuration')} with the 95 % interval of their share."
+    if least < ENOUGH_GROUPS:
+        says += f" Some rest on {least} groups; below {ENOUGH_GROUPS} nothing is ranked on them."
+    heads = ("trial", "tokens/hour", "share", "95 % interval", "groups")
+    axis = ("share of groups whose rewards differ", _percent)
+    return _plane("pareto", title, says, points, axis, heads, tuple(rows[:MOST_POINTS]), href)
+
+
+def teaching(trial: Trial) -> tuple[float, float, float, int] | None:
+    """(share, low, high, groups) of groups whose rewards differ, by Wilson's 95 % interval (JASA 22, 1927)."""
+    own = [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL and c.rank == 0]
+    groups = sum(c.groups for c in own)
+    if groups <= 0:
+        return None
+    share = min(1.0, max(0.0, 1.0 - sum(c.zero_std_groups for c in own) / groups))
+    centre = (share + Z * Z / (2 * groups)) / (1 + Z * Z / groups)
+    half = Z / (1 + Z * Z / groups) * math.sqrt(share * (1 - share) / groups + Z * Z / (4 * groups * groups))
+    return share, max(0.0, centre - half), min(1.0, centre + half), groups
+
+
+def predicted(forecasts: Sequence[Forecast], href: Href = nowhere) -> Chart:
+    """Measured against predicted tokens/hour; the line is where both are the same, the band 5 % to either side."""
+    title = "Predicted against measured tokens/hour"
+    known = [f for f in forecasts if f.predicted > 0 and f.measured > 0]
+    if not known:
+        why = "Nothing was predicted and then measured; `autotune verify --steps 10x` does both."
+        return empty("predicted", title, why)
+    near = sum(abs(f.measured / f.predicted - 1) <= NEAR for f in known)
+    says = f"{near} of {len(known)} within {NEAR:.0%} of what was predicted."
+    values = [v for f in known for v in (f.predicted, f.measured)]
+    across = linear(values, FRAME.left, FRAME.right, zero=False)
+    up = linear(values, FRAME.bottom, FRAME.top, zero=False)
+    ends = (max(across.low, 1.0), across.high)
+    band = [(across.at(v), up.at(v * (1 + NEAR))) for v in ends]
+    band += [(across.at(v), up.at(v * (1 - NEAR))) for v in ends[::-1]]
+    parts = [
+        left_axis(FRAME, up, rate, "measured"),
+        bottom_axis(FRAME, across, rate, "predicted"),
+        tag("path", d=path(band) + "Z", class_="band"),
+        tag("path", d=path((across.at(v), up.at(v)) for v in ends), class_="best"),
+    ]
+    for one in known[:MOST_POINTS]:
+        words = f"#{one.number}: {rate(one.measured)} measured, {rate(one.predicted)} predicted ({one.of})"
+        parts.append(_dot(across.at(one.predicted), up.at(one.measured), "point ok", words, href(one.number)))
+    rows = tuple(
+        (f"#{f.number}", rate(f.predicted), rate(f.measured), signed_percent(f.measured / f.predicted - 1), f.of)
+        for f in known[:MOST_POINTS]
+    )
+    heads = ("trial", "predicted", "measured", "difference", "from")
+    legend = (Mark("best", "as predicted", "━"), Mark("band", "within 5 %", "▒"))
+    return Chart("predicted", title, says, drawing(HEIGHT, parts, says, "predicted"), heads, rows, legend)
+
+
+def thin(points: Sequence[Point]) -> list[Point]:
+    """All of them, or one in each part of the plane and every point of the front."""
+    if len(points) <= MOST_POINTS:
+        return list(points)
+    xs, ys = [p.x for p in points], [p.y for p in points]
+    wide, tall = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
+    kept: dict[tuple[int, int], Point] = {}
+    for point in points:
+        place = (int(GRID * (point.x - min(xs)) / wide), int(GRID * (point.y - min(ys)) / tall))
+        kept.setdefault(place, point)
+    front = [p for p in points if p.front]
+    rest = [p for p in kept.values() if not p.front]
+    every = max(1, math.ceil(len(rest) / max(1, MOST_POINTS - len(front))))
+    return rest[::every] + front
+
+
+def _plane(
+    name: str,
+    title: str,
+    says: str,
+    points: Sequence[Point],
+    axis: tuple[str, Callable[[float], str]],
+    heads: tuple[str, ...],
+    rows: tuple[tuple[str, ...], ...],
+    href: Href,
+) -> Chart:
+    spans = [v for p in points for v in (p.x, p.low, p.high) if v is not None]
+    across = linear(spans, FRAME.left, FRAME.right, zero=False)
+    up = linear([p.y for p in points], FRAME.bottom, FRAME.top)
+    front = sorted((p for p in points if p.front), key=lambda p: p.x)
+    parts = [left_axis(FRAME, up, rate, "tokens/hour"), bottom_axis(FRAME, across, axis[1], axis[0])]
+    if len(front) > 1:
+        parts.append(tag("path", d=path(_stairs([(across.at(p.x), up.at(p.y)) for p in front])), class_="best"))
+    parts += [_point(p, across, up, href) for p in thin(points)]
+    legend = (Mark("ok", "on the front", "●"), Mark("many", "beaten by another", "●")) if front else ()
+    return Chart(name, title, says, drawing(HEIGHT, parts, says, name), heads, rows, legend)
+
+
+def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    found = [points[0]]
+    for x, y in points[1:]:
+        found += [(x, found[-1][1]), (x, y)]
+    return found
+
+
+def _point(point: Point, across: Scale, up: Scale, href: Href) -> Svg:
+    x, y = across.at(point.x), up.at(point.y)
+    style = "point ok" if point.front or point.low is not None else "point many-dot"
+    dot = _dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))
+    if point.low is None or point.high is None:
+        return dot
+    return group([line(across.at(point.low), y, across.at(point.high), y, "whisker"), dot])
+
+
+def _dot(x: float, y: float, style: str, words: str, where: str) -> Svg:
+    return linked(tag("circle", cx=x, cy=y, r=4, class_=style), where, words)
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
