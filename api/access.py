@@ -18,14 +18,24 @@ MAKE_ONE = "python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"
 
 
 def access_for(
-    host: str, environ: Mapping[str, str], token_file: Path | None = None, names: Iterable[str] = ()
+    host: str,
+    environ: Mapping[str, str],
+    token_file: Path | None = None,
+    names: Iterable[str] = (),
+    *,
+    control: bool = False,
 ) -> Access:
-    """Who may read a server that listens on ``host``.
+    """Who may read a server that listens on ``host``, and with ``control`` ask its tuners for something.
 
     Raises:
-        UsageError: beyond loopback without a token, or a token that is too short or that others can read.
+        UsageError: beyond loopback or with ``control`` no token, or one that is too short or that others can read.
     """
     token = read_token(environ, token_file)
+    if control and token is None:
+        raise UsageError(
+            "--allow-control lets readers stop a study, so a token is needed, on this machine too: put one into "
+            f"${TOKEN_VARIABLE} or a file named by --token-file ({MAKE_ONE})"
+        )
     given = frozenset(name.strip().lower() for name in names)
     if is_loopback(host):
         return Access(token, LOOPBACK_NAMES | given)

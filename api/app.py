@@ -10,27 +10,60 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp
 
 from api import errors
+from api.codes import Codes
+from api.hub import Hub
 from api.library import Library
-from api.routes import health, login, pages, recommendations, studies, trials
-from api.schemas.problems import Problem
-from api.security import Access, Guard
+from api.metrics import Tally
+from api.predicting import Predictor
+from api.routes import (
+    control,
+    events,
+    exports,
+    fingerprints,
+    health,
+    login,
+    logs,
+    metrics,
+    pages,
+    recommendation,
+    recommendations,
+    studies,
+    study_pages,
+    trials,
+)
+from api.schemas.problems import Problem, problems
+from api.security import OPEN_PATHS, Access, Guard
+from api.throttle import Throttle
 
-OPENAPI = "/api/v1/openapi.json"
+API = "/api/v1"
+OPENAPI = f"{API}/openapi.json"
 
-DESCRIPTION = """Studies of the tuner, their trials and their recommendations; read-only.
+DESCRIPTION = """Studies of the tuner, their trials and their recommendations.
 
-The same names and numbers as `autotune status|trials|show|best --json`. Every answer has an ETag;
-`If-None-Match` gives 304 while nothing changed. Errors are RFC 9457 problem documents."""
+The same names and numbers as `autotune status|trials|show|best --json`. Units are in the names, times are UTC
+(RFC 3339), unknown is `null`. Every answer has an ETag; `If-None-Match` gives 304 while nothing changed. Errors are
+RFC 9457 problem documents. Lists are paged by `cursor`; the `Link` header names the next page. Nothing can be changed
+but by `/requests`, on a server that was started with `--allow-control`."""
 
 TAGS = [
     {"name": "studies", "description": "Searches and how they stand."},
     {"name": "trials", "description": "Executions of one configuration each."},
     {"name": "recommendations", "description": "What studies hand back."},
+    {"name": "events", "description": "What happened, and what happens."},
+    {"name": "control", "description": "Asking a running tuner for something."},
     {"name": "health", "description": "For whoever watches over the server."},
 ]
 
 
-def create_app(library: Library, access: Access, crashed: Callable[[Exception], None], version: str) -> ASGIApp:
+def create_app(
+    library: Library,
+    access: Access,
+    crashed: Callable[[Exception], None],
+    version: str,
+    *,
+    allow_control: bool = False,
+    codes: Codes | None = None,
+) -> ASGIApp:
     """The guarded application.
 
     Args:
@@ -38,7 +71,17 @@ def create_app(library: Library, access: Access, crashed: Callable[[Exception], 
         access: who may read.
         crashed: told of errors that are ours to mend; the reader is told nothing of them.
         version: of the program.
+        allow_control: whether a running tuner may be asked for something; needs a token.
+        codes: what a browser logs in with; without them none ever holds.
     """
+    application = application_of(library, access, version, allow_control=allow_control, codes=codes)
+    return Guard(application, access, crashed, application.state.tally.count)
+
+
+def application_of(
+    library: Library, access: Access, version: str, *, allow_control: bool = False, codes: Codes | None = None
+) -> FastAPI:
+    """The same without its guard."""
     app = FastAPI(
         title="autotune",
         version=version,
@@ -51,11 +94,19 @@ def create_app(library: Library, access: Access, crashed: Callable[[Exception], 
     )
     app.state.library = library
     app.state.access = access
+    app.state.codes = codes or Codes()
+    app.state.throttle = Throttle()
+    app.state.hub = Hub(library)
+    app.state.predictor = Predictor()
+    app.state.tally = Tally()
+    app.state.allow_control = allow_control and access.token is not None
     errors.install(app)
-    for routes in (studies, trials, recommendations, health, login, pages):
+    for routes in (studies, trials, logs, events, fingerprints, recommendation, exports, recommendations, control):
+        app.include_router(routes.router)
+    for routes in (health, metrics, login, pages, study_pages):
         app.include_router(routes.router)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
-    return Guard(app, access, crashed)
+    return app
 
 
 def _description(app: FastAPI) -> dict[str, Any]:
@@ -68,7 +119,19 @@ def _description(app: FastAPI) -> dict[str, Any]:
         parts = document["components"]["schemas"]
         parts.update(shape.pop("$defs", {}))
         parts["Problem"] = shape
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                operation["responses"] |= _everywhere(path, set(operation["responses"]))
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{}, {"token": []}]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _everywhere(path: str, known: set[str]) -> dict[str, Any]:
+    """What the guard may answer to any operation, and a conditional one."""
+    statuses = [403, 413] if path in OPEN_PATHS else [401, 403, 413, 429]
+    found: dict[str, Any] = {str(status): answer for status, answer in problems(*statuses).items()}
+    if path.startswith(API) and "202" not in known and path != f"{API}/studies/{{study_id}}/events/stream":
+        found["304"] = {"description": "What the ETag of `If-None-Match` stands for has not changed"}
+    return {status: answer for status, answer in found.items() if status not in known}

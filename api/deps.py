@@ -6,8 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
+from api.codes import Codes
+from api.hub import Hub
 from api.library import Library
+from api.predicting import Predictor
 from api.security import Access
+from api.throttle import Throttle
 
 LARGEST_ID = 2**53 - 1
 """What every JSON reader can tell apart."""
@@ -25,7 +29,35 @@ def access_of(request: Request) -> Access:
     return found
 
 
+def codes_of(request: Request) -> Codes:
+    """What a browser trades for its cookie."""
+    found: Codes = request.app.state.codes
+    return found
+
+
+def throttle_of(request: Request) -> Throttle:
+    """Who gave wrong codes too often; a program that goes on with an old token shuts nobody out of the login."""
+    found: Throttle = request.app.state.throttle
+    return found
+
+
+def predictor_of(request: Request) -> Predictor:
+    """What expects something of what nobody ran."""
+    found: Predictor = request.app.state.predictor
+    return found
+
+
+def hub_of(request: Request) -> Hub:
+    """Those who listen."""
+    found: Hub = request.app.state.hub
+    return found
+
+
 StudiesDep = Annotated[Library, Depends(library_of)]
 AccessDep = Annotated[Access, Depends(access_of)]
+CodesDep = Annotated[Codes, Depends(codes_of)]
+ThrottleDep = Annotated[Throttle, Depends(throttle_of)]
+PredictorDep = Annotated[Predictor, Depends(predictor_of)]
+HubDep = Annotated[Hub, Depends(hub_of)]
 StudyId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="Id of a study.", examples=[1])]
 TrialNumber = Annotated[int, Path(ge=0, le=LARGEST_ID, description="Number of a trial; 0 is the baseline.")]

@@ -24,10 +24,14 @@ _TITLES: Mapping[int, tuple[str, str]] = {
     404: ("not-found", "There is no such thing"),
     405: ("method-not-allowed", "This address is read-only"),
     411: ("length-required", "The length of the body must be said"),
+    409: ("conflict", "The study is not in a state for that"),
     413: ("too-large", "The body is too large"),
+    415: ("unsupported-media-type", "The body must be JSON"),
+    416: ("no-such-range", "The log has no such bytes"),
     422: ("invalid", "A value is not what was expected"),
+    429: ("too-many-tries", "Too many wrong tries"),
     500: ("internal", "The program failed"),
-    503: ("not-ready", "The database cannot be read"),
+    503: ("not-ready", "This cannot be answered now"),
 }
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from urllib.parse import urlencode
 
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 
 Item = TypeVar("Item")
@@ -15,41 +18,60 @@ Key = tuple[float, ...]
 
 
 def page(
-    items: Sequence[Item], key: Callable[[Item], Key], limit: int, cursor: str | None
+    items: Sequence[Item], key: Callable[[Item], Key], limit: int, cursor: str | None, order: str = ""
 ) -> tuple[Sequence[Item], str | None]:
     """Up to ``limit`` items after ``cursor``, and the cursor of what follows (``None`` at the end).
 
     Args:
         items: sorted by ``key``.
-        key: no two items have the same.
+        key: no two items have the same; all have the same length.
         limit: at least 1.
         cursor: as returned here before.
+        order: what ``key`` is called; a cursor of another order is refused.
 
     Raises:
         RequestValidationError: it is no cursor of this list.
     """
-    rest = list(items)
-    if cursor is not None:
-        after = _decoded(cursor, len(key(rest[0])) if rest else None)
-        rest = [item for item in rest if key(item) > after]
+    rest = after(items, key, cursor, order)
     shown = rest[:limit]
-    return shown, _encoded(key(shown[-1])) if len(rest) > limit else None
+    return shown, cursor_of(key(shown[-1]), order) if len(rest) > limit else None
 
 
-def _encoded(key: Key) -> str:
-    return base64.urlsafe_b64encode(json.dumps(list(key)).encode()).decode().rstrip("=")
+def after(items: Sequence[Item], key: Callable[[Item], Key], cursor: str | None, order: str = "") -> Sequence[Item]:
+    """Those behind ``cursor``; arguments and errors as of ``page``."""
+    if cursor is None:
+        return items
+    return items[bisect_right(items, _decoded(cursor, len(key(items[0])) if items else None, order), key=key) :]
 
 
-def _decoded(cursor: str, length: int | None) -> Key:
+def cursor_of(key: Key, order: str = "") -> str:
+    """What goes on behind the item of this key."""
+    value: list[object] = [order, *key] if order else list(key)
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def next_link(request: Request, cursor: str | None) -> dict[str, str]:
+    """The ``Link`` header to the page after this one (RFC 8288), if there is one."""
+    if cursor is None:
+        return {}
+    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+    return {"Link": f'<{request.url.path}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
+
+
+def _decoded(cursor: str, length: int | None, order: str) -> Key:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         values = json.loads(text, parse_constant=_refused)
     except (ValueError, binascii.Error, RecursionError):
         raise _bad(cursor) from None
-    numbers = isinstance(values, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    if not numbers or (length is not None and len(values) != length):
+    if not isinstance(values, list) or (order and values[:1] != [order]):
         raise _bad(cursor)
-    return tuple(values)
+    numbers = values[1:] if order else values
+    if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in numbers):
+        raise _bad(cursor)
+    if length is not None and len(numbers) != length:
+        raise _bad(cursor)
+    return tuple(numbers)
 
 
 def _refused(word: str) -> float:

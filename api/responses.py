@@ -1,9 +1,11 @@
-"""JSON and pages with a validator, so that who polls gets 304 when nothing changed."""
+"""JSON, pages and text with a validator, so that who polls gets 304 when nothing changed; compressed where it pays."""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -12,21 +14,74 @@ from fastapi import Request, Response
 JSON = "application/json"
 HTML = "text/html"
 
+WORTH_BYTES = 1000
+"""Less is not worth compressing."""
+KEPT_BYTES = 1 << 20
+"""Of a larger body neither the tag nor the compressed form is kept: a hundred of them would be a memory's worth."""
+PACKED = "-gzip"
+"""Ends the tag of a compressed answer: other bytes, so another validator."""
+
 
 def dumps(document: Any) -> bytes:
     """ASCII JSON. Raises ``ValueError`` for NaN and infinities, which are not JSON."""
     return json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
 
 
-def conditional(request: Request, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """``body`` with its ETag, or 304 if the reader has it already."""
-    tag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-    found = {"ETag": tag, **(headers or {})}
-    if matches(request.headers.get("if-none-match", ""), tag):
+def joined(parts: Iterable[bytes]) -> bytes:
+    """Documents -> the list of them."""
+    return b"[" + b",".join(parts) + b"]"
+
+
+def conditional(
+    request: Request, body: bytes, media_type: str, headers: Mapping[str, str] | None = None, *, kept: bool = True
+) -> Response:
+    """``body`` with its ETag, or 304 if the reader has it already.
+
+    What ``kept`` bodies come to is remembered, if they are not large; others are asked for once, as a log that grows.
+    """
+    keep = kept and len(body) <= KEPT_BYTES
+    plain = tag_of(body) if keep else _tag(body)
+    packing = len(body) >= WORTH_BYTES and takes_gzip(request.headers.get("accept-encoding", ""))
+    tag = f'{plain[:-1]}{PACKED}"' if packing else plain
+    found = {"ETag": tag, "Vary": "Accept-Encoding", **(headers or {})}
+    given = request.headers.get("if-none-match", "")
+    if matches(given, tag) or matches(given, plain):
         return Response(status_code=304, headers=found)
+    if packing:
+        packed = _packed(body) if keep else _gzip(body)
+        return Response(packed, media_type=media_type, headers={**found, "Content-Encoding": "gzip"})
     return Response(body, media_type=media_type, headers=found)
 
 
 def matches(given: str, tag: str) -> bool:
     """Whether ``If-None-Match`` names ``tag`` (weak comparison, RFC 9110 section 13.1.2)."""
     return given.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in given.split(","))
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether ``Accept-Encoding`` names gzip and does not give it the weight 0 (RFC 9110 section 12.5.3)."""
+    for part in accepted.lower().split(","):
+        coding, _, rest = part.strip().partition(";")
+        if coding.strip() in ("gzip", "x-gzip"):
+            weight = rest.strip().removeprefix("q=").strip()
+            return not weight or weight.strip("0.") != ""
+    return False
+
+
+@lru_cache(maxsize=128)
+def tag_of(body: bytes) -> str:
+    """Of the content, so that the same content has the same tag whoever sends it; kept for bodies that are kept."""
+    return _tag(body)
+
+
+@lru_cache(maxsize=64)
+def _packed(body: bytes) -> bytes:
+    return _gzip(body)
+
+
+def _tag(body: bytes) -> str:
+    return f'"{blake2b(body, digest_size=12).hexdigest()}"'
+
+
+def _gzip(body: bytes) -> bytes:
+    return gzip.compress(body, compresslevel=5, mtime=0)

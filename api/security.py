@@ -6,27 +6,39 @@ name if its name server lies (DNS rebinding); hence the Host rule even where no 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
+from anyio import BrokenResourceError
 from fastapi import Response
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.dashboard.asset_names import ASSETS
 from api.errors import problem, wants_page
+from api.throttle import Throttle
 
 COOKIE = "autotune"
 LARGEST_BODY = 4096
-"""Bytes; the only body anybody sends is a token."""
+"""Bytes; what anybody sends is a code, or a word for a tuner."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", "/assets/page.css", "/assets/live.js", "/assets/icon.svg"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", *(f"/assets/{name}" for name in ASSETS)})
 """They show nothing of a study."""
+
+SLOWEST_S = 20.0
+"""A reader that takes nothing for so long is disconnected; streams have something to take every 15 s."""
+
+ENDLESS = "/events/stream"
+"""How the addresses of streams end."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
@@ -84,10 +96,19 @@ class Access:
 class Guard:
     """ASGI around the whole application, mounts and errors included."""
 
-    def __init__(self, app: ASGIApp, access: Access, crashed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        crashed: Callable[[Exception], None],
+        count: Callable[[int], None],
+    ) -> None:
+        """``count`` is told the status of every answer."""
         self._app = app
         self._access = access
         self._crashed = crashed
+        self._count = count
+        self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -96,9 +117,13 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        guarded = _with_headers(send)
-        refused = refusal(self._access, scope)
+        guarded = _with_headers(_in_time(send), self._count)
+        refused = refusal(self._access, scope, self._throttle)
         if refused is not None:
+            await refused(scope, receive, guarded)
+            return
+        if scope["method"] == "HEAD" and scope["path"].endswith(ENDLESS):
+            refused = problem(405, "a stream has no end, so it has no HEAD", headers={"Allow": "GET"})
             await refused(scope, receive, guarded)
             return
         if scope["method"] == "HEAD":
@@ -106,11 +131,16 @@ class Guard:
         try:
             await self._app(scope, receive, guarded)
         except Exception as error:  # answered already, by the application's own handler
-            self._crashed(error)
+            if not nobody_reads(error):
+                self._crashed(error)
 
 
-def refusal(access: Access, scope: Scope) -> Response | None:
-    """Why a request is not passed on, as the answer to it."""
+def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
+    """Why a request is not passed on, as the answer to it.
+
+    The right token is let in however often others were wrong: it cannot be guessed, and whoever shares an address with
+    its owner must not be able to lock it out.
+    """
     headers = Headers(scope=scope)
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not access.knows(hosts[0]):
@@ -125,9 +155,23 @@ def refusal(access: Access, scope: Scope) -> Response | None:
         return problem(413, f"the body may have {LARGEST_BODY} bytes")
     if scope["path"] in OPEN_PATHS or access.admits(headers):
         return None
+    wait_s = throttle.strike(host_of(scope)) if "authorization" in headers else 0.0
+    if wait_s:
+        return problem(429, "too many wrong tokens from this address", headers=retry_after(wait_s))
     if scope["method"] in _SAFE_METHODS and wants_page(scope["path"], headers.get("accept", "")):
         return Response(status_code=303, headers={"Location": "/login"})
     return problem(401, "send the token as `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
+
+
+def host_of(scope: Scope) -> str:
+    """Whom a request comes from, as far as the connection says; empty where it does not."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """The header, in whole seconds."""
+    return {"Retry-After": str(math.ceil(wait_s))}
 
 
 def _same_site(headers: Headers, host: str) -> bool:
@@ -176,9 +220,43 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 
 
-def _with_headers(send: Send) -> Send:
+class SlowReaderError(OSError):
+    """A reader has taken nothing for ``SLOWEST_S``; as an ``OSError``, ASGI's word for a reader that is gone."""
+
+
+def nobody_reads(error: BaseException) -> bool:
+    """Whether all that went wrong is that the reader is gone, so that there is nobody to tell and nothing to mend."""
+    leaves = list(_leaves(error))
+    gone = [isinstance(leaf, SlowReaderError | ClientDisconnect) for leaf in leaves]
+    # What a stream's own tasks hand on to each other breaks with it.
+    return any(gone) and all(g or isinstance(e, BrokenResourceError) for g, e in zip(gone, leaves, strict=True))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _in_time(send: Send) -> Send:
+    """Who does not read what is sent holds nothing for ever: neither a stream nor a large answer."""
+
+    async def sending(message: Message) -> None:
+        try:
+            async with asyncio.timeout(SLOWEST_S):
+                await send(message)
+        except TimeoutError:
+            raise SlowReaderError(f"nothing was read for {SLOWEST_S:g} s") from None
+
+    return sending
+
+
+def _with_headers(send: Send, count: Callable[[int], None]) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            count(message["status"])
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)

@@ -34,7 +34,7 @@ class ThreadServer:
             proxy_headers=False,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=1,
-            limit_concurrency=200,
+            limit_concurrency=1000,
         )
         self._server = _Sleeper(config)
         self._listening = listening

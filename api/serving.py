@@ -31,6 +31,8 @@ class Address:
     token_file: Path | None = None
     names: tuple[str, ...] = ()
     """Further host names the server answers to."""
+    allow_control: bool = False
+    """A running tuner may be asked for something; only with a token, on loopback too."""
 
 
 @contextmanager
@@ -51,6 +53,7 @@ def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator
         yield None
         return
     try:
+        opened.invite()
         yield opened.url
     finally:
         opened.close()
@@ -63,14 +66,29 @@ class Serving:
         """Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package."""
         require_packages()
         listening = import_module("api.listening")
-        access = import_module("api.access").access_for(address.host, os.environ, address.token_file, address.names)
+        access = import_module("api.access").access_for(
+            address.host, os.environ, address.token_file, address.names, control=address.allow_control
+        )
         bound = listening.listen(address.host, address.port)
         self.url: str = listening.url_of(bound, address.host)
         self._library: Any = import_module("api.library").Library(settings, partial(_open_store, settings))
         crashed = Crashes(settings, talk)
-        app = import_module("api.app").create_app(self._library, access, crashed, _version())
+        self._needs_code = access.token is not None
+        self._codes: Any = import_module("api.codes").Codes(lambda code: talk(self._invitation(code)))
+        app = import_module("api.app").create_app(
+            self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
+        )
         self._server: Any = import_module("api.server").ThreadServer(app, bound)
         self._server.start()
+
+    def invite(self) -> None:
+        """Tells a code for a browser, where one is needed; the login page tells the next ones."""
+        if self._needs_code:
+            self._codes.invite()
+
+    def _invitation(self, code: str) -> str:
+        minutes = round(import_module("api.codes").LIFE_S / 60)
+        return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"
 
     def wait(self) -> None:
         """Until the server has ended by itself."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from api.dashboard import links
+from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.card import Card, card
+from api.dashboard.filters import Wanted
 from api.dashboard.studies_view import machine_words, model_name, status_word
 from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
 from api.snapshot import Snapshot
 from autotune.answers import Life, Source, running_trial
-from autotune.figures import format_duration, format_size
+from autotune.charts.chart import Chart
+from autotune.charts.history import history
+from autotune.figures import format_size
 from autotune.insights.standings import count
 from autotune.sentences import baseline_words, headline, phase_words
 from autotune.serialise import timestamp
@@ -20,20 +24,11 @@ SHOWN_NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
-class BudgetView:
-    """What is used of what was given."""
-
-    used: str
-    percent: str
-    """Of the time limit, 0 to 100; empty where there is none."""
-    limits: str
-
-
-@dataclass(frozen=True)
 class RunningView:
     """The trial that is being run."""
 
     number: int
+    href: str
     kind: str
     where: str
     marked: str
@@ -68,14 +63,29 @@ class StudyView:
     running: RunningView | None
     answer: AnswerView | None
     neighbours: tuple[str, ...]
+    history: Chart
     trials: TrialTable
     failures: tuple[Failure, ...]
     setup: tuple[tuple[str, str], ...]
     baseline: tuple[tuple[str, str], ...]
 
 
-def study_view(found: Snapshot, life: Life | None) -> StudyView:
-    """Everything the page of a study shows."""
+def history_chart(found: Snapshot) -> Chart:
+    """Every trial of the study; the same as long as ``found.progress`` is."""
+    return history(found.trials, found.study.spec, links.trials_of(found.study.id))
+
+
+def study_view(
+    found: Snapshot, life: Life | None, wanted: Wanted | None = None, drawn: Chart | None = None
+) -> StudyView:
+    """Everything the page of a study shows.
+
+    Args:
+        found: the study.
+        life: of its running trial.
+        wanted: which trials the table lists; the best unless told.
+        drawn: its ``history_chart``, where that is there already.
+    """
     study, spec = found.study, found.study.spec
     answered = _answer(found)
     gain = answered.cards[0].gain_short if answered is not None and answered.cards else ""
@@ -87,29 +97,17 @@ def study_view(found: Snapshot, life: Life | None) -> StudyView:
         title=f"{gain} · {name}" if gain else name,
         subtitle=f"{model_name(spec.workload.model)} · {clean(spec.framework)} · {machine_words(found)}",
         begun=timestamp(study.created_at) or "",
-        budget=_budget(found),
+        budget=budget_view(found),
         counts=count(found.trials).sentence(),
         running=_running(found, life),
         answer=answered,
         neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),
-        trials=trial_table(found),
+        history=drawn or history_chart(found),
+        trials=trial_table(found, wanted),
         failures=failures(found),
         setup=_setup(found),
         baseline=tuple((clean(n), knob_value(spec.baseline[n])) for n in in_order(spec.baseline)),
     )
-
-
-def _budget(found: Snapshot) -> BudgetView:
-    limits, (wall_s, gpu_s) = found.limits, found.spent
-    used = format_duration(wall_s) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
-    share = wall_s / limits.wall_s if limits.wall_s else math.nan
-    others = []
-    if limits.max_trials is not None:
-        others.append(f"at most {limits.max_trials} trials")
-    if limits.gpu_hours is not None:
-        others.append(f"{gpu_s / 3600:.2f} of {limits.gpu_hours:g} GPU-hours")
-    percent = f"{100 * min(1.0, max(0.0, share)):.1f}" if math.isfinite(share) else ""
-    return BudgetView(used, percent, ", ".join(others))
 
 
 def _running(found: Snapshot, life: Life | None) -> RunningView | None:
@@ -118,7 +116,9 @@ def _running(found: Snapshot, life: Life | None) -> RunningView | None:
         return None
     where = "starting" if life is None else phase_words(life[0])
     marked = "" if life is None else timestamp(life[1]) or ""
-    return RunningView(trial.number, trial.kind.value.replace("_", " "), where, marked, changed_words(trial, found))
+    page = links.trial_page(trial.study_id, trial.number)
+    kind = trial.kind.value.replace("_", " ")
+    return RunningView(trial.number, page, kind, where, marked, changed_words(trial, found))
 
 
 def _answer(found: Snapshot) -> AnswerView | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api.dashboard.filters import PAGE, SORTS, Listed, Menu, Wanted, listed, menus
+from api.dashboard.links import study_page, trial_page
 from api.snapshot import Snapshot
 from autotune import evidence
 from autotune.domain import Trial, TrialState
 from autotune.figures import format_duration, signed_percent
 from autotune.insights.standings import outcome_word
 from autotune.sentences import PERMITTED_MARK, measured_words
-from autotune.words import brief, changes, clean, differing, knob_value, short_name
+from autotune.words import brief, changes, clean, knob_value, short_name
 
-SHOWN_TRIALS = 200
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12
 
@@ -22,6 +23,7 @@ class TrialLine:
     """One row of the table."""
 
     number: int
+    href: str
     kind: str
     outcome: str
     why: str
@@ -42,6 +44,7 @@ class Failure:
     """A trial that ended badly, and why."""
 
     number: int
+    href: str
     sentence: str
     suggestion: str
     changed: str
@@ -49,35 +52,62 @@ class Failure:
 
 @dataclass(frozen=True)
 class TrialTable:
-    """Rows best first, one column for each knob that differs between trials."""
+    """One page of the trials, one column for each knob that differs between any of them."""
 
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""
     lines: tuple[TrialLine, ...]
     over: str
     """What each row's ratio is stated over."""
-    hidden: int
-    """Trials that are not shown."""
+    all: int
+    """Trials of the study."""
+    matching: int
+    """Of them, those asked for."""
+    page: int
+    pages: int
+    before: str
+    """Address of the page before; empty on the first."""
+    after: str
+    menus: tuple[Menu, ...]
+    every: str
+    """Address without any filter; empty if there is none."""
+    order: str
+    """``best first``, or another order that was asked for."""
     marked: bool
     """Some row has the mark of other learning."""
     stopped: bool = False
     """Some row is of a trial that was stopped because it cannot win."""
 
 
-def trial_table(found: Snapshot) -> TrialTable:
-    """All trials of the study, or the best of them."""
-    names = differing([found.study.spec.baseline, *(t.configuration for t in found.trials)])[:SHOWN_KNOBS]
+def trial_table(found: Snapshot, wanted: Wanted | None = None, most: int = PAGE) -> TrialTable:
+    """A page of the trials asked for, ``most`` of them; the best ones unless told."""
+    wanted = wanted or Wanted()
+    names = found.differing[:SHOWN_KNOBS]
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
-    shown = found.best_first[:SHOWN_TRIALS]
-    lines = tuple(_line(trial, found, names, fastest) for trial in shown)
+    part = listed(found, wanted, most)
+    lines = tuple(_line(trial, found, names, fastest) for trial in part.shown)
+    study_id = found.study.id
     return TrialTable(
         heads=tuple((short_name(name), clean(name)) for name in names),
         lines=lines,
         over="vs baseline" if reference_is_baseline(found) else "vs reference",
-        hidden=len(found.trials) - len(shown),
+        all=len(found.trials),
+        matching=part.matching,
+        page=part.page,
+        pages=part.pages,
+        before=_turned(study_id, wanted, part, -1),
+        after=_turned(study_id, wanted, part, 1),
+        menus=menus(found, wanted),
+        every=study_page(study_id) if wanted.query() else "",
+        order=SORTS[wanted.sort][0],
         marked=any(PERMITTED_MARK in line.speed for line in lines),
         stopped=any(line.why for line in lines),
     )
+
+
+def _turned(study_id: int, wanted: Wanted, part: Listed, by: int) -> str:
+    page = part.page + by
+    return study_page(study_id, wanted.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
 def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float) -> TrialLine:
@@ -89,6 +119,7 @@ def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float)
     baseline = spec.baseline
     return TrialLine(
         number=trial.number,
+        href=trial_page(found.study.id, trial.number),
         kind=trial.kind.value.replace("_", " "),
         outcome=outcome_word(trial),
         why=trial.outcome.sentence() if trial.outcome is not None and trial.at_most is not None else "",
@@ -129,6 +160,7 @@ def _failure(trial: Trial, found: Snapshot) -> Failure:
     outcome = trial.outcome
     return Failure(
         number=trial.number,
+        href=trial_page(found.study.id, trial.number),
         sentence="failed" if outcome is None else clean(outcome.sentence()),
         suggestion="" if outcome is None else clean(outcome.suggestion),
         changed="the baseline" if trial.number == 0 else brief(trial.configuration, found.study.spec.baseline),

@@ -1,4 +1,4 @@
-"""The token for a browser, as a cookie: a form, so that the token is in no address and no history."""
+"""A one-time code for a cookie: a form, so that nothing is in an address, and the token is in no browser at all."""
 
 from __future__ import annotations
 
@@ -6,31 +6,49 @@ from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
 
+from api.codes import LIFE_S
 from api.dashboard.render import render
-from api.deps import AccessDep
+from api.deps import AccessDep, CodesDep, ThrottleDep
 from api.responses import HTML
-from api.security import COOKIE
+from api.security import COOKIE, host_of, retry_after
 
 router = APIRouter(include_in_schema=False)
 
+NOT_THE_CODE = "That is not the code that holds now: it was used, it is too old, or it was mistyped."
+TOO_MANY = "Too many wrong tries; wait a little."
+
 
 @router.get("/login")
-async def form(access: AccessDep) -> Response:
-    """Asks for the token, where one is needed."""
+async def form(access: AccessDep, codes: CodesDep) -> Response:
+    """Asks for a code, where one is needed; one is printed where the server runs, unless one holds already."""
     if access.token is None:
         return Response(status_code=303, headers={"Location": "/"})
-    return Response(render("login.html", wrong=False), media_type=HTML)
+    codes.invite()
+    return _page("", 200)
 
 
 @router.post("/login")
-async def enter(request: Request, access: AccessDep) -> Response:
-    """The right token -> a cookie no script can read and no other site can send."""
-    if not access.is_token(_given(await request.body())):
-        return Response(render("login.html", wrong=True), status_code=403, media_type=HTML)
+async def enter(request: Request, access: AccessDep, codes: CodesDep, throttle: ThrottleDep) -> Response:
+    """The right code -> a cookie no script can read and no other site can send."""
+    given, host = _given(await request.body()), host_of(request.scope)
+    if access.token is None:
+        return Response(status_code=303, headers={"Location": "/"})
+    wait_s = throttle.wait_s(host)
+    if wait_s:
+        return _page(TOO_MANY, 429, retry_after(wait_s))
+    if not codes.spend(given):
+        throttle.strike(host)
+        codes.invite()
+        return _page(NOT_THE_CODE, 403)
     answer = Response(status_code=303, headers={"Location": "/"})
     secure = request.headers.get("origin", "").startswith("https:")
     answer.set_cookie(COOKIE, access.cookie(), httponly=True, samesite="strict", secure=secure, path="/")
     return answer
+
+
+def _page(problem: str, status: int, headers: dict[str, str] | None = None) -> Response:
+    body = render("login.html", problem=problem, minutes=round(LIFE_S / 60))
+    return Response(body, status, headers=headers, media_type=HTML)
 
 
 def _given(body: bytes) -> str:
@@ -38,4 +56,4 @@ def _given(body: bytes) -> str:
         fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=4)
     except ValueError:
         return ""
-    return fields.get("token", [""])[0].strip()
+    return fields.get("code", [""])[0]

@@ -7,18 +7,22 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
+from api.dashboard import asset_names
+from api.dashboard.filters import Wanted
 from api.dashboard.render import render
+from api.dashboard.stream import stream_of
 from api.dashboard.studies_view import study_line
-from api.dashboard.study_view import study_view
+from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
 from api.responses import HTML, conditional
+from autotune.charts.assets import STYLE
 from autotune.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
 
 ASSETS = Path(__file__).parent.parent / "dashboard" / "assets"
 SHOWN_STUDIES = 50
-_TYPES = {"page.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @router.get("/")
@@ -34,21 +38,25 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 
 @router.get("/studies/{study_id}")
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """A study, live."""
+    """A study, live; its trials filtered by what stands after the question mark."""
     found = studies.snapshot(study_id)
     life = studies.life(found)
-    body = studies.body(("study", found.stamp, life), lambda: render("study.html", study=study_view(found, life)))
+    wanted = Wanted.of(request.query_params.multi_items())
+    drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
+    key = ("study", found.stamp, life, wanted)
+    stream = stream_of(request, study_id)
+    body = studies.body(key, lambda: render("study.html", study=study_view(found, life, wanted, drawn), stream=stream))
     return conditional(request, body, HTML)
 
 
 @router.get("/assets/{name}")
 def asset(request: Request, name: str) -> Response:
     """A file of the page."""
-    if name not in _TYPES:
+    if name not in asset_names.ASSETS:
         raise NotFoundError(f"there is no asset {name}")
-    return conditional(request, _read(name), _TYPES[name], {"Cache-Control": "no-cache"})
+    return conditional(request, _read(name), _TYPES[Path(name).suffix], {"Cache-Control": "no-cache"})
 
 
 @cache
 def _read(name: str) -> bytes:
-    return (ASSETS / name).read_bytes()
+    return (STYLE if name == STYLE.name else ASSETS / name).read_bytes()

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.deps import StudiesDep
-from api.responses import JSON, conditional, dumps
+from api.deps import PredictorDep, StudiesDep
+from api.library import Library
+from api.paging import Key, after, cursor_of, next_link
+from api.predicting import Predictor
+from api.responses import JSON, conditional, dumps, joined
+from api.schemas.examples import MATCHES_EXAMPLE
+from api.schemas.matches import Matches
 from api.schemas.problems import problems
-from api.schemas.studies import Matches
 from api.snapshot import Snapshot
 from autotune.insights.matching import Match, Wanted, nearest
-from autotune.insights.nearest import Neighbour
-from autotune.serialise import plain, recommendation_json, study_json
+from autotune.insights.nearest import Neighbour, neighbours
+from autotune.serialise import plain, recommendation_json, row_json, study_json
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 
 LARGEST = 2**53 - 1
+MOST_NEIGHBOURS = 50
+NOT_PREDICTED = "nothing is predicted here: each item was measured"
+PREDICTED = "predicted from facts of the model and the GPU alone: nothing of it was run"
 
 
 class MatchQuery(BaseModel):
@@ -27,44 +35,152 @@ class MatchQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = Field(None, min_length=1, max_length=300, description="Folder or hub id; its last part counts.")
-    framework: str | None = Field(None, min_length=1, max_length=50, examples=["trl"])
-    device: str | None = Field(None, min_length=1, max_length=100, description="`cpu`, or words of a GPU's name.")
+    params_b: float | None = Field(
+        None, gt=0, le=1e6, allow_inf_nan=False, description="Parameters of the model in billions.", examples=[0.5]
+    )
+    gpu: str | None = Field(None, min_length=1, max_length=100, description="`cpu`, or words of a GPU's name.")
     gpus: int | None = Field(None, ge=0, le=LARGEST, description="Over all nodes.")
+    framework: str | None = Field(None, min_length=1, max_length=50, examples=["trl"])
+    max_memory_bytes: int | None = Field(
+        None,
+        ge=1,
+        le=LARGEST,
+        description="Only configurations whose measured peak (of a GPU; on a CPU, of all processes) is at most this.",
+    )
     rows_per_update: int | None = Field(None, ge=1, le=LARGEST)
     max_prompt_tokens: int | None = Field(None, ge=1, le=LARGEST)
     max_completion_tokens: int | None = Field(None, ge=1, le=LARGEST)
-    memory_limit_bytes: int | None = Field(None, ge=1, le=LARGEST)
-    limit: int = Field(5, ge=1, le=50, description="Studies at most.")
+    limit: int = Field(5, ge=1, le=50, description="Items on a page.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+
+    def wanted(self) -> Wanted:
+        """Without what is no property of a study."""
+        return Wanted(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
 @router.get(
-    "/recommendations", operation_id="findRecommendations", response_model=Matches, responses=problems(422, 503)
+    "/recommendations",
+    operation_id="findRecommendations",
+    response_model=Matches,
+    responses={**problems(422, 503), **MATCHES_EXAMPLE},
 )
-def find_recommendations(request: Request, studies: StudiesDep, query: Annotated[MatchQuery, Query()]) -> Response:
-    """Answers of the studies nearest to what is asked for, with what differs and what each knob gave there."""
-    wanted = Wanted(**query.model_dump(exclude={"limit"}))
-    documents: list[dict[str, Any]] = []
-    for match in nearest(studies.studies(), wanted):
-        if len(documents) == query.limit:
-            break
+def find_recommendations(
+    request: Request, studies: StudiesDep, predictor: PredictorDep, query: Annotated[MatchQuery, Query()]
+) -> Response:
+    """Answers of the studies nearest to what is asked for, with what differs and what each knob gave there.
+
+    `match` is `exact` where nothing that was asked for differs, else `nearest` with the distance by property. Where no
+    study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
+    takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
+    """
+    matches = nearest(studies.studies(), query.wanted(), studies.gpu_names())
+    items: list[bytes] = []
+    shown: list[Match] = []
+    too_large = unanswered = 0
+    following: str | None = None
+    for match in after(matches, _place, query.cursor, "matches"):
         found = studies.snapshot(match.study.id)
-        if found.recommendation is not None and found.recommendation.rows:
-            documents.append(_document(match, found))
-    return conditional(request, dumps({"matches": documents}), JSON)
+        if found.recommendation is None or not found.recommendation.rows:
+            unanswered += 1
+            continue
+        if len(shown) == query.limit:
+            following = cursor_of(_place(shown[-1]), "matches")
+            break
+        item = _item(studies, match, found, query.max_memory_bytes)
+        if item is None:
+            too_large += 1
+        else:
+            items.append(item)
+            shown.append(match)
+    reason = _reason(shown, too_large, unanswered, query.max_memory_bytes)
+    if not items and query.cursor is None:
+        item, how = _predicted(studies, predictor, matches, query)
+        items, reason = ([item] if item else []), f"{reason}; {how}"
+    elif items:
+        reason = f"{reason}; {NOT_PREDICTED}"
+    body = b'{"items":%b,"next_cursor":%b,"reason":%b}' % (joined(items), dumps(following), dumps(reason))
+    return conditional(request, body, JSON, next_link(request, following))
 
 
-def _document(match: Match, found: Snapshot) -> dict[str, Any]:
+def _place(match: Match) -> Key:
+    return match.distance, -match.study.created_at, -match.study.id
+
+
+def _predicted(
+    studies: Library, predictor: Predictor, matches: Sequence[Match], query: MatchQuery
+) -> tuple[bytes, str]:
+    """An item, if there can be one, and what to say of it or of there being none."""
+    rest, why = predictor.answer(studies, matches, query.wanted(), query.max_memory_bytes)
+    if not rest:
+        return b"", f"nothing is predicted: {why}"
+    return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
+
+
+def _item(studies: Library, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
+    """What the study says of it is worked out when a trial has ended, not for every reader."""
+    name = ("answer", found.study.id, limit_bytes)
+    rest = studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
+    if not rest:
+        return None
+    head = _head("exact" if match.distance == 0 else "nearest", match)
+    return _joined({**head, "study": study_json(match.study)}, rest)
+
+
+def _joined(head: Mapping[str, Any], rest: bytes) -> bytes:
+    """Both of them as one document."""
+    return dumps(head)[:-1] + b"," + rest[1:]
+
+
+def _head(word: str, match: Match | None) -> dict[str, Any]:
+    differences = () if match is None else match.differences
     return {
-        "distance": plain(match.distance),
+        "match": word,
+        "distance": None if match is None else plain(match.distance),
         "differences": [
-            {"name": d.name, "wanted": plain(d.wanted), "study": plain(d.study), "distance": plain(d.distance)}
-            for d in match.differences
+            {
+                "name": d.name,
+                "wanted": plain(d.wanted),
+                "study": plain(d.study),
+                "distance": plain(d.distance),
+                "sentence": plain(d.sentence()),
+            }
+            for d in differences
         ],
-        "study": study_json(match.study),
-        "source": found.source.value,
-        "recommendation": None if found.recommendation is None else recommendation_json(found.recommendation),
-        "neighbours": [_neighbour(n) for n in found.neighbours],
     }
+
+
+def _answer(found: Snapshot, limit_bytes: int | None) -> bytes:
+    """The rest of an item; nothing if no configuration stays below the limit."""
+    row = found.within(limit_bytes)
+    if row is None or found.recommendation is None:
+        return b""
+    document = {
+        "source": found.source.value,
+        "row": row_json(row),
+        "recommendation": recommendation_json(found.recommendation),
+        "neighbours": [_neighbour(n) for n in neighbours(found.trials, row.configuration)[:MOST_NEIGHBOURS]],
+    }
+    return dumps(document)
+
+
+def _reason(shown: Sequence[Match], too_large: int, unanswered: int, limit_bytes: int | None) -> str:
+    """Why these, or why none, in a sentence."""
+    if shown and shown[0].distance == 0:
+        parts = ["measured on what was asked for"]
+    elif shown:
+        names = ", ".join(d.name for d in shown[0].differences)
+        parts = [f"no study is exactly of what was asked for; the first here differs in {names}"]
+    else:
+        parts = ["no study has an answer to this"]
+    if too_large:
+        parts.append(f"{_studies(too_large)} with nothing measured within {limit_bytes} bytes left out")
+    if unanswered:
+        parts.append(f"{_studies(unanswered)} without an answer left out")
+    return "; ".join(parts)
+
+
+def _studies(number: int) -> str:
+    return "1 study" if number == 1 else f"{number} studies"
 
 
 def _neighbour(neighbour: Neighbour) -> dict[str, Any]:

@@ -9,12 +9,11 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import StudiesDep, StudyId
-from api.paging import page
+from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps
-from api.schemas.answers import Answer
 from api.schemas.problems import problems
 from api.schemas.studies import Status, Studies
-from autotune.answers import answer_document, status_document
+from autotune.answers import status_document
 from autotune.serialise import study_json
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
@@ -36,7 +35,7 @@ def list_studies(request: Request, studies: StudiesDep, query: Annotated[Studies
     every = [s for s in studies.studies() if query.name in (None, s.spec.name)]
     shown, following = page(every, lambda study: (-study.id,), query.limit, query.cursor)
     document = {"studies": [study_json(study) for study in shown], "next_cursor": following}
-    return conditional(request, dumps(document), JSON)
+    return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
 @router.get("/studies/{study_id}", operation_id="getStudy", response_model=Status, responses=problems(404, 422, 503))
@@ -52,18 +51,4 @@ def get_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Respo
         (found.source, found.recommendation),
         time.time(),
     )
-    return conditional(request, dumps(document), JSON)
-
-
-@router.get(
-    "/studies/{study_id}/recommendation",
-    operation_id="getRecommendation",
-    response_model=Answer,
-    responses=problems(404, 422, 503),
-    tags=["recommendations"],
-)
-def get_recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
-    """The recommendation, or the best so far, as `autotune best --json` prints it."""
-    found = studies.snapshot(study_id)
-    document = answer_document(found.study, found.source, found.recommendation)
     return conditional(request, dumps(document), JSON)

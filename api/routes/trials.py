@@ -1,25 +1,26 @@
-"""The trials of a study."""
+"""The trials of a study, and the cycles of a trial."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import StudiesDep, StudyId, TrialNumber
-from api.paging import Key, page
-from api.responses import JSON, conditional, dumps
+from api.filters import Chosen, knob_filter
+from api.listed import Key, Listed
+from api.paging import next_link, page
+from api.responses import JSON, conditional, dumps, joined
+from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import problems
-from api.schemas.trials import OneTrial, Trials
+from api.schemas.trials import Cycles, OneTrial, Trials
 from api.snapshot import Snapshot
-from autotune.domain import Trial, TrialKind, TrialState
+from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.errors import NotFoundError
-from autotune.insights.standings import place
-from autotune.serialise import plain, trial_json
+from autotune.serialise import cycle_json, plain, trial_json
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 
@@ -30,12 +31,16 @@ class Sort(StrEnum):
     SPEED = "speed"
     NUMBER = "number"
     NEWEST = "newest"
+    WALL_SECONDS = "wall_seconds"
+    PEAK_BYTES = "peak_bytes"
 
 
-_KEYS: dict[Sort, Callable[[Trial], Key]] = {
-    Sort.SPEED: place,
-    Sort.NUMBER: lambda trial: (trial.number,),
-    Sort.NEWEST: lambda trial: (-trial.number,),
+_KEYS: dict[Sort, Callable[[Listed], Key]] = {
+    Sort.SPEED: lambda one: one.by_speed,
+    Sort.NUMBER: lambda one: one.by_number,
+    Sort.NEWEST: lambda one: one.newest,
+    Sort.WALL_SECONDS: lambda one: one.by_duration,
+    Sort.PEAK_BYTES: lambda one: one.by_peak,
 }
 
 
@@ -46,45 +51,107 @@ class TrialsQuery(BaseModel):
 
     state: list[TrialState] = Field([], max_length=5, description="Only in these states; may be repeated.")
     kind: list[TrialKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
-    sort: Sort = Field(Sort.SPEED, description="Best first, in the order they ran, or the newest first.")
+    failure: list[FailureReason] = Field([], max_length=20, description="Only failed so; may be repeated.")
+    feasible: bool | None = Field(None, description="Only those that are feasible, or that are not.")
+    knob: list[Annotated[str, Field(max_length=200)]] = Field(
+        [],
+        max_length=20,
+        description="Only with this value of a knob, as `name:value` or `name:low..high` (ends included, either may be "
+        "left out). Repeated for one knob: any of them; for several: all.",
+        examples=[["micro_batch_size:2..8", "precision:bf16"]],
+    )
+    sort: Sort = Field(
+        Sort.SPEED,
+        description="Best first, in the order they ran, the newest first, the shortest, or the least memory first.",
+    )
     limit: int = Field(100, ge=1, le=500, description="Trials on a page.")
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
+    def chosen(self) -> Chosen:
+        """Raises ``RequestValidationError``."""
+        knobs = [knob_filter(text) for text in self.knob]
+        return Chosen(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
 
-@router.get("/trials", operation_id="listTrials", response_model=Trials, responses=problems(404, 422, 503))
+
+class CyclesQuery(BaseModel):
+    """Which cycles of a trial."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: list[CycleKind] = Field([], max_length=8, description="Only of these kinds; may be repeated.")
+    rank: int | None = Field(None, ge=0, le=100_000, description="Only as this rank saw them.")
+    limit: int = Field(200, ge=1, le=500, description="Cycles on a page.")
+    cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
+
+
+@router.get(
+    "/trials", operation_id="listTrials", response_model=Trials, responses={**problems(404, 422, 503), **TRIALS_EXAMPLE}
+)
 def list_trials(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[TrialsQuery, Query()]
 ) -> Response:
-    """Trials, best first unless told; `If-None-Match` with the ETag gives 304 while nothing changes."""
+    """Trials, best first unless told; `If-None-Match` with the ETag gives 304 while nothing changes.
+
+    A cursor goes on after the last trial of the page before, so nothing is shown twice as trials arrive.
+    """
+    chosen, key = query.chosen(), _KEYS[query.sort]
     found = studies.snapshot(study_id)
-    chosen = [t for t in found.trials if _wanted(t, query)]
-    shown, following = page(sorted(chosen, key=_KEYS[query.sort]), _KEYS[query.sort], query.limit, query.cursor)
-    key = ("trials", found.stamp, str(request.url.query))
-    body = studies.body(key, lambda: _page(found, shown, following))
-    headers = {} if following is None else {"Link": f'<{_next(request, following)}>; rel="next"'}
-    return conditional(request, body, JSON, headers)
+    plain_order = chosen == Chosen()
+    name = query.sort.value if plain_order else f"{query.sort.value} {chosen}"
+    some = found.ordered(name, key, None if plain_order else chosen.admits)
+    shown, following = page(some, key, query.limit, query.cursor, query.sort.value)
+    drawer = ("trials", study_id, found.version, request.url.query)
+    body = studies.body(drawer, lambda: _page(found, shown, following))
+    return conditional(request, body, JSON, next_link(request, following))
 
 
 @router.get("/trials/{number}", operation_id="getTrial", response_model=OneTrial, responses=problems(404, 422, 503))
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
-    trial = next((t for t in found.trials if t.number == number), None)
-    if trial is None:
-        raise NotFoundError(f"study {study_id} has no trial {number}")
-    document = trial_json(trial, found.study.spec.baseline, cycles=True)
+    document = trial_json(trial_of(found, number), found.study.spec.baseline, cycles=True)
     return conditional(request, dumps({"study": plain(found.study.spec.name), "trial": document}), JSON)
 
 
-def _wanted(trial: Trial, query: TrialsQuery) -> bool:
-    return (not query.state or trial.state in query.state) and (not query.kind or trial.kind in query.kind)
+@router.get(
+    "/trials/{number}/cycles", operation_id="listCycles", response_model=Cycles, responses=problems(404, 422, 503)
+)
+def list_cycles(
+    request: Request,
+    studies: StudiesDep,
+    study_id: StudyId,
+    number: TrialNumber,
+    query: Annotated[CyclesQuery, Query()],
+) -> Response:
+    """The cycles of a trial's last attempt, in the order they ran, with phases, memory and lengths."""
+    found = studies.snapshot(study_id)
+    wanted = [
+        cycle
+        for cycle in trial_of(found, number).cycles
+        if (not query.kind or cycle.cycle_kind in query.kind) and query.rank in (None, cycle.rank)
+    ]
+    wanted.sort(key=lambda cycle: (cycle.index, cycle.rank))
+    shown, following = page(wanted, lambda c: (c.index, c.rank), query.limit, query.cursor, "cycles")
+    document = {
+        "study": plain(found.study.spec.name),
+        "trial": number,
+        "cycles": [cycle_json(cycle) for cycle in shown],
+        "next_cursor": following,
+    }
+    return conditional(request, dumps(document), JSON, next_link(request, following))
 
 
-def _page(found: Snapshot, shown: Sequence[Trial], following: str | None) -> bytes:
-    documents = [trial_json(trial, found.study.spec.baseline) for trial in shown]
-    return dumps({"study": plain(found.study.spec.name), "trials": documents, "next_cursor": following})
+def trial_of(found: Snapshot, number: int) -> Trial:
+    """Raises ``NotFoundError``."""
+    if number >= len(found.trials):
+        raise NotFoundError(f"study {found.study.id} has no trial {number}")
+    return found.trials[number]
 
 
-def _next(request: Request, cursor: str) -> str:
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-    return f"{request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"
+def _page(found: Snapshot, shown: Sequence[Listed], following: str | None) -> bytes:
+    trials = joined(one.document for one in shown)
+    return b'{"study":%b,"trials":%b,"next_cursor":%b}' % (
+        dumps(plain(found.study.spec.name)),
+        trials,
+        dumps(following),
+    )

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.base import Bytes, Knob, Rate, Shape, Time
-
-
-class Gain(Shape):
-    """Ratio of throughputs minus one, 0.25 is 25 % faster; the interval is two-sided 95 %."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
-    cycles: int = Field(description="Speed cycles on the smaller side.")
+from api.schemas.base import Bytes, Gain, Knob, Rate, Shape, Time
+from api.schemas.why import Why
 
 
 class LengthFigure(Shape):
@@ -69,6 +60,10 @@ class Answer(Shape):
     study: str
     source: str = Field(description="`recommendation`, or `best_so_far` where none was given on these trials.")
     recommendation: Recommendation | None = Field(description="`null` while no trial has succeeded.")
+    why: Why | None = Field(
+        description="What limits it, what each knob gave, and what was ruled out by what, by the trials that have "
+        "ended; `null` where nothing is recommended."
+    )
 
 
 class Neighbour(Shape):

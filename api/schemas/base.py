@@ -21,3 +21,13 @@ class Shape(BaseModel):
     """Nothing may be sent that is not described."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Gain(Shape):
+    """Ratio of throughputs minus one, 0.25 is 25 % faster; the interval is two-sided 95 %."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    pairs: int = Field(description="Interleaved rounds it rests on; 0: search trials only.")
+    cycles: int = Field(description="Speed cycles on the smaller side.")

@@ -35,5 +35,17 @@ class Health(Shape):
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """``responses=`` of a route that may answer these."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    words = {404: "No such study or trial", 422: "A value is not what was expected", 503: "The database cannot be read"}
+    words = {
+        400: "The body is no JSON",
+        401: "A token is needed",
+        413: "The body is too large",
+        403: "Refused: another site, another host name, or a server that only reads",
+        404: "No such study or trial",
+        409: "The study is not in a state for that",
+        415: "The body must be JSON",
+        416: "The log has no such bytes",
+        422: "A value is not what was expected",
+        429: "Too many wrong tokens from this address; `Retry-After` says when to come again",
+        503: "The database cannot be read, or others are being served; `Retry-After` says when to come again",
+    }
     return {status: {"description": words.get(status, "Refused"), "content": content} for status in statuses}

@@ -1,10 +1,10 @@
-"""Studies, how they stand, and which are near to what was asked for."""
+"""Studies and how they stand."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from api.schemas.answers import Neighbour, Recommendation
+from api.schemas.answers import Recommendation
 from api.schemas.base import Bytes, Knob, Seconds, Shape, Time
 from api.schemas.trials import Trial
 from autotune.domain import StudyStatus
@@ -90,29 +90,3 @@ class Status(Shape):
     running: Running | None
     source: str
     best: Recommendation | None
-
-
-class Difference(Shape):
-    """In what a study is not what was asked for."""
-
-    name: str
-    wanted: str | int
-    study: str | int | None
-    distance: float = Field(description="A factor of 2 in a number is 1.")
-
-
-class Match(Shape):
-    """A study, how far it is from what was asked for, and its answer."""
-
-    distance: float
-    differences: list[Difference]
-    study: Study
-    source: str
-    recommendation: Recommendation
-    neighbours: list[Neighbour] = Field(description="Of the first row's configuration.")
-
-
-class Matches(Shape):
-    """Nearest first."""
-
-    matches: list[Match]

@@ -154,3 +154,12 @@ class OneTrial(Shape):
 
     study: str
     trial: TrialWithCycles
+
+
+class Cycles(Shape):
+    """A page of a trial's cycles."""
+
+    study: str
+    trial: int
+    cycles: list[Cycle]
+    next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")

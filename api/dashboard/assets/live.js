@@ -1,13 +1,16 @@
-"use strict";
-// Asks for this page again every two seconds while it is seen, and puts in what changed. Without it the page is a snapshot.
+// Asks for this page again every two seconds while it is seen, and puts in what changed. Where the server streams events
+// it asks when one comes, and otherwise seldom. Without this module the page is a snapshot.
 
 const EVERY_MS = 2000;
+const HEARING_MS = 10000;
 const LONGEST_MS = 15000;
 const parser = new DOMParser();
 const known = new Map();
 let tag = null;
 let pause = EVERY_MS;
 let timer = null;
+let asked = 0;
+let stream = null;
 
 const parts = (root) => root.querySelectorAll("[data-part][id]");
 
@@ -41,9 +44,43 @@ function keepOpen(before, after) {
   after.querySelectorAll("details").forEach((one, i) => { one.open = Boolean(opened[i] && opened[i].open); });
 }
 
+// What was chosen for a comparison stays chosen, wherever its row is now.
+function keepChecked(before, after) {
+  for (const box of before.querySelectorAll("input[type=checkbox]")) {
+    const same = after.querySelector(`input[type=checkbox][name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`);
+    if (same) same.checked = box.checked;
+  }
+}
+
+// A log that was read at its end is followed; anything else stays where it was.
 function keepScrolled(before, after) {
-  const scrolled = Array.from(before.querySelectorAll(".scroll"), (one) => one.scrollLeft);
-  return () => after.querySelectorAll(".scroll").forEach((one, i) => { one.scrollLeft = scrolled[i] || 0; });
+  const which = ".scroll, .draw, .log";
+  const was = Array.from(before.querySelectorAll(which), (one) => ({
+    left: one.scrollLeft,
+    top: one.scrollTop,
+    end: one.matches(".log") && one.scrollTop + one.clientHeight >= one.scrollHeight - 4,
+  }));
+  return () => after.querySelectorAll(which).forEach((one, i) => {
+    if (was[i] === undefined) return;
+    one.scrollLeft = was[i].left;
+    one.scrollTop = was[i].end ? one.scrollHeight : was[i].top;
+  });
+}
+
+// What can be found again in a part that was made anew: the link or box that had the focus.
+function focusedIn(there) {
+  const active = document.activeElement;
+  if (active === null || !there.contains(active)) return null;
+  if (active.matches("a[href]")) return `a[href="${CSS.escape(active.getAttribute("href"))}"]`;
+  if (active.matches("input[type=checkbox]")) return `input[name="${CSS.escape(active.name)}"][value="${CSS.escape(active.value)}"]`;
+  if (active.matches("summary")) return "summary";
+  return null;
+}
+
+// A form somebody is filling in is left alone until they are done.
+function busy(there) {
+  const active = document.activeElement;
+  return active !== null && there.contains(active) && active.matches("select, input:not([type=checkbox]), textarea");
 }
 
 function show(text) {
@@ -52,18 +89,18 @@ function show(text) {
   for (const part of parts(fresh)) {
     const html = part.outerHTML;
     const there = document.getElementById(part.id);
-    if (there === null || known.get(part.id) === html) continue;
+    if (there === null || known.get(part.id) === html || busy(there)) continue;
     known.set(part.id, html);
-    const active = document.activeElement;
-    const link = there.contains(active) ? active.getAttribute("href") : null;
+    const focused = focusedIn(there);
     const node = document.importNode(part, true);
     keepOpen(there, node);
+    keepChecked(there, node);
     const scroll = keepScrolled(there, node);
     localise(node);
     there.replaceWith(node);
     scroll();
-    if (link !== null) {
-      const again = Array.from(node.querySelectorAll("a")).find((one) => one.getAttribute("href") === link);
+    if (focused !== null) {
+      const again = node.querySelector(focused);
       if (again) again.focus({ preventScroll: true });
     }
   }
@@ -72,10 +109,11 @@ function show(text) {
 
 async function ask() {
   timer = null;
+  asked = Date.now();
   try {
     const headers = { Accept: "text/html" };
     if (tag !== null) headers["If-None-Match"] = tag;
-    const answer = await fetch(location.pathname, { headers, cache: "no-store", credentials: "same-origin" });
+    const answer = await fetch(location.pathname + location.search, { headers, cache: "no-store", credentials: "same-origin" });
     if (answer.redirected) { location.reload(); return; }
     if (answer.status === 200) {
       const text = await answer.text();
@@ -84,7 +122,7 @@ async function ask() {
     } else if (answer.status !== 304) {
       throw new Error("answered " + answer.status);
     }
-    pause = EVERY_MS;
+    pause = hears() ? HEARING_MS : EVERY_MS;
     say("live", "on");
   } catch (error) {
     pause = Math.min(LONGEST_MS, pause * 2);
@@ -97,11 +135,33 @@ function next() {
   if (timer === null && !document.hidden) timer = setTimeout(ask, pause);
 }
 
+const hears = () => stream !== null && stream.readyState === EventSource.OPEN;
+
+// Something happened: ask now, but no sooner than two seconds after the last time.
+function wake() {
+  if (timer === null || document.hidden) return;
+  clearTimeout(timer);
+  timer = setTimeout(ask, Math.max(0, asked + EVERY_MS - Date.now()));
+}
+
+// A hidden page holds no connection. The browser itself connects again when the server was away.
+function listen() {
+  const place = document.querySelector("meta[name=autotune-stream]");
+  if (place === null || stream !== null) return;
+  stream = new EventSource(place.content);
+  stream.addEventListener("event", wake);
+  stream.addEventListener("changed", wake);
+  stream.addEventListener("error", wake);
+}
+
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     clearTimeout(timer);
     timer = null;
+    if (stream !== null) stream.close();
+    stream = null;
   } else {
+    listen();
     ask();
   }
 });
@@ -109,5 +169,7 @@ document.addEventListener("visibilitychange", () => {
 for (const part of parts(document)) known.set(part.id, part.outerHTML);
 localise(document);
 age();
+for (const log of document.querySelectorAll(".log")) log.scrollTop = log.scrollHeight;
 setInterval(age, 1000);
+if (!document.hidden) listen();
 next();

@@ -1,0 +1,204 @@
+"""A typed client of the REST API, of the standard library and pydantic alone.
+
+client = Client("http://127.0.0.1:7788", token="...")
+for trial in client.trials(1, state=["COMPLETE"]):
+    print(trial.number, trial.tokens_per_hour)
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from api.schemas.answers import Answer
+from api.schemas.base import Shape
+from api.schemas.events import Event, Events, Requested
+from api.schemas.exports import Export
+from api.schemas.matches import Matches
+from api.schemas.studies import Status, Studies, Study
+from api.schemas.trials import OneTrial, Trial, Trials
+from autotune.errors import MachineError, NotFoundError, UsageError
+from autotune.words import clean
+
+TIMEOUT_S = 30.0
+LARGEST_ANSWER = 64 << 20
+
+S = TypeVar("S", bound=Shape)
+Query = Mapping[str, object]
+
+
+class Client:
+    """Asks one server. Raises ``MachineError`` where it does not answer, and what ``_raised`` says where it refuses."""
+
+    def __init__(self, url: str, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises ``UsageError`` for an address that is none."""
+        parts = _split(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise UsageError(f"{clean(url)!r} is no address of a server; expected http://host:port")
+        self._root = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._timeout_s = timeout_s
+        # A proxy of the environment would be told the token, and its own loopback address is another machine's.
+        proxies = {} if _is_here(parts.hostname) else urllib.request.getproxies()
+        self._open = urllib.request.build_opener(_NoRedirect(), urllib.request.ProxyHandler(proxies)).open
+
+    def studies(self, name: str | None = None) -> Iterator[Study]:
+        """Newest first."""
+        query = {} if name is None else {"name": name}
+        for page in self._pages(Studies, "/studies", query):
+            yield from page.studies
+
+    def find(self, name_or_id: str | None) -> int:
+        """Id of the study of that name, else of that id, else (of ``None``) of the newest; raises ``NotFoundError``."""
+        if name_or_id is None:
+            return next((s.id for s in self.studies()), None) or _missing("there is no study yet on that server")
+        named = next((s.id for s in self.studies(name_or_id)), None)
+        if named is not None:
+            return named
+        if name_or_id.isdecimal():
+            return self.status(int(name_or_id)).study.id
+        return _missing(f"there is no study {clean(name_or_id)!r} on that server")
+
+    def status(self, study: int) -> Status:
+        return self._get(Status, f"/studies/{study}")
+
+    def trials(self, study: int, **query: Any) -> Iterator[Trial]:
+        """All pages; ``query`` as the API names it: ``state=["FAIL"]``, ``knob=["precision:bf16"]``, ``sort=``."""
+        for page in self._pages(Trials, f"/studies/{study}/trials", {"limit": 500, **query}):
+            yield from page.trials
+
+    def trial(self, study: int, number: int) -> OneTrial:
+        """With its cycles."""
+        return self._get(OneTrial, f"/studies/{study}/trials/{number}")
+
+    def log(self, study: int, number: int, first_byte: int = 0) -> bytes:
+        """From ``first_byte`` on, 4 MiB at most; empty if nothing is there yet."""
+        headers = {"Range": f"bytes={first_byte}-"}
+        try:
+            return self.raw(f"/studies/{study}/trials/{number}/log", headers=headers)
+        except RangeError:
+            return b""
+
+    def events(self, study: int, after: int = 0) -> Iterator[Event]:
+        """Oldest first."""
+        for page in self._pages(Events, f"/studies/{study}/events", {"after": after, "limit": 500}):
+            yield from page.events
+
+    def recommendation(self, study: int) -> Answer:
+        return self._get(Answer, f"/studies/{study}/recommendation")
+
+    def file(self, study: int, framework: str, row: int = 1, *, native_only: bool = False) -> str:
+        """The recommendation as that framework's own configuration file."""
+        query = {"format": framework, "row": row, "native_only": native_only}
+        return self.raw(f"/studies/{study}/recommendation", query).decode("utf-8", "replace")
+
+    def export(self, study: int, *, row: int = 1, trial: int | None = None, native_only: bool = False) -> Export:
+        """The files of a configuration, and the command that trains with them."""
+        query = {"row": row, "trial": trial, "native_only": native_only}
+        return self._get(Export, f"/studies/{study}/export", query)
+
+    def recommendations(self, **question: Any) -> Matches:
+        """``model=``, ``params_b=``, ``gpu=``, ``gpus=``, ``framework=``, ``max_memory_bytes=`` ...; the first page."""
+        return self._get(Matches, "/recommendations", question)
+
+    def ask(self, study: int, action: str, trial: int | None = None) -> Requested:
+        """Ask the tuner to ``pause``, ``resume``, ``stop``, ``cancel`` or ``retry``; needs ``--allow-control``."""
+        body = {"action": action} | ({} if trial is None else {"trial": trial})
+        answer = self.raw(f"/studies/{study}/requests", body=json.dumps(body).encode())
+        return Requested.model_validate_json(answer)
+
+    def raw(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """What the server sends, below ``/api/v1``."""
+        named = {k: v for k, v in (query or {}).items() if v is not None}
+        words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in named.items()}
+        url = f"{self._root}/api/v1{quote(path)}" + (f"?{urlencode(words, doseq=True)}" if words else "")
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        every = {**self._headers, **kind, **(headers or {})}
+        request = urllib.request.Request(url, data=body, headers=every)  # noqa: S310 - http or https only
+        try:
+            with self._open(request, timeout=self._timeout_s) as answer:
+                found: bytes = answer.read(LARGEST_ANSWER + 1)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _raised(error.code, error.read(1 << 16)) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            raise MachineError(f"{self._root} does not answer ({clean(reason) or type(error).__name__})") from None
+        if len(found) > LARGEST_ANSWER:
+            raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")
+        return found
+
+    def _get(self, shape: type[S], path: str, query: Query | None = None) -> S:
+        try:
+            return shape.model_validate_json(self.raw(path, query))
+        except ValueError:
+            raise MachineError(f"{self._root} is no autotune server of this version") from None
+
+    def _pages(self, shape: type[S], path: str, query: Query) -> Iterator[S]:
+        cursor = None
+        while True:
+            page = self._get(shape, path, {**query, "cursor": cursor})
+            yield page
+            cursor = getattr(page, "next_cursor", None)
+            if cursor is None:
+                return
+
+
+class RangeError(UsageError):
+    """The log has no such bytes."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token goes to the server that was named, and to no other."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _raised(status: int, body: bytes) -> Exception:
+    """404 is ``NotFoundError``, another refusal ``UsageError``, a failure of the server ``MachineError``."""
+    try:
+        detail = clean(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the server answered {status}"
+    if status == 401:
+        return UsageError("the server wants a token; put it into $AUTOTUNE_TOKEN")
+    if status == 404:
+        return NotFoundError(detail)
+    if status == 416:
+        return RangeError(detail)
+    return MachineError(detail) if status >= 500 else UsageError(detail)
+
+
+def _is_here(host: str) -> bool:
+    """Whether it is this machine's loopback."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _missing(message: str) -> NoReturn:
+    raise NotFoundError(message)
+
+
+def _split(url: str) -> Any:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        return parts
+    except ValueError:
+        return urlsplit("")

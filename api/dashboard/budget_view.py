@@ -1,0 +1,82 @@
+"""What is used of a study's budget, and which limit will end it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from api.snapshot import Snapshot
+from autotune.budget import searched
+from autotune.domain import StudyStatus
+from autotune.figures import format_duration
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit of the budget."""
+
+    name: str
+    used: str
+    of: str
+    percent: str
+    """0.0 to 100.0."""
+    first: bool
+    """It is used up the furthest, so it will end the study."""
+
+
+@dataclass(frozen=True)
+class BudgetView:
+    """What is used of what was given."""
+
+    used: str
+    """Wall time, and of how much."""
+    limits: tuple[Limit, ...]
+    """In the order wall time, GPU-hours, trials."""
+    ends: str
+    """Which limit will end the study and about when; empty if none is known to."""
+
+
+def budget_view(found: Snapshot) -> BudgetView:
+    """The bars of a study's page."""
+    given, (wall_s, gpu_s) = found.limits, found.spent
+    used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
+    tried = searched(found.trials)
+    gpu_hours = _clean(gpu_s) / 3600.0
+    known = [
+        ("time", wall_s, given.wall_s, format_duration(wall_s), _words(given.wall_s)),
+        ("GPU-hours", gpu_hours, given.gpu_hours, f"{gpu_hours:.2f}", f"{_clean(given.gpu_hours):g}"),
+        ("trials", float(tried), given.max_trials, str(tried), str(given.max_trials)),
+    ]
+    shares = {name: _share(amount, limit) for name, amount, limit, _, _ in known if limit}
+    furthest = max(shares, key=lambda name: shares[name], default=None)
+    limits = tuple(
+        Limit(name, said, of, f"{100 * min(1.0, shares[name]):.1f}", name == furthest)
+        for name, _, _, said, of in known
+        if name in shares
+    )
+    return BudgetView(used, limits, _ends(found, furthest, shares.get(furthest or "", 0.0)))
+
+
+def _ends(found: Snapshot, furthest: str | None, share: float) -> str:
+    if found.study.status is StudyStatus.DONE or furthest is None:
+        return ""
+    words = {"time": "the time limit", "GPU-hours": "the GPU-hours", "trials": "the number of trials"}[furthest]
+    if share >= 1.0:
+        return f"{words} {'are' if furthest == 'GPU-hours' else 'is'} used up"
+    wall_s = _clean(found.spent[0])
+    left = wall_s * (1.0 - share) / share if share > 0 else math.inf
+    when = f", in about {format_duration(left)} at this rate" if left < 1e9 else ""
+    return f"{words} will end it{when}"
+
+
+def _share(amount: float, limit: float) -> float:
+    share = _clean(amount) / limit if limit > 0 else 0.0
+    return share if math.isfinite(share) and share > 0 else 0.0
+
+
+def _clean(value: float | None) -> float:
+    return value if value is not None and math.isfinite(value) else 0.0
+
+
+def _words(seconds: float | None) -> str:
+    return format_duration(seconds) if seconds is not None else ""

@@ -1,0 +1,155 @@
+"""Two to six trials beside each other: what differs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from api.dashboard import links
+from api.dashboard.trial_view import best_of
+from api.dashboard.trials_view import tone
+from api.dashboard.why_view import capacity_of
+from api.snapshot import Snapshot
+from autotune.charts.chart import Chart
+from autotune.charts.memory_dots import by_phase
+from autotune.charts.phase_bars import Bar, mean_phases, ordered, stacked
+from autotune.domain import Trial
+from autotune.figures import format_duration, format_size, signed_percent
+from autotune.insights.phases import device_peak, host_peak
+from autotune.insights.standings import outcome_word
+from autotune.sentences import measured_words
+from autotune.words import clean, differing, knob_value
+
+LEAST, MOST = 2, 6
+
+
+@dataclass(frozen=True)
+class Column:
+    """One trial."""
+
+    number: int
+    href: str
+    kind: str
+    tone: str
+    without: str
+    """Address of the comparison without it; empty if too few would be left."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing in which the trials differ."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompareView:
+    """The whole page."""
+
+    id: int
+    name: str
+    problem: str
+    """Why nothing is compared; empty if it is."""
+    columns: tuple[Column, ...]
+    knobs: tuple[Line, ...]
+    figures: tuple[Line, ...]
+    alike: int
+    """Knobs all of them have alike."""
+    phases: Chart | None
+    choices: tuple[tuple[int, str, bool], ...]
+    """Trials to choose from, with their words, and whether they are shown."""
+
+
+def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
+    """The numbers an address names, each once; what is no number is left out, and so is what is too many."""
+    found = [int(v) for n, v in query if n == "trial" and v.isascii() and v.isdecimal() and len(v) < 10]
+    return tuple(dict.fromkeys(found))[: MOST + 1]
+
+
+def compare_view(found: Snapshot, numbers: Sequence[int]) -> CompareView:
+    """The trials of ``numbers`` in that order; unknown ones are said."""
+    by_number = {t.number: t for t in found.trials}
+    trials = [by_number[n] for n in numbers if n in by_number]
+    problem = _problem(numbers, by_number)
+    shown = [] if problem else trials
+    names = differing(t.configuration for t in shown)
+    every = {n for t in shown for n in t.configuration}
+    return CompareView(
+        id=found.study.id,
+        name=clean(found.study.spec.name) or f"study {found.study.id}",
+        problem=problem,
+        columns=tuple(_column(found, t, numbers) for t in shown),
+        knobs=tuple(Line(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
+        figures=tuple(line for line in _figures(found, shown) if len(set(line.values)) > 1),
+        alike=len(every) - len(names),
+        phases=_phases(found, shown),
+        choices=_choices(found, numbers),
+    )
+
+
+def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
+    unknown = [f"#{n}" for n in numbers if n not in known]
+    if unknown:
+        return f"There is no trial {', '.join(unknown)} in this study."
+    if not LEAST <= len(numbers) <= MOST:
+        return f"Choose {LEAST} to {MOST} trials."
+    return ""
+
+
+def _column(found: Snapshot, trial: Trial, numbers: Sequence[int]) -> Column:
+    rest = [n for n in numbers if n != trial.number]
+    without = links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
+    page = links.trial_page(found.study.id, trial.number)
+    return Column(trial.number, page, trial.kind.value.replace("_", " "), tone(trial), without)
+
+
+def _figures(found: Snapshot, trials: Sequence[Trial]) -> list[Line]:
+    reference = found.reference_speed
+
+    def gain(trial: Trial) -> str:
+        speed = trial.tokens_per_hour
+        return signed_percent(speed / reference - 1.0) if speed and reference else "-"
+
+    rows: list[tuple[str, Callable[[Trial], str]]] = [
+        ("outcome", outcome_word),
+        ("tokens/hour", measured_words),
+        ("over the reference", gain),
+        ("speed cycles", lambda t: str(len(t.speed_cycles()))),
+        ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
+        ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
+        ("host peak", lambda t: _size(host_peak(t))),
+        ("GPU peak", lambda t: _size(device_peak(t))),
+        ("cause", lambda t: clean(t.outcome.sentence()) if t.outcome is not None and not t.outcome.ok else "-"),
+    ]
+    pool = capacity_of(found.study.spec).pool
+    seen = ordered(name for t in trials for name in by_phase(t, pool))
+    rows += [(f"peak in {name}", _peak_in(name, found)) for name in seen]
+    return [Line(name, tuple(words(t) for t in trials)) for name, words in rows]
+
+
+def _peak_in(name: str, found: Snapshot) -> Callable[[Trial], str]:
+    pool = capacity_of(found.study.spec).pool
+    return lambda trial: _size(by_phase(trial, pool).get(name))
+
+
+def _size(used: int | None) -> str:
+    return "-" if used is None else format_size(used)
+
+
+def _phases(found: Snapshot, trials: Sequence[Trial]) -> Chart | None:
+    measured = [t for t in trials if t.speed_cycles()]
+    if not measured:
+        return None
+    bars = [Bar(f"#{t.number}", mean_phases(t.speed_cycles()), t.number) for t in measured]
+    return stacked("phases", "Seconds of a cycle, by phase", bars, links.trials_of(found.study.id), "")
+
+
+def _choices(found: Snapshot, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
+    """The baseline, the answer, the fastest ones, and those that are shown."""
+    best = best_of(found)
+    first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:12])]
+    wanted = dict.fromkeys([*numbers, *first])
+    by_number = {t.number: t for t in found.trials}
+    shown = [by_number[n] for n in wanted if n in by_number]
+    return tuple((t.number, f"{measured_words(t)}, {outcome_word(t)}", t.number in numbers) for t in shown)

@@ -1,0 +1,85 @@
+"""What is there to copy: an export's files and command, and the configuration itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.domain import Configuration, Study
+from autotune.exporting import README, Exported, readme, seam_sentence, shell_line
+from autotune.serialise import configuration_json
+from autotune.words import clean, clean_line
+
+HERE = Path("exported")
+"""Stands for the folder the files will be in."""
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of every file in an archive, so that the same export is always the same bytes."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A text with a button beside it."""
+
+    id: str
+    """Unique on the page."""
+    name: str
+    text: str
+
+
+def text_of(written: str) -> str:
+    """A text line by line without what could steer a reader's eye or terminal."""
+    return "\n".join(clean_line(line) for line in written.split("\n"))
+
+
+def copies(
+    study: Study, configuration: Configuration, exported: Exported | str, command: str, prefix: str = "copy"
+) -> tuple[Copy, ...]:
+    """The command first, then each file, then the knobs as JSON.
+
+    Args:
+        study: whose.
+        configuration: that is meant.
+        exported: its files, or why there are none.
+        command: of this program that writes them.
+        prefix: of the ids, where a page has several of these lists.
+    """
+    document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
+    named = [("configuration.json", document)]
+    if not isinstance(exported, str):
+        line = shell_line(exported.export, exported.framework.names.run, HERE)
+        files = files_of(study, exported).items()
+        named = [("the command that trains", line), ("with this program", command), *files, *named]
+    return tuple(Copy(f"{prefix}-{i}", name, text_of(text)) for i, (name, text) in enumerate(named))
+
+
+def files_of(study: Study, exported: Exported) -> Mapping[str, str]:
+    """Name -> text of everything but the prompts."""
+    return {**exported.export.files, README: readme(exported, study)}
+
+
+def archive(study: Study, exported: Exported) -> bytes:
+    """The files as a ZIP; the same export always gives the same bytes."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, text in sorted(files_of(study, exported).items()):
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.external_attr = (0o755 if name.endswith(".sh") else 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            made.writestr(entry, text)
+    return stream.getvalue()
+
+
+def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> str:
+    """``autotune export NAME --trial 7``."""
+    what = f" --trial {trial}" if trial is not None else f" --row {row}" if row != 1 else ""
+    return f"autotune export {shlex.quote(clean(study.spec.name))}{what}"
+
+
+def launcher_words(exported: Exported | str) -> str:
+    """Why an export has a launcher; empty if it has none."""
+    return "" if isinstance(exported, str) else clean(seam_sentence(exported))

@@ -1,0 +1,136 @@
+"""Which trials of a study are listed, in which order, on which page: the part of an address after the question mark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from api.snapshot import Snapshot
+from autotune.domain import Trial
+from autotune.insights.standings import outcome_word, place
+from autotune.words import clean, in_order, knob_value
+
+PAGE = 100
+KNOB = "knob."
+"""Before the name of a knob in an address."""
+MOST_KNOBS = 30
+MOST_VALUES = 40
+LONGEST = 200
+LAST_PAGE = 10**6
+
+SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
+    "best": ("best first", place),
+    "newest": ("newest first", lambda t: (-t.number,)),
+    "number": ("in the order they ran", lambda t: (t.number,)),
+    "took": ("longest first", lambda t: (-(t.seconds or 0.0), t.number)),
+    "memory": ("most host memory first", lambda t: (-(t.host_peak or 0), t.number)),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an address asks for. Unknown words are kept: they match no trial, and are shown for what they are."""
+
+    outcome: str = ""
+    kind: str = ""
+    knobs: tuple[tuple[str, str], ...] = ()
+    sort: str = "best"
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Iterable[tuple[str, str]]) -> Wanted:
+        """From names and values as they stand in an address; whatever is not known is left out."""
+        cut = [(_cut(name), _cut(value)) for name, value in query]
+        given = [(name, value) for name, value in cut if value]
+        plain = dict(given)
+        knobs = {n.removeprefix(KNOB): v for n, v in given if n.startswith(KNOB)}
+        page = plain.get("page", "1")
+        return cls(
+            outcome=plain.get("outcome", ""),
+            kind=plain.get("kind", ""),
+            knobs=tuple(sorted(knobs.items()))[:MOST_KNOBS],
+            sort=plain["sort"] if plain.get("sort") in SORTS else "best",
+            page=min(LAST_PAGE, max(1, int(page))) if page.isdecimal() and len(page) < 9 else 1,
+        )
+
+    def query(self) -> tuple[tuple[str, str], ...]:
+        """As an address has it; what is usual is not mentioned."""
+        parts = [("outcome", self.outcome), ("kind", self.kind)]
+        parts += [(KNOB + name, value) for name, value in self.knobs]
+        parts += [("sort", self.sort if self.sort != "best" else ""), ("page", str(self.page) if self.page > 1 else "")]
+        return tuple((name, value) for name, value in parts if value)
+
+    def on(self, page: int) -> Wanted:
+        """The same on another page."""
+        return replace(self, page=page)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether some trials are left out."""
+        return bool(self.outcome or self.kind or self.knobs)
+
+    def takes(self, trial: Trial) -> bool:
+        """Whether a trial is asked for."""
+        if self.kind and trial.kind.value != self.kind:
+            return False
+        if self.outcome and outcome_word(trial) != self.outcome:
+            return False
+        return all(knob_value(trial.configuration.get(name)) == value for name, value in self.knobs)
+
+
+def _cut(words: str) -> str:
+    return clean(clean(words)[:LONGEST])
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The trials of one page."""
+
+    shown: tuple[Trial, ...]
+    matching: int
+    page: int
+    pages: int
+
+
+def listed(found: Snapshot, wanted: Wanted, most: int = PAGE) -> Listed:
+    """The page of ``most`` trials that is asked for, or the last one if there are fewer."""
+    trials: Sequence[Trial] = found.best_first
+    if wanted.sort != "best":
+        trials = sorted(trials, key=SORTS[wanted.sort][1])
+    if wanted.narrow:
+        trials = [t for t in trials if wanted.takes(t)]
+    pages = max(1, -(-len(trials) // most))
+    page = min(wanted.page, pages)
+    return Listed(tuple(trials[(page - 1) * most : page * most]), len(trials), page, pages)
+
+
+@dataclass(frozen=True)
+class Menu:
+    """One choice of the form above the table."""
+
+    name: str
+    """In the address."""
+    label: str
+    choices: tuple[tuple[str, str, bool], ...]
+    """Value, words, chosen; the first is "any"."""
+
+
+def menus(found: Snapshot, wanted: Wanted) -> tuple[Menu, ...]:
+    """Outcome, kind, order, and each knob that differs and has not too many values."""
+    made = [
+        _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),
+        _menu("kind", "kind", sorted({t.kind.value for t in found.trials}), wanted.kind),
+    ]
+    chosen = dict(wanted.knobs)
+    for name in in_order({*found.differing, *chosen}):
+        values = found.values_of(name) if name in found.differing else ()
+        if len(values) <= MOST_VALUES:
+            made.append(_menu(KNOB + name, name, values, chosen.get(name, "")))
+    order = tuple((key, words, key == wanted.sort) for key, (words, _) in SORTS.items())
+    return (*made, Menu("sort", "order", order))
+
+
+def _menu(name: str, label: str, values: Sequence[str], chosen: str) -> Menu:
+    every = [*values, *([chosen] if chosen and chosen not in values else [])]
+    listed_values = tuple((value, value.replace("_", " "), value == chosen) for value in every)
+    return Menu(name, label, (("", "any", not chosen), *listed_values))

@@ -1,0 +1,207 @@
+"""One trial in full: what it was, how it ended, where its time and memory went, and what to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from api.dashboard import links
+from api.dashboard.copies import Copy, copies, export_command, launcher_words
+from api.dashboard.log_tail import LogTail
+from api.dashboard.trials_view import tone
+from api.dashboard.why_view import capacity_of
+from api.snapshot import Snapshot
+from autotune.answers import Life
+from autotune.charts.chart import Chart
+from autotune.charts.memory_dots import over_cycles
+from autotune.charts.phase_bars import by_cycle
+from autotune.domain import Configuration, Trial, TrialState
+from autotune.exporting import Exported
+from autotune.figures import format_duration, format_size, signed_percent
+from autotune.insights.phases import device_peak, host_peak, limit_sentence
+from autotune.insights.standings import outcome_word
+from autotune.sentences import measured_words, phase_words
+from autotune.serialise import plain, timestamp
+from autotune.words import clean, in_order, knob_value
+from trainer.child.contract import NoteRecord, RunPaths, StartupPart
+
+SHOWN_NOTES = 40
+LONGEST_NOTE = 300
+
+
+@dataclass(frozen=True)
+class KnobLine:
+    """A knob of the trial beside the baseline's and the best's."""
+
+    name: str
+    value: str
+    baseline: str
+    best: str
+    off_baseline: bool
+    off_best: bool
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """The whole page."""
+
+    id: int
+    study: str
+    number: int
+    kind: str
+    outcome: str
+    tone: str
+    speed: str
+    ratio: str
+    live: str
+    """What it does right now; empty if it does not run."""
+    marked: str
+    facts: tuple[tuple[str, str], ...]
+    cause: str
+    suggestion: str
+    knobs: tuple[KnobLine, ...]
+    best: int | None
+    cycles: Chart
+    memory: Chart
+    startup: tuple[tuple[str, str], ...]
+    notes: tuple[tuple[str, str], ...]
+    logs: tuple[LogTail, ...]
+    files: tuple[tuple[str, str], ...]
+    """Name and path of what the last attempt left; the exact configuration it was given among them."""
+    refused: str
+    """Why there is nothing to export; empty if there is."""
+    copies: tuple[Copy, ...]
+    launcher: str
+    compare: str
+    before: str
+    after: str
+
+
+def trial_view(
+    found: Snapshot,
+    trial: Trial,
+    life: Life | None,
+    logs: Sequence[LogTail],
+    notes: Sequence[NoteRecord],
+    exported: Exported | str,
+    folder: Path,
+) -> TrialView:
+    """Everything the page of a trial shows; ``exported`` is of its configuration, ``folder`` of its last attempt."""
+    spec, outcome = found.study.spec, trial.outcome
+    capacity = capacity_of(spec)
+    running = trial.state is TrialState.RUNNING
+    speed, reference = trial.tokens_per_hour, found.reference_speed
+    best = best_of(found)
+    failed = outcome is not None and not outcome.ok
+    return TrialView(
+        id=found.study.id,
+        study=clean(spec.name) or f"study {found.study.id}",
+        number=trial.number,
+        kind=trial.kind.value.replace("_", " "),
+        outcome=outcome_word(trial),
+        tone=tone(trial),
+        speed=measured_words(trial),
+        ratio=signed_percent(speed / reference - 1.0) if speed and reference else "",
+        live="" if not running else "starting" if life is None else phase_words(life[0]),
+        marked="" if not running or life is None else timestamp(life[1]) or "",
+        facts=_facts(found, trial),
+        cause=clean(outcome.sentence()) if outcome is not None and failed else "",
+        suggestion=clean(outcome.suggestion) if outcome is not None else "",
+        knobs=knob_lines(trial.configuration, spec.baseline, best.configuration if best is not None else None),
+        best=None if best is None else best.number,
+        cycles=by_cycle(trial),
+        memory=over_cycles(trial, capacity),
+        startup=_startup(trial),
+        notes=tuple((clean(n.name), _note(n)) for n in list(notes)[:SHOWN_NOTES]),
+        logs=tuple(logs),
+        files=_files(folder) if trial.attempt else (),
+        refused=exported if isinstance(exported, str) else "",
+        copies=copies(found.study, trial.configuration, exported, export_command(found.study, trial=trial.number)),
+        launcher=launcher_words(exported),
+        compare=links.compare_page(found.study.id, _beside(found, trial, best)),
+        before=links.trial_page(found.study.id, trial.number - 1) if trial.number else "",
+        after=links.trial_page(found.study.id, trial.number + 1) if trial.number + 1 < len(found.trials) else "",
+    )
+
+
+def best_of(found: Snapshot) -> Trial | None:
+    """A trial of the first answer's configuration: the first that measured it."""
+    if found.recommendation is None or not found.recommendation.rows:
+        return None
+    wanted = found.recommendation.rows[0].configuration
+    return next((t for t in found.trials if t.configuration == wanted and t.feasible), None)
+
+
+def knob_lines(
+    configuration: Configuration, baseline: Configuration, best: Configuration | None
+) -> tuple[KnobLine, ...]:
+    """Every knob of any of the three, those that differ from the baseline first."""
+    other = baseline if best is None else best
+    names = in_order({*configuration, *baseline, *other})
+    lines = [
+        KnobLine(
+            clean(n),
+            knob_value(configuration.get(n)),
+            knob_value(baseline.get(n)),
+            knob_value(other.get(n)),
+            configuration.get(n) != baseline.get(n),
+            best is not None and configuration.get(n) != best.get(n),
+        )
+        for n in names
+    ]
+    return tuple(sorted(lines, key=lambda line: not (line.off_baseline or line.off_best)))
+
+
+def _facts(found: Snapshot, trial: Trial) -> tuple[tuple[str, str], ...]:
+    spec = found.study.spec
+    host, device = host_peak(trial), device_peak(trial)
+    facts = [
+        ("state", trial.state.value.lower()),
+        ("proposed by", clean(trial.source)),
+        ("attempt", str(trial.attempt) if trial.attempt > 1 else ""),
+        ("round", str(trial.pair) if trial.pair is not None else ""),
+        ("took", format_duration(trial.seconds) if trial.seconds is not None else ""),
+        ("began", _moment(trial.started_at)),
+        ("worst case", "passed" if trial.worst_case_passed else "not passed"),
+        ("speed cycles", str(len(trial.speed_cycles()))),
+        ("limited by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
+        ("host peak", format_size(host) if host is not None else ""),
+        ("GPU peak", format_size(device) if device is not None else ""),
+        ("stopped", clean(trial.outcome.sentence()) if trial.outcome is not None and trial.at_most is not None else ""),
+    ]
+    return tuple((name, value) for name, value in facts if value)
+
+
+def _moment(at: float | None) -> str:
+    """``2026-11-21 12:00 UTC``; empty if it is not known."""
+    found = timestamp(at)
+    return f"{found[:16].replace('T', ' ')} UTC" if found else ""
+
+
+def _startup(trial: Trial) -> tuple[tuple[str, str], ...]:
+    names = dict.fromkeys([*(part.value for part in StartupPart), *sorted(trial.startup)])
+    return tuple((clean(n).replace("_", " "), format_duration(trial.startup[n])) for n in names if n in trial.startup)
+
+
+def _note(note: NoteRecord) -> str:
+    words = ", ".join(f"{name} {value}" for name, value in plain(note.data).items())
+    bare = clean(words)
+    return bare if len(bare) <= LONGEST_NOTE else bare[: LONGEST_NOTE - 1] + "…"
+
+
+def _files(folder: Path) -> tuple[tuple[str, str], ...]:
+    paths = RunPaths(folder)
+    named = [
+        ("what it was given", paths.config),
+        ("what it measured", paths.metrics),
+        ("its result", paths.result),
+        ("its log", paths.log),
+        ("the rollout server's log", paths.server_log),
+    ]
+    return tuple((name, clean(path)) for name, path in named if path.is_file())
+
+
+def _beside(found: Snapshot, trial: Trial, best: Trial | None) -> list[int]:
+    others = [0, *([best.number] if best is not None else [])]
+    return sorted({trial.number, *others} & {t.number for t in found.trials})

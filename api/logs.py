@@ -1,0 +1,132 @@
+"""The log of an attempt by byte range: found through the database alone, and harmless for a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.answers import attempt_paths
+from autotune.domain import Study, Trial
+from autotune.errors import NotFoundError
+from autotune.settings import HomePaths
+
+LARGEST_BYTES = 4 << 20
+"""Of one answer; what runs keep of a log is less."""
+
+_RANGE = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*")
+_CONTROL = re.compile(
+    rb"[\x00-\x08\x0b-\x1f\x7f]"  # all but tab and newline
+    rb"|\xc2[\x80-\x9f]"  # C1
+    rb"|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"  # these turn text around
+)
+"""What could steer a terminal, as UTF-8."""
+_LONGEST = 3
+"""Bytes of the longest of them."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes ``first`` to ``last`` (included) of ``size``; none if ``last`` is less than ``first``."""
+
+    first: int
+    last: int
+    size: int
+    whole: bool
+    """No range was asked for."""
+
+    @property
+    def content_range(self) -> str:
+        """The header (RFC 9110 section 14.4)."""
+        return f"bytes {self.first}-{self.last}/{self.size}"
+
+
+class UnsatisfiableError(Exception):
+    """What was asked for cannot be sent; the log has ``size`` bytes."""
+
+    def __init__(self, size: int, more: str = "") -> None:
+        super().__init__(f"the log has {size} bytes{more}")
+        self.size = size
+
+
+def path_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None, *, server: bool) -> Path:
+    """The log of an attempt, by default the last.
+
+    Raises:
+        NotFoundError: the trial was not started, or has no such attempt.
+    """
+    if trial.attempt == 0:
+        raise NotFoundError(f"trial {trial.number} has not been started, so it has no log")
+    if attempt is not None and attempt > trial.attempt:
+        raise NotFoundError(f"trial {trial.number} has no attempt {attempt}; the last is {trial.attempt}")
+    paths = attempt_paths(home, study, trial, attempt)
+    return paths.server_log if server else paths.log
+
+
+def open_below(root: Path, path: Path) -> int:
+    """A file descriptor of ``path``, which is a plain file below ``root`` with no link on the way.
+
+    Raises:
+        NotFoundError: it is not, or cannot be read.
+    """
+    missing = NotFoundError("there is no such log, or it cannot be read")
+    try:
+        if path.resolve(strict=True) != root.resolve(strict=True) / path.relative_to(root):
+            raise missing
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError, RuntimeError):
+        raise missing from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise missing
+    return file
+
+
+def part_of(size: int, asked: str | None) -> Part:
+    """What a ``Range`` header asks of a log of ``size`` bytes; one that is none of bytes is no range.
+
+    At most ``LARGEST_BYTES`` from the first byte on: a server may send less than was asked for.
+
+    Raises:
+        UnsatisfiableError: none of it is there, or no range was asked for of a log that is too long for one answer.
+    """
+    found = _RANGE.fullmatch((asked or "").strip().lower())
+    first, last = (found.group(1), found.group(2)) if found is not None else ("", "")
+    if not first and not last:
+        if size > LARGEST_BYTES:
+            raise UnsatisfiableError(size, f"; ask for at most {LARGEST_BYTES} at a time, as `Range: bytes=0-`")
+        return Part(0, size - 1, size, True)
+    if not first:
+        start, end = max(0, size - int(last)), size - 1
+    else:
+        start, end = int(first), min(int(last), size - 1) if last else size - 1
+        if last and int(last) < start:  # no range at all, so it is ignored (RFC 9110 section 14.1.1)
+            return part_of(size, None)
+    if start >= size or end < start:
+        raise UnsatisfiableError(size)
+    return Part(start, min(end, start + LARGEST_BYTES - 1), size, False)
+
+
+def read_part(file: int, part: Part) -> bytes:
+    """Those bytes, each that could steer a terminal replaced by ``?``: as many as there are in the file."""
+    if part.last < part.first:
+        return b""
+    before = min(part.first, _LONGEST - 1)
+    wanted = part.last + _LONGEST - part.first + before
+    data = harmless(_pread(file, wanted, part.first - before))
+    return data[before : before + part.last + 1 - part.first]
+
+
+def harmless(data: bytes) -> bytes:
+    """As long as it was."""
+    return _CONTROL.sub(lambda found: b"?" * len(found.group()), data)
+
+
+def _pread(file: int, count: int, offset: int) -> bytes:
+    parts = []
+    while count > 0 and (data := os.pread(file, count, offset)):
+        parts.append(data)
+        count, offset = count - len(data), offset + len(data)
+    return b"".join(parts)

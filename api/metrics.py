@@ -1,0 +1,115 @@
+"""Figures for Prometheus, in its text format (version 0.0.4). Pure but for the tally.
+
+Labels are few and bounded: studies by id, states, reasons. No trial, no configuration, no text of anybody's.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from api.snapshot import Snapshot
+from autotune.insights.standings import count
+
+CONTENT_TYPE = "text/plain; version=0.0.4"
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+Sample = tuple[Mapping[str, str], float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One family: a name, what it is, and its samples."""
+
+    name: str
+    kind: str
+    """``gauge`` or ``counter``; the name of a counter ends in ``_total``."""
+    help: str
+    samples: Sequence[Sample]
+
+
+class Tally:
+    """Answers by status, since the server began. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._statuses: Counter[int] = Counter()
+
+    def count(self, status: int) -> None:
+        """One more answer."""
+        with self._lock:
+            self._statuses[status] += 1
+
+    def statuses(self) -> Mapping[int, int]:
+        """So far."""
+        with self._lock:
+            return dict(sorted(self._statuses.items()))
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """The text; families without samples are left out."""
+    lines: list[str] = []
+    for metric in metrics:
+        if metric.samples:
+            lines += [f"# HELP {metric.name} {_escaped_help(metric.help)}", f"# TYPE {metric.name} {metric.kind}"]
+            lines += [f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""
+
+
+def of_server(version: str, tally: Tally, listeners: int, dropped: int) -> tuple[Metric, ...]:
+    """What the server itself does."""
+    answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
+    return (
+        Metric("autotune_build_info", "gauge", "The program's version.", [({"version": version}, 1)]),
+        Metric("autotune_http_answers_total", "counter", "Answers since the server began, by status.", answers),
+        Metric("autotune_listeners", "gauge", "Readers of event streams.", [({}, listeners)]),
+        Metric("autotune_listeners_dropped_total", "counter", "Readers that were too slow.", [({}, dropped)]),
+    )
+
+
+def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
+    """How the studies stand."""
+    named = [({"study": str(s.study.id)}, s) for s in snapshots]
+    counted = [(labels, count(s.trials)) for labels, s in named]
+    states = [({**labels, "state": k}, n) for labels, c in counted for k, n in c.states.items()]
+    failures = [({**labels, "reason": k}, n) for labels, c in counted for k, n in c.failures.items()]
+    rows = [(labels, s.recommendation.rows[0]) for labels, s in named if s.recommendation and s.recommendation.rows]
+    gains = [(labels, row.gain.value) for labels, row in rows if row.gain is not None]
+    return (
+        Metric("autotune_study_open", "gauge", "1 while it can gain trials, else 0.", [
+            (labels, float(s.study.status.value == "open")) for labels, s in named
+        ]),
+        Metric("autotune_trials", "gauge", "Trials by state.", states),
+        Metric("autotune_trial_failures", "gauge", "Failed trials by reason.", failures),
+        Metric("autotune_spent_wall_seconds_total", "counter", "Over all runs of the tuner.", [
+            (labels, s.spent[0]) for labels, s in named
+        ]),
+        Metric("autotune_spent_gpu_seconds_total", "counter", "Over all runs of the tuner.", [
+            (labels, s.spent[1]) for labels, s in named
+        ]),
+        Metric("autotune_best_tokens_per_hour", "gauge", "Of the configuration recommended now.", [
+            (labels, row.tokens_per_hour) for labels, row in rows
+        ]),
+        Metric("autotune_best_gain_ratio", "gauge", "Of it over the baseline, minus 1.", gains),
+    )  # fmt: skip
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))

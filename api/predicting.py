@@ -1,0 +1,98 @@
+"""What is predicted where no study has an answer: the planner of ``autotune plan``, asked about facts alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from api.library import Library
+from api.responses import dumps
+from autotune.errors import UsageError
+from autotune.insights.matching import Match, Wanted
+from autotune.plan.accuracy import Recorded
+from autotune.plan.documents import plan_json
+from autotune.plan.facts import Facts, known_gpu, question_of
+from autotune.plan.gpus import KnownGpu
+from autotune.planning import foretold
+from search_spaces.configuration import ModelFacts
+
+NOTHING_FITS = "nothing is predicted to fit"
+_TAKEN = ("load", "machine", "best", "permitted", "framework_defaults", "likely_to_fit", "looked_at")
+
+Answer = tuple[bytes, str]
+"""An item without its match, distance and differences, or nothing and the sentence why."""
+
+
+class Predictor:
+    """One prediction at a time: each takes some seconds of a core of a machine that may be measuring."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def answer(self, studies: Library, matches: Sequence[Match], wanted: Wanted, limit_bytes: int | None) -> Answer:
+        """Kept until a study on such GPUs changes.
+
+        Raises:
+            HTTPException: another prediction is being made.
+            StoreError: the database cannot be read.
+        """
+        facts = _facts(matches, wanted, limit_bytes)
+        recorded = _recorded(studies, None if wanted.gpu is None else known_gpu(wanted.gpu))
+        key = ("predicted", facts, tuple((one.study.id, settled) for one, settled in recorded))
+        return studies.kept(key, lambda: self._made(facts, [one for one, _ in recorded]))
+
+    def _made(self, facts: Facts, recorded: Sequence[Recorded]) -> Answer:
+        if not self._lock.acquire(blocking=False):
+            raise HTTPException(503, "a prediction is being made for another reader", {"Retry-After": "5"})
+        try:
+            return _predicted(facts, recorded)
+        finally:
+            self._lock.release()
+
+
+def _predicted(facts: Facts, recorded: Sequence[Recorded]) -> Answer:
+    try:
+        question, presumed = question_of(facts)
+        plan = foretold(question, recorded)
+    except UsageError as error:
+        return b"", str(error)
+    if not plan.feasible:
+        return b"", NOTHING_FITS
+    document = plan_json(plan)
+    item: dict[str, Any] = {"accuracy": document["accuracy"], "presumed": list(presumed)}
+    return dumps(item | {name: document[name] for name in _TAKEN}), ""
+
+
+def _facts(matches: Sequence[Match], wanted: Wanted, limit_bytes: int | None) -> Facts:
+    return Facts(
+        model=_model(matches, wanted),
+        gpu=wanted.gpu,
+        gpus=wanted.gpus,
+        memory=limit_bytes,
+        name=wanted.model,
+        framework=wanted.framework,
+        rows_per_update=wanted.rows_per_update,
+        max_prompt_length=wanted.max_prompt_tokens,
+        max_completion_length=wanted.max_completion_tokens,
+    )
+
+
+def _model(matches: Sequence[Match], wanted: Wanted) -> ModelFacts:
+    """Those of a study of that model, else what its number of parameters says."""
+    for match in matches:
+        known = match.study.spec.resources.model
+        if wanted.model and known.parameters and not any(d.name == "model" for d in match.differences):
+            return known
+    return ModelFacts(parameters=None if wanted.params_b is None else max(1, round(wanted.params_b * 1e9)))
+
+
+def _recorded(studies: Library, gpu: KnownGpu | None) -> list[tuple[Recorded, int]]:
+    """Studies that ran on such GPUs alone, with what changes when one of their trials ends."""
+    if gpu is None:
+        return []
+    alike = [i for i, names in studies.gpu_names().items() if names and {*map(known_gpu, names.split(", "))} == {gpu}]
+    snapshots = [studies.snapshot(study_id) for study_id in alike]
+    return [(Recorded(found.study, found.trials), found.settled) for found in snapshots]

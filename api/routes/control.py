@@ -1,0 +1,96 @@
+"""Asking a running tuner for something, on a server that was started with ``--allow-control`` and has a token.
+
+No request carries code, a path, an address or a configuration: only one word, and the number of a trial that was run.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from api.deps import LARGEST_ID, StudiesDep, StudyId
+from api.errors import problem
+from api.responses import JSON, dumps
+from api.schemas.events import Requested
+from api.schemas.problems import problems
+from autotune.control import Action
+from autotune.domain import Event
+from autotune.errors import StudyBusyError
+from autotune.ports import Store
+from autotune.serialise import event_json
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
+
+
+class Asking(BaseModel):
+    """What is asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: Action = Field(
+        description="`pause`: no new trial; `resume`; `stop`: finish the running trial and recommend; `cancel`: end "
+        "now, keeping what was measured; `retry`: run the configuration of `trial` again."
+    )
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Number of the trial to retry.")
+
+
+def allowed(request: Request) -> None:
+    """Before the body is looked at."""
+    if not request.app.state.allow_control:
+        raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise HTTPException(415, f"send the body as {JSON}")
+
+
+@router.post(
+    "/requests",
+    operation_id="askTuner",
+    status_code=202,
+    response_model=Requested,
+    responses=problems(400, 403, 404, 409, 415, 422, 503),
+    dependencies=[Depends(allowed)],
+)
+def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Response:
+    """Ask the tuner that runs this study for something; it looks once a second. 409 where no tuner runs it.
+
+    The request is an event of the study, so who reads its events sees who asked for what and when.
+    """
+    store = studies.store(study_id)
+    refused = _refused(store, study_id, asking)
+    if refused is not None:
+        return refused
+    about = f" trial {asking.trial}" if asking.trial is not None else ""
+    event = Event(
+        kind=asking.action.event_kind,
+        message=f"{asking.action.value}{about} was asked for through the API",
+        data={"by": "api"},
+        trial=asking.trial,
+        at=time.time(),
+    )
+    return Response(dumps({"event": event_json(store.add_event(study_id, event))}), 202, media_type=JSON)
+
+
+def _refused(store: Store, study_id: int, asking: Asking) -> Response | None:
+    """Why not, if not."""
+    if (asking.action is Action.RETRY) is (asking.trial is None):
+        need: dict[str, Any] = {"field": "body.trial", "message": "goes with `retry`, and with nothing else"}
+        return problem(422, f"{need['field']}: {need['message']}", errors=[need])
+    if asking.trial is not None and not store.trial(study_id, asking.trial).state.is_finished:
+        return problem(409, f"trial {asking.trial} has not ended; only a finished trial can be run again")
+    if not is_run(store, study_id):
+        return problem(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
+    return None
+
+
+def is_run(store: Store, study_id: int) -> bool:
+    """Whether a tuner holds the study's lock: the only word for it that survives a tuner that was killed."""
+    try:
+        with store.lock(study_id):
+            return False
+    except StudyBusyError:
+        return True

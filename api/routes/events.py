@@ -1,0 +1,94 @@
+"""What happened in a study: as pages, and live as a stream of server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import LARGEST_ID, HubDep, StudiesDep, StudyId
+from api.hub import Listener
+from api.paging import next_link
+from api.responses import JSON, conditional, dumps
+from api.schemas.events import Events
+from api.schemas.problems import problems
+from autotune.serialise import event_json, plain
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
+
+
+class EventsQuery(BaseModel):
+    """Which events."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    after: int = Field(0, ge=0, le=LARGEST_ID, description="Only with a greater id.")
+    kind: str | None = Field(None, min_length=1, max_length=60, description="Only of this kind.")
+    limit: int = Field(100, ge=1, le=500, description="Events on a page.")
+    cursor: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next_cursor` of the page before.")
+
+
+@router.get("/events", operation_id="listEvents", response_model=Events, responses=problems(404, 422, 503))
+def list_events(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[EventsQuery, Query()]
+) -> Response:
+    """Events, the oldest first; ids are 1, 2, 3 ... within a study."""
+    after = query.after if query.cursor is None else query.cursor
+    name = studies.study(study_id).spec.name
+    found = studies.events(study_id, after, query.limit + 1, query.kind)
+    shown = found[: query.limit]
+    following = shown[-1].id if len(found) > len(shown) else None
+    document = {"study": plain(name), "events": [event_json(event) for event in shown], "next_cursor": following}
+    link = next_link(request, None if following is None else str(following))
+    return conditional(request, dumps(document), JSON, link)
+
+
+async def last_seen(
+    last_event_id: Annotated[
+        str | None,
+        Header(max_length=20, description="`id` of the last event a reader has; those after it are sent first."),
+    ] = None,
+    after: Annotated[int | None, Query(ge=0, le=LARGEST_ID, description="The same, for a first connection.")] = None,
+) -> int | None:
+    """The id after which to go on; ``None``: with what happens from now on. What is no id is none."""
+    given = (last_event_id or "").strip()
+    if given.isascii() and given.isdecimal():
+        return min(int(given), LARGEST_ID)
+    return after
+
+
+async def listening(
+    hub: HubDep, study_id: StudyId, after: Annotated[int | None, Depends(last_seen)]
+) -> AsyncIterator[Listener]:
+    """A place among the listeners, given back at the end; refused before the answer begins if there is none."""
+    listener = await hub.join(study_id, after)
+    try:
+        yield listener
+    finally:
+        hub.leave(listener)
+
+
+@router.get(
+    "/events/stream",
+    operation_id="streamEvents",
+    response_class=EventSourceResponse,
+    responses=problems(404, 422, 503),
+)
+async def stream_events(listener: Annotated[Listener, Depends(listening)]) -> AsyncIterator[ServerSentEvent]:
+    """Events as they happen (server-sent events), those after `Last-Event-ID` first.
+
+    `event: event` carries what `/events` lists and has an `id`. `event: changed` says that the study's revision grew:
+    trials or figures are others than before. A comment comes every 15 seconds. Who does not read is disconnected, and
+    goes on from its last id with a new connection.
+    """
+    async for item in listener.items():
+        yield _sent(item)
+
+
+def _sent(item: Any) -> ServerSentEvent:
+    if isinstance(item, int):
+        return ServerSentEvent(event="changed", data={"revision": item})
+    return ServerSentEvent(event="event", id=str(item.id), data=event_json(item))

@@ -1,0 +1,74 @@
+"""A configuration of a study as files to train from: what ``autotune export`` writes, without the prompts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.dashboard.copies import files_of
+from api.deps import LARGEST_ID, StudiesDep, StudyId
+from api.errors import problem
+from api.responses import JSON, conditional, dumps
+from api.schemas.exports import Export
+from api.schemas.problems import problems
+from api.snapshot import Snapshot
+from autotune.exporting import Choice, Exported, native_sentence, seam_sentence
+from autotune.serialise import plain, row_json
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"])
+
+PROMPTS = "prompts/train.jsonl"
+
+
+class ExportQuery(BaseModel):
+    """Which configuration."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    row: int = Field(1, ge=1, le=2, description="1 learns as the baseline does, 2 with what you permitted.")
+    trial: int | None = Field(None, ge=0, le=LARGEST_ID, description="The configuration of this trial instead.")
+    native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
+
+
+@router.get("/export", operation_id="exportFiles", response_model=Export, responses=problems(404, 409, 422, 503))
+def export_files(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
+) -> Response:
+    """The files of a configuration and the command that trains with them, as `autotune export` writes them.
+
+    The prompts are not sent: they are the user's data, and lie where the study ran. 409: there is nothing to export.
+    """
+    found = studies.snapshot(study_id)
+    if query.trial is not None and query.native_only:
+        field = {"field": "query.native_only", "message": "cannot choose another configuration than that of `trial`"}
+        return problem(422, f"{field['field']}: {field['message']}", errors=[field])
+    choice = Choice(row=query.row, trial=query.trial, native_only=query.native_only)
+    made = studies.kept(("files", study_id, found.settled, choice), lambda: studies.exported(found, choice))
+    if isinstance(made, str):
+        return problem(409, made)
+    return conditional(request, dumps(_document(found, made)), JSON)
+
+
+def _document(found: Snapshot, made: Exported) -> dict[str, Any]:
+    export = made.export
+    files = files_of(found.study, made).items()
+    seam = seam_sentence(made)
+    return {
+        "study": plain(found.study.spec.name),
+        "row": row_json(made.row),
+        "files": [{"name": n, "text": plain(text), "executable": n.endswith(".sh")} for n, text in sorted(files)],
+        "command": {
+            "argv": plain(export.command.argv),
+            "folder": plain(export.command.folder),
+            "environment": plain(dict(export.command.environment)),
+        },
+        "seams": plain(dict(export.seams)),
+        "launcher": plain(seam) or None,
+        "native": None if made.native is None else row_json(made.native),
+        "native_sentence": plain(native_sentence(made.native)) if seam else None,
+        "diff": plain(export.diff) or None,
+        "prompts": PROMPTS if export.prompts else None,
+        "server": export.server,
+    }

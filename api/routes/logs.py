@@ -1,0 +1,84 @@
+"""The log of a trial, by byte range."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
+from api.errors import problem
+from api.logs import Part, UnsatisfiableError, open_below, part_of, path_of, read_part
+from api.responses import conditional
+from api.routes.trials import trial_of
+from api.schemas.problems import problems
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
+
+TEXT = "text/plain"
+_TEXT_ANSWER = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+class Which(StrEnum):
+    """Whose log."""
+
+    TRIAL = "trial"
+    SERVER = "server"
+
+
+class LogQuery(BaseModel):
+    """Which log of a trial."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
+    which: Which = Field(Which.TRIAL, description="The trial's own, or its rollout server's.")
+
+
+@router.get(
+    "/trials/{number}/log",
+    operation_id="getLog",
+    response_class=Response,
+    responses={
+        200: {**_TEXT_ANSWER, "description": "The whole log."},
+        206: {**_TEXT_ANSWER, "description": "The range that was asked for."},
+        **problems(404, 416, 422, 503),
+    },
+)
+def get_log(
+    request: Request,
+    studies: StudiesDep,
+    study_id: StudyId,
+    number: TrialNumber,
+    query: Annotated[LogQuery, Query()],
+    asked: Annotated[
+        str | None,
+        Header(alias="Range", max_length=100, description="`bytes=0-999`, `bytes=1000-`, `bytes=-1000`."),
+    ] = None,
+) -> Response:
+    """What a trial printed. Bytes that could steer a terminal are replaced by `?`, so offsets are those of the file.
+
+    While the trial runs ask for `bytes=N-` with the size seen last: 416 says that there is nothing new yet.
+    """
+    found = studies.snapshot(study_id)
+    trial, server = trial_of(found, number), query.which is Which.SERVER
+    path = path_of(studies.home, found.study, trial, query.attempt, server=server)
+    file = open_below(studies.home.runs, path)
+    try:
+        part = part_of(os.fstat(file).st_size, asked)
+        body = read_part(file, part)
+    except UnsatisfiableError as error:
+        return problem(416, str(error), headers={"Content-Range": f"bytes */{error.size}"})
+    finally:
+        os.close(file)
+    return _answer(request, part, body)
+
+
+def _answer(request: Request, part: Part, body: bytes) -> Response:
+    headers = {"Accept-Ranges": "bytes"}
+    if part.whole:
+        return conditional(request, body, TEXT, headers, kept=False)
+    return Response(body, 206, headers={**headers, "Content-Range": part.content_range}, media_type=TEXT)

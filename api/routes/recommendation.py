@@ -1,0 +1,108 @@
+"""What a study hands back, as JSON or as the framework's own configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import StudiesDep, StudyId
+from api.errors import problem
+from api.library import Library
+from api.responses import JSON, conditional, dumps
+from api.schemas.answers import Answer
+from api.schemas.examples import ANSWER_EXAMPLE
+from api.schemas.problems import problems
+from api.snapshot import Snapshot
+from autotune.answers import answer_document
+from autotune.errors import UsageError
+from autotune.explaining import explain
+from autotune.exporting import Choice, build
+from autotune.frameworks import framework_named
+from autotune.insights.why_words import why_json
+from autotune.words import clean
+from search_spaces.framework_names import SHORT
+
+router = APIRouter(prefix="/api/v1", tags=["recommendations"])
+
+YAML, SHELL = "application/yaml", "text/x-shellscript"
+
+
+class Format(StrEnum):
+    """How the answer is written: our own document, or a framework's file."""
+
+    JSON = "json"
+    TRL = "trl"
+    OPENR1 = "openr1"
+    SWIFT = "swift"
+
+
+class RecommendationQuery(BaseModel):
+    """In which form, and of which row."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Format = Field(
+        Format.JSON,
+        description="A framework's own: the configuration file of its GRPO script, or the script that trains.",
+    )
+    row: int = Field(1, ge=1, le=2, description="Of a file: 1 learns as the baseline does, 2 with what you permitted.")
+    native_only: bool = Field(False, description="Of a file: only what the framework has settings for, no launcher.")
+
+
+@router.get(
+    "/studies/{study_id}/recommendation",
+    operation_id="getRecommendation",
+    response_model=Answer,
+    responses={
+        **problems(404, 409, 422, 503),
+        200: {"content": {YAML: {"schema": {"type": "object"}}, **ANSWER_EXAMPLE}},
+    },
+)
+def get_recommendation(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[RecommendationQuery, Query()]
+) -> Response:
+    """The recommendation, or the best so far, and why, as `autotune best --json` prints it; or as a file to train from.
+
+    A file whose first lines name a launcher needs the other files of `autotune export`. 409: there is nothing to
+    export, or this framework cannot be given it.
+    """
+    found = studies.snapshot(study_id)
+    if query.format is Format.JSON:
+        name = ("recommendation", study_id)
+        return conditional(request, studies.lately(name, found.settled, lambda: _document(found)), JSON)
+    own = SHORT.get(found.study.spec.framework, found.study.spec.framework)
+    if query.format.value != own:
+        return problem(409, f"study {study_id} is of {clean(own)}, not of {query.format.value}")
+    try:
+        body = studies.body(("file", study_id, found.version, request.url.query), lambda: _file(studies, found, query))
+    except UsageError as error:
+        return problem(409, str(error))
+    names = framework_named(own).names
+    file = names.run if body.startswith(b"#!") else names.config
+    kind = YAML if file.endswith((".yaml", ".yml")) else SHELL
+    return conditional(request, body, kind, {"Content-Disposition": f'attachment; filename="{file}"'})
+
+
+def _document(found: Snapshot) -> bytes:
+    why = explain(found.study.spec, found.trials, found.recommendation, found.study.beforehand)
+    return dumps({**answer_document(found.study, found.source, found.recommendation), "why": why_json(why)})
+
+
+def _file(studies: Library, found: Snapshot, query: RecommendationQuery) -> bytes:
+    choice = Choice(row=query.row, native_only=query.native_only)
+    made = build(found.study, found.trials, choice, found.recommendation, studies.store(found.study.id))
+    names, files = made.framework.names, made.export.files
+    main = names.config if names.config in files else names.run
+    beside = sorted(name for name in files if name not in {main, *names.launching})
+    needs = [f"# Needs {name} beside it, which `autotune export` writes." for name in beside]
+    return _headed(files[main], needs).encode("utf-8", "replace")
+
+
+def _headed(text: str, lines: Sequence[str]) -> str:
+    """``text`` with ``lines`` at its head, behind the line that names a script's interpreter."""
+    first, _, rest = text.partition("\n")
+    return "\n".join([first, *lines, rest] if first.startswith("#!") else [*lines, text])

@@ -1,0 +1,101 @@
+"""The further pages of a study: what its trials say, each trial, some beside each other, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from api.dashboard.answer_view import answer_page
+from api.dashboard.compare_view import asked as asked_numbers
+from api.dashboard.compare_view import compare_view
+from api.dashboard.copies import archive
+from api.dashboard.log_tail import logs_of
+from api.dashboard.render import render
+from api.dashboard.stream import stream_of
+from api.dashboard.trial_view import trial_view
+from api.dashboard.why_view import Asked, why_view
+from api.deps import StudiesDep, StudyId, TrialNumber
+from api.responses import HTML, conditional
+from autotune.answers import running_trial
+from autotune.charts.feasibility_map import Foreseen, Pair
+from autotune.domain import StudySpec, Trial
+from autotune.errors import NotFoundError
+from autotune.exporting import Choice
+from autotune.foreseeing import foreseen
+
+router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
+
+Row = Annotated[int, Path(ge=1, le=2)]
+
+
+@router.get("/why")
+def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Where time and memory go, what fits, which knobs matter."""
+    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    asked = Asked.of(request.query_params.multi_items())
+
+    def foresee(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Foreseen]:
+        """Worked out when a trial has ended, not with every cycle."""
+        return studies.kept(("foreseen", study_id, found.settled, knobs), lambda: foreseen(spec, trials, knobs))
+
+    key = ("why", found.progress, asked.pairs)
+    body = studies.body(key, lambda: render("why.html", why=why_view(found, asked, foresee=foresee), stream=stream))
+    return conditional(request, body, HTML)
+
+
+@router.get("/trials/{number}")
+def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
+    """A trial, its log as it is written."""
+    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    trial = found.trial(number)
+    folder = studies.folder(found, trial)
+    running = running_trial(found.trials)
+    life = studies.life(found) if running is not None and running.number == number else None
+    logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
+    export = studies.kept(("export", found.progress, number), lambda: studies.exported(found, Choice(trial=number)))
+    key = ("trial", found.stamp, number, life, logs)
+    body = studies.body(
+        key,
+        lambda: render(
+            "trial.html",
+            trial=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder),
+            stream=stream,
+        ),
+    )
+    return conditional(request, body, HTML)
+
+
+@router.get("/compare")
+def compare(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """Two to six trials beside each other, named as ``?trial=3&trial=7``."""
+    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+    numbers = asked_numbers(request.query_params.multi_items())
+    key = ("compare", found.progress, numbers)
+    body = studies.body(key, lambda: render("compare.html", view=compare_view(found, numbers), stream=stream))
+    return conditional(request, body, HTML)
+
+
+@router.get("/recommendation")
+def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
+    """The answer with everything it rests on."""
+    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
+
+    def build() -> bytes:
+        rows = () if found.recommendation is None else found.recommendation.rows
+        exports = [studies.exported(found, Choice(row=place + 1)) for place in range(len(rows))]
+        return render("recommendation.html", answer=answer_page(found, exports), stream=stream)
+
+    return conditional(request, studies.body(("recommendation", found.progress), build), HTML)
+
+
+@router.get("/export/{row}.zip")
+def export(request: Request, studies: StudiesDep, study_id: StudyId, row: Row) -> Response:
+    """The files that train with a row of the answer, without the prompts."""
+    found = studies.snapshot(study_id)
+    made = studies.exported(found, Choice(row=row))
+    if isinstance(made, str):
+        raise NotFoundError(made)
+    headers = {"Content-Disposition": f'attachment; filename="study-{study_id}-row-{row}.zip"'}
+    return conditional(request, archive(found.study, made), "application/zip", headers, kept=False)

@@ -1,0 +1,34 @@
+"""What happened in a study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from api.schemas.base import Shape, Time
+
+
+class Event(Shape):
+    """Something that happened."""
+
+    id: int = Field(description="1, 2, 3 ... within its study.")
+    kind: str = Field(examples=["trial_finished"])
+    message: str
+    trial: int | None = Field(description="Number of the trial it is about.")
+    at: Time | None
+    data: dict[str, Any]
+
+
+class Events(Shape):
+    """A page of events, the oldest first."""
+
+    study: str
+    events: list[Event]
+    next_cursor: int | None = Field(description="For `cursor` of the next page; `null` at the end.")
+
+
+class Requested(Shape):
+    """A request was written down; the tuner looks once a second."""
+
+    event: Event

@@ -1,0 +1,105 @@
+"""One study as far as it has been read. Finished trials never change, so only the others are ever read again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from api.listed import Listed
+from api.snapshot import Snapshot
+from autotune.answers import Source, answered, last_budget
+from autotune.domain import Recommendation, Study, Trial
+from autotune.ports import Store
+
+Answer = tuple[Source, Recommendation | None]
+
+
+class Shelf:
+    """May be used by several threads: while one reads the study, the others are given the reading before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._at = 0.0
+        self._cost = 0.0
+        self._since = 0
+        """The lowest number that may still change."""
+        self._rests_on: object = None
+        self._answer: Answer | None = None
+        self._settled = 0
+
+    def snapshot(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
+        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost."""
+        kept = self._snapshot
+        if kept is not None and kept.study.created_at != study.created_at:  # another database in the same place
+            kept = None
+        if kept is not None and self._serves(kept, study, patience):
+            return kept
+        if not self._lock.acquire(blocking=kept is None) and kept is not None:
+            return kept
+        try:
+            return self._renewed(store, study, patience, stamp)
+        finally:
+            self._lock.release()
+
+    def _serves(self, kept: Snapshot, study: Study, patience: float) -> bool:
+        """Less than ``kept``'s revision: who asks was overtaken by another reader."""
+        return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost
+
+    def _renewed(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
+        before = self._snapshot
+        if before is not None and before.study.created_at != study.created_at:
+            before, self._since, self._answer = None, 0, None
+        if before is not None and self._serves(before, study, patience):
+            return before
+        began = time.monotonic()
+        found = self._read(store, study, before, stamp())
+        self._at = time.monotonic()
+        self._cost = self._at - began
+        self._snapshot = found
+        return found
+
+    def _read(self, store: Store, study: Study, before: Snapshot | None, stamp: int) -> Snapshot:
+        kept = () if before is None else before.listed[: self._since]
+        fresh = [Listed(trial, study.spec.baseline) for trial in store.trials(study.id, since=self._since)]
+        listed = (*kept, *fresh)
+        trials = tuple(one.trial for one in listed)
+        since = self._since + _finished(fresh)
+        ended = since + sum(one.trial.state.is_finished for one in listed[since:])
+        source, recommendation = self._answered(store, study, trials, ended, stamp)
+        same = (
+            before is not None
+            and listed == before.listed
+            and before.study.status is study.status
+            and recommendation == before.recommendation
+        )
+        found = Snapshot(
+            stamp=stamp,
+            study=study,
+            trials=before.trials if before is not None and same else trials,
+            spent=store.spent(study.id),
+            limits=last_budget(store, study),
+            source=source,
+            recommendation=recommendation,
+            fingerprint=store.fingerprint(study.id),
+            settled=self._settled,
+            version=before.version if before is not None and same else stamp,
+            listed=before.listed if before is not None and same else listed,
+            orders=before.orders if before is not None and same else {},
+        )
+        self._since = since
+        return found
+
+    def _answered(self, store: Store, study: Study, trials: Sequence[Trial], ended: int, stamp: int) -> Answer:
+        """The answer; worked out again only when what it rests on has changed."""
+        stored = store.recommendation(study.id)
+        rests_on = (ended, study.status, stored)
+        if self._answer is None or rests_on != self._rests_on:
+            self._answer, self._rests_on, self._settled = answered(stored, study, trials), rests_on, stamp
+        return self._answer
+
+
+def _finished(fresh: Sequence[Listed]) -> int:
+    """How many from the first on never change any more."""
+    return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))

@@ -1,0 +1,51 @@
+"""A limit on what an address may get wrong: tokens and codes. Used by the server's event loop alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+BURST = 10
+"""Wrong tries an address has at once."""
+EVERY_S = 6.0
+"""It has one more after so long."""
+ROUNDING_S = 1e-3
+MOST_ADDRESSES = 1024
+"""That are remembered; the longest unseen is forgotten first."""
+
+
+class Throttle:
+    """The generic cell rate algorithm (ITU-T I.371) for each address: two figures, and nothing to clean up."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due: OrderedDict[str, float] = OrderedDict()
+
+    def wait_s(self, host: str) -> float:
+        """Seconds until the address may try again; 0 if it may now."""
+        now = self._clock()
+        wait = self._due.get(network_of(host), now) - now - (BURST - 1) * EVERY_S
+        return wait if wait > ROUNDING_S else 0.0
+
+    def strike(self, host: str) -> float:
+        """A wrong try, and what ``wait_s`` said before it; one that had to wait costs no further waiting."""
+        wait = self.wait_s(host)
+        if wait == 0:
+            address, now = network_of(host), self._clock()
+            self._due[address] = max(now, self._due.pop(address, now)) + EVERY_S
+            while len(self._due) > MOST_ADDRESSES:
+                self._due.popitem(last=False)
+        return wait
+
+
+def network_of(host: str) -> str:
+    """The address, or of IPv6 the network of 64 bits, all of which one machine may have; any other text as it is."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(found.ipv4_mapped or ipaddress.IPv6Network((found, 64), strict=False))
+    return str(found)
