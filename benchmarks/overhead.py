@@ -24,7 +24,7 @@ from autotune.domain import Configuration, Study, StudySpec, Trial, TrialKind, T
 from autotune.errors import AutotuneError
 from autotune.ports import Assignment, RunReport, TrialRunner
 from autotune.request import Request
-from autotune.running.keeper import Keeper
+from autotune.running.keeper import Keeper, restores_memory
 from autotune.settings import Settings, read_settings
 from benchmarks.gpu.journal import append, rows
 from benchmarks.overhead_table import MODES, WARM, Row, markdown
@@ -182,7 +182,8 @@ class Bench:
 
     def runner(self, mode: str) -> TrialRunner:
         clock, warm = SystemClock(), mode == WARM
-        keeper = Keeper(self.out / "workers", clock) if warm else None
+        used = warm and restores_memory(self.spec.resources.device)
+        keeper = Keeper(self.out / "workers", clock) if used else None
         return wiring.runner_for(self.spec, self.settings, clock, keeper=keeper, preload=warm)
 
     def run(self, runner: TrialRunner, place: tuple[int, str, int], stop: Asked) -> bool:

@@ -184,6 +184,7 @@ def finish(here: run.Run, why: str) -> int:
     finished = table.Finished(here, here.trials(), roles, done, "" if done else why)
     for path in table.write(finished, rows, list(summary(finished))):
         print(f"written: {path}")
+    print(f"written: {table.write_for_searches(finished)}")
     return 1 if any(row["failed"] for row in done) else 0
 
 

@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Configuration, Trial
+from autotune import table_files
+from autotune.domain import Configuration, Trial, TrialKind
+from autotune.tables import table_of
 from benchmarks.gpu.architectures import TINY
 from benchmarks.gpu.journal import Row
 from benchmarks.gpu.run import Run
@@ -97,6 +99,15 @@ def header(finished: Finished) -> dict[str, Any]:
         "gpu_tests": [encode(row) for row in finished.checks],
         "gpu_tests_not_run": finished.unchecked,
     }
+
+
+def write_for_searches(finished: Finished, tables: Path = TABLES) -> Path:
+    """The same trials as ``python -m benchmarks.search`` reads them (docs/tables.md)."""
+    path = folder_of(finished, tables) / f"search-{name_of(finished)}.jsonl.gz"
+    both = zip(finished.trials, finished.roles, strict=True)
+    trials = [t.with_(kind=TrialKind.SEARCH) if role == "competent" else t for t, role in both]
+    table_files.write(table_of(finished.run.study(), trials, {}, finished.run.fingerprint), path)
+    return path
 
 
 def write(finished: Finished, rows: Sequence[Row], summary: Sequence[str], tables: Path = TABLES) -> tuple[Path, Path]:

@@ -1,0 +1,63 @@
+"""The recorded table of every knob on two ranks (``tables/every-knob-cpu.md``), read back as the study it was.
+
+Of each trial the table has the configuration and the peak of the whole tree, to three digits; phases of a rank are left
+aside.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune.domain import Configuration, Outcome, Protocol, Trial, TrialKind, TrialState
+from autotune.proposals.forecasts import Task
+from search_spaces.configuration import KnobValue, ModelFacts, Resources
+from search_spaces.knobs import KNOBS, Kind
+
+TABLE = Path(__file__).parent / "tables" / "every-knob-cpu.md"
+RANKS, ROWS, PROMPT, COMPLETION = 2, 8, 96, 24
+GIB = 1 << 30
+MODEL = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
+"""SmolLM2-135M-Instruct."""
+TASK = Task(Resources(cpu_cores=2, cpu_ranks=RANKS, host_memory=int(23.5 * GIB), model=MODEL), ROWS, PROMPT, COMPLETION)
+FIXED: Mapping[str, KnobValue] = {"master_weights": "fp32"}
+
+
+def trials(path: Path = TABLE) -> tuple[Trial, ...]:
+    """As they came. Raises ``ValueError``: the file has no such table."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith("| # |")), None)
+    if start is None:
+        raise ValueError(f"{path}: no table of trials, which begins with '| # |'")
+    names = _cells(lines[start])
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return tuple(_trial(dict(zip(names, _cells(row), strict=True))) for row in rows)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+def _trial(row: Mapping[str, str]) -> Trial:
+    knobs = {name: _value(name, text) for name, text in row.items() if name in KNOBS}
+    steps = ROWS // (RANKS * int(knobs["micro_batch_size"]))
+    number = int(row["#"])
+    return Trial(
+        study_id=0,
+        number=number,
+        kind=TrialKind.SEARCH if number else TrialKind.BASELINE,
+        configuration=Configuration({**FIXED, **knobs, "gradient_accumulation_steps": steps}),
+        protocol=Protocol(),
+        rows_per_update=ROWS,
+        state=TrialState.COMPLETE,
+        outcome=Outcome(),
+        worst_case_passed=True,
+        host_peak=int(float(row["tree GiB"]) * GIB),
+    )
+
+
+def _value(name: str, text: str) -> KnobValue:
+    if KNOBS[name].kind is Kind.BOOL:
+        return text == "True"
+    return int(text) if KNOBS[name].kind is Kind.INT else text

@@ -1,0 +1,141 @@
+"""HTTP readers for measuring a server: in an open loop, as fast as it answers, and listening to a stream.
+
+Open loop: a request is due when the clock says so, whether or not the one before was answered, and its latency
+counts from then. A loop that waits for each answer asks least when the server is slowest, and so hides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+HOST = "127.0.0.1"
+
+
+@dataclass
+class Seen:
+    """Latencies in seconds by kind of request, and answers by status (0: none came)."""
+
+    latencies: dict[str, list[float]] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    def add(self, kind: str, seconds: float, status: int) -> None:
+        self.latencies.setdefault(kind, []).append(seconds)
+        self.statuses[status] += 1
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of ``values`` do not exceed; NaN of none."""
+    if not values:
+        return float("nan")
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000 * len(ordered)) // 1000) - 1)]
+
+
+def due_times(clients: int, rate: float, seconds: float, seed: int) -> list[list[float]]:
+    """For each client the seconds from the start at which its requests are due: ``rate`` a second, each with a phase
+    of its own, all before ``seconds``."""
+    chance = random.Random(seed)  # noqa: S311 - spreads the clients
+    found = []
+    for _ in range(clients):
+        first = chance.uniform(0.0, 1.0 / rate)
+        found.append([first + n / rate for n in range(int(seconds * rate) + 1) if first + n / rate < seconds])
+    return found
+
+
+class Line:
+    """A connection that is kept, and made anew when it broke."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def get(self, path: str) -> int:
+        """The status; 0 where the connection broke."""
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_connection(HOST, self._port)
+            reader, writer = self._streams
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
+            await writer.drain()
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            length = next((int(h[15:]) for h in head.split("\r\n") if h.startswith("content-length:")), 0)
+            await reader.readexactly(length)
+            return int(head.split()[1])
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            self.close()
+            return 0
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def open_loop(port: int, paths: dict[str, str], clients: int, rate: float, seconds: float, seed: int) -> Seen:
+    """``clients`` ask ``rate`` times a second each, in turn for each of ``paths`` (kind to address)."""
+    seen, kinds, began = Seen(), sorted(paths), time.perf_counter()
+
+    async def client(number: int, due: Sequence[float]) -> None:
+        line = Line(port)
+        for turn, at in enumerate(due):
+            await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
+            kind = kinds[(number + turn) % len(kinds)]
+            status = await line.get(paths[kind])
+            seen.add(kind, time.perf_counter() - began - at, status)
+        line.close()
+
+    schedule = due_times(clients, rate, seconds, seed)
+    await asyncio.gather(*(client(number, due) for number, due in enumerate(schedule)))
+    return seen
+
+
+async def closed_loop(port: int, paths: dict[str, str], clients: int, seconds: float) -> float:
+    """Answers a second when ``clients`` ask again as soon as they are answered: where the server is saturated."""
+    end, kinds, answered = time.perf_counter() + seconds, sorted(paths), 0
+
+    async def client(number: int) -> None:
+        nonlocal answered
+        line, turn = Line(port), number
+        while time.perf_counter() < end:
+            answered += await line.get(paths[kinds[turn % len(kinds)]]) == 200
+            turn += 1
+        line.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return answered / (time.perf_counter() - began)
+
+
+@dataclass
+class Heard:
+    """What a listener got."""
+
+    events: int = 0
+    ended: bool = False
+    """The server closed the stream."""
+
+
+async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool], *, reads: bool = True) -> None:
+    """Listen to a stream until ``over``; with ``reads`` false, take nothing of it, as a reader that hangs."""
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20 if reads else 1024)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+    while not over():
+        if not reads:
+            await asyncio.sleep(0.1)
+            continue
+        try:
+            line = await asyncio.wait_for(reader.readline(), 0.5)
+        except TimeoutError:
+            continue
+        except OSError:
+            line = b""
+        if not line:
+            heard.ended = True
+            break
+        heard.events += line.startswith(b"event: event")
+    writer.close()

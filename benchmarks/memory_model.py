@@ -1,0 +1,260 @@
+"""How well does the memory model foretell peaks? Stored studies, replayed trial by trial.
+
+``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, or ``--every-knob`` for the recorded table of
+two ranks
+
+Of each study the model (``autotune.proposals.memory``) is fitted on the first k finished trials (0, 1, 3, 5, 10) and
+asked about every later trial that was measured through the worst case and whose configuration is not among those k.
+Beside it, the nearest of the k: the peak of the measured trial that differs in the fewest knobs (the mean of equals).
+0 is the formulas alone. Printed are
+
+* the errors, as shares of the measured peak and of what of it comes after loading (peak less imports, weights and
+  engine, these by formula: no floor is recorded);
+* the share of peaks inside the model's 50, 80 and 95 % intervals;
+* false fits: with limits set at quantiles of the study's own peaks, and every earlier trial above a limit retold as one
+  that ran out of memory there, the share of trials within 10 % of the limit that were called fitting (P above one half,
+  and above 0.9, at which a careful caller would act) and were above it; and those that were refused and would have fit.
+
+A study counts in its own rows and once in the row of all. Trials of a study share a machine and a model, so what is
+printed last is of few independent cases; it says how many.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, TrialState
+from autotune.insights import phases
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory import MemoryModel, Part, features, pools
+from autotune.proposals.memory.parts import PARTS
+from autotune.settings import read_settings
+from autotune.store import open_store
+from benchmarks import every_knob_table
+
+FIRST = (0, 1, 3, 5, 10)
+"""Trials the model is fitted on."""
+QUANTILES = (0.25, 0.5, 0.75)
+"""Of a study's peaks: the limits false fits are counted at."""
+NEAR = 0.10
+"""Share of the limit within which a trial counts as near it."""
+SURE = 0.9
+INTERVALS = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.9600}
+"""Two-sided share of a normal distribution -> its half width in standard deviations."""
+LOADED = (Part.FLOOR, Part.ENGINE_FLOOR, Part.WEIGHTS, Part.ENGINE_WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A study's trials as they came."""
+
+    name: str
+    task: Task
+    trials: tuple[Trial, ...]
+    pool: Pool
+
+    def peak(self, trial: Trial) -> int | None:
+        """Bytes, of a trial that went through the worst case."""
+        return phases.peak(trial, self.pool) if trial.fits else None
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One trial foretold from k others; bytes."""
+
+    k: int
+    peak: float
+    predicted: float
+    spread: float
+    nearest: float | None
+    loaded: float
+
+    @property
+    def error(self) -> float:
+        """Share of the peak."""
+        return abs(self.predicted / self.peak - 1.0)
+
+    @property
+    def error_after_load(self) -> float:
+        """Share of the peak less what is there after loading."""
+        return abs(self.predicted - self.peak) / max(1.0, self.peak - self.loaded)
+
+    @property
+    def nearest_error(self) -> float:
+        """NaN where nothing had been measured."""
+        return abs(self.nearest / self.peak - 1.0) if self.nearest else float("nan")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one trial near a limit was said to fit, and did."""
+
+    k: int
+    said: float
+    fits: bool
+
+
+def replays(home: Path, names: Sequence[str]) -> list[Replay]:
+    """Studies of a home with at least two measured configurations; raises ``StoreError`` for an unknown name."""
+    store = open_store(read_settings(home=home).database)
+    try:
+        studies = [store.study(name) for name in names] if names else list(store.studies())
+        found = [replay(study, store.trials(study.id)) for study in studies]
+    finally:
+        store.close()
+    return [r for r in found if len({t.configuration for t in r.trials if r.peak(t)}) > 1]
+
+
+def replay(study: Study, trials: Iterable[Trial]) -> Replay:
+    """A study's finished trials in the order of their numbers."""
+    task = Task.of(study.spec)
+    ordered = sorted((t for t in trials if t.state.is_finished), key=lambda t: t.number)
+    return Replay(study.spec.name, task, tuple(ordered), pools(task)[0])
+
+
+def guesses(r: Replay) -> list[Guess]:
+    """Every later trial from the first k."""
+    found = []
+    for k in (k for k in FIRST if k < len(r.trials)):
+        model = MemoryModel.before(r.task).fitted(r.task, r.trials[:k])
+        known = {t.configuration for t in r.trials[:k]}
+        later = [t for t in r.trials[k:] if r.peak(t) and t.configuration not in known]
+        matrix = features(r.task, [t.configuration for t in later])
+        forecast = model.forecast_of(matrix)
+        loaded = matrix[0][:, 0, [PARTS.index(part) for part in LOADED]].sum(axis=1)
+        for place, trial in enumerate(later):
+            near = nearest(r, trial, r.trials[:k])
+            peak, spread = float(forecast.peak[place]), float(forecast.spread[place])
+            found.append(Guess(k, float(r.peak(trial) or 0), peak, spread, near, float(loaded[place])))
+    return found
+
+
+def nearest(r: Replay, trial: Trial, known: Sequence[Trial]) -> float | None:
+    """Bytes of the measured trial that differs in the fewest knobs; the mean of equals; ``None`` without one."""
+    measured = [(len(t.configuration.difference(trial.configuration)), p) for t in known if (p := r.peak(t))]
+    closest = min((d for d, _ in measured), default=0)
+    peaks = [p for d, p in measured if d == closest]
+    return float(np.mean(peaks)) if peaks else None
+
+
+def verdicts(r: Replay) -> list[Verdict]:
+    """Of trials near a limit, with limits at quantiles of the study's peaks; only where the tree's memory counts."""
+    if r.pool is not Pool.HOST:
+        return []
+    peaks = [p for t in r.trials if (p := r.peak(t))]
+    found = []
+    for limit in sorted({int(np.quantile(peaks, q)) for q in QUANTILES}):
+        task = replace(r.task, memory_limit=limit)
+        told = [retold(t, r.peak(t), limit) for t in r.trials]
+        for k in (k for k in FIRST if k < len(told)):
+            model = MemoryModel.before(task).fitted(task, told[:k])
+            known = {t.configuration for t in told[:k]}
+            near = [
+                (t, p)
+                for t in r.trials[k:]
+                if (p := r.peak(t)) and abs(p / limit - 1.0) <= NEAR and t.configuration not in known
+            ]
+            fits = model.forecast([t.configuration for t, _ in near]).fits
+            found += [Verdict(k, float(said), p <= limit) for said, (_, p) in zip(fits, near, strict=True)]
+    return found
+
+
+def retold(trial: Trial, peak: int | None, limit: int) -> Trial:
+    """``trial`` as it would have ended under ``limit``."""
+    if peak is None or peak <= limit:
+        return trial
+    outcome = Outcome(FailureReason.OOM, Phase.UPDATE.value, Pool.HOST)
+    return trial.with_(state=TrialState.FAIL, outcome=outcome, cycles=(), host_peak=limit, worst_case_passed=False)
+
+
+def table(name: str, found: Sequence[Guess]) -> str:
+    """Errors by number of trials, one line each."""
+    lines = []
+    for k in sorted({g.k for g in found}):
+        own = [g for g in found if g.k == k]
+        errors = np.array([g.error for g in own])
+        cells = [
+            f"{name:28.28}",
+            f"{k:2d}",
+            f"{len(own):4d}",
+            f"{_share(errors.mean())}",
+            f"{_share(np.median(errors))}",
+            f"{_share(errors.max())}",
+            f"{_share(np.mean([g.error_after_load for g in own]))}",
+            f"{_share(np.mean([g.nearest_error for g in own]))}",
+            *(_share(_inside(own, width)) for width in INTERVALS.values()),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _inside(own: Sequence[Guess], width: float) -> float:
+    return float(np.mean([abs(np.log(g.peak / g.predicted)) <= width * g.spread for g in own]))
+
+
+def _share(value: float | np.floating[Any]) -> str:
+    return "   -  " if np.isnan(value) else f"{100.0 * float(value):5.1f}%"
+
+
+def fit_table(found: Sequence[Verdict]) -> str:
+    """False fits and false refusals near a limit, by number of trials."""
+    lines = []
+    for k in sorted({v.k for v in found}):
+        own = [v for v in found if v.k == k]
+        above = sum(not v.fits for v in own)
+        shares = [np.mean([v.said > edge and not v.fits for v in own]) for edge in (0.5, SURE)]
+        refused = [np.mean([v.said <= edge and v.fits for v in own]) for edge in (0.5, SURE)]
+        cells = [f"{k:2d}", f"{len(own):4d}", f"{above:4d}", *map(_share, shares), *map(_share, refused)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+HEADER = (
+    "| study                        | k  |    n | mean   | median | most   | past load | nearest | in 50% | in 80% "
+    "| in 95% |\n|---|---|---|---|---|---|---|---|---|---|---|"
+)
+FIT_HEADER = (
+    "| k  | near | above | false fit > 0.5 | false fit > 0.9 | false refusal <= 0.5 | false refusal <= 0.9 |"
+    "\n|---|---|---|---|---|---|---|"
+)
+
+
+def report(found: Sequence[Replay]) -> str:
+    """What the command prints."""
+    each = [guesses(r) for r in found]
+    lines = [HEADER, *(table(r.name, own) for r, own in zip(found, each, strict=True))]
+    lines += [table("all", [g for own in each for g in own]), "", FIT_HEADER]
+    lines.append(fit_table([v for r in found for v in verdicts(r)]))
+    configurations = sum(len({t.configuration for t in r.trials if r.peak(t)}) for r in found)
+    lines.append(f"\n{len(found)} studies, {configurations} measured configurations.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("home", type=Path, nargs="?")
+    parser.add_argument("studies", nargs="*")
+    parser.add_argument("--also", type=Path, action="append", default=[], help="another home, with all its studies")
+    parser.add_argument("--every-knob", action="store_true", help="the recorded table of two ranks")
+    asked = parser.parse_args()
+    if asked.home is None and not asked.every_knob:
+        parser.error("name a home, or --every-knob")
+    found = [] if asked.home is None else replays(asked.home, asked.studies)
+    if asked.every_knob:
+        found.append(Replay("every-knob", every_knob_table.TASK, every_knob_table.trials(), Pool.HOST))
+    for home in asked.also:
+        found += replays(home, ())
+    if not found:
+        raise SystemExit("no study there has two measured configurations")
+    print(report(found))
+
+
+if __name__ == "__main__":
+    main()

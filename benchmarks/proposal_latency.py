@@ -1,0 +1,191 @@
+"""How long does a proposal block? 1,000 recorded trials, 50,000 legal combinations.
+
+``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey]``
+
+The space is invented (nine knobs of the catalogue, 51,840 combinations, all taken as legal), and so are the trials:
+phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
+been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
+new proposer that has prepared nothing. Printed: median and 95th percentile of the wall seconds each call took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+from autotune.domain import (
+    Configuration,
+    CycleKind,
+    CycleRecord,
+    FailureReason,
+    Outcome,
+    Phase,
+    Pool,
+    Protocol,
+    Resources,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.proposals.forecasts import Task
+from autotune.proposals.proposer import TwoTrackProposer, named_sampler
+from autotune.proposals.samplers import ReadingSampler
+from search_spaces.configuration import KnobValue, ModelFacts
+
+GIB = 1 << 30
+ROWS = 64
+AXES: Mapping[str, Sequence[KnobValue]] = {
+    "micro_batch_size": (1, 2, 4, 8, 16, 32),
+    "gradient_checkpointing": (True, False),
+    "attn_implementation": ("eager", "sdpa", "flash_attention_2"),
+    "logprob_rows": (1, 2, 4, 8, 16),
+    "max_num_seqs": (4, 8, 16, 32, 64, 128),
+    "optimizer": ("adamw_torch", "adamw_torch_fused", "adamw_8bit"),
+    "kv_cache_memory_bytes": tuple(n * GIB // 4 for n in (1, 2, 4, 8)),
+    "prefix_caching": (True, False),
+    "activation_offload": (True, False),
+}
+FIXED: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "rollout_mode": "colocate", "precision": "fp32"}
+FAILS = 12
+RESOURCES = Resources(
+    cpu_cores=2,
+    host_memory=16 * GIB,
+    framework="trl",
+    rows_per_update=ROWS,
+    num_generations=8,
+    max_prompt_length=128,
+    max_completion_length=256,
+    model=ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192),
+)
+TASK = Task(RESOURCES, ROWS, 128, 256, memory_limit=8 * GIB)
+
+
+def combinations() -> tuple[Configuration, ...]:
+    """All of the space; the accumulation follows from the micro-batch."""
+    every = (dict(zip(AXES, values, strict=True)) for values in itertools.product(*AXES.values()))
+    return tuple(
+        Configuration({**FIXED, **one, "gradient_accumulation_steps": max(1, ROWS // int(one["micro_batch_size"]))})
+        for one in every
+    )
+
+
+def trial(number: int, configuration: Configuration) -> Trial:
+    """What a trial of ``configuration`` leaves behind."""
+    chance = random.Random(f"latency/{configuration.key}")  # noqa: S311 (repeatable on purpose)
+    base = Trial(
+        study_id=1,
+        number=number,
+        kind=TrialKind.SEARCH if number else TrialKind.BASELINE,
+        configuration=configuration,
+        protocol=Protocol(),
+        rows_per_update=ROWS,
+        source="grey/headline",
+        startup={"spawn": 0.1, "import": 8.0, "load": 2.0, "engine": 20.0, "first_batch": 3.0},
+        host_peak=int(GIB * (2.0 + 0.1 * int(configuration["micro_batch_size"]))),
+        seconds=60.0,
+    )
+    if number and chance.random() < 1 / FAILS and int(configuration["micro_batch_size"]) >= 16:
+        outcome = Outcome(FailureReason.OOM, Phase.UPDATE.value, Pool.HOST, log_path="log.txt")
+        return base.with_(state=TrialState.FAIL, outcome=outcome, host_peak=8 * GIB)
+    rows = int(configuration["micro_batch_size"])
+    phases = {
+        Phase.GENERATE.value: 3.0 + 40.0 / int(configuration["max_num_seqs"]),
+        Phase.LOGPROB.value: 1.0 + 2.0 / int(configuration["logprob_rows"]),
+        Phase.UPDATE.value: (4.0 + 8.0 / rows + 0.1 * rows) * (1.3 if configuration["gradient_checkpointing"] else 1.0),
+    }
+    cycles = tuple(_cycle(i, {n: s * math.exp(chance.gauss(0.0, 0.02)) for n, s in phases.items()}) for i in range(3))
+    return base.with_(state=TrialState.COMPLETE, outcome=Outcome(), cycles=cycles, worst_case_passed=True)
+
+
+def _cycle(index: int, phases: Mapping[str, float]) -> CycleRecord:
+    return CycleRecord(
+        index=index,
+        cycle_kind=CycleKind.RECORDED,
+        seconds=sum(phases.values()),
+        phases=phases,
+        completion_tokens=ROWS * 100,
+        prompt_tokens=ROWS * 60,
+        rows=ROWS,
+        updates=1,
+        computed_tokens=ROWS * 200,
+    )
+
+
+def proposer(candidates: Sequence[Configuration], sampler: str) -> TwoTrackProposer:
+    """Over one track, which holds every candidate."""
+    named = named_sampler(sampler)
+    return TwoTrackProposer(
+        headline=candidates,
+        permitted=candidates,
+        searched=tuple(AXES),
+        baseline=candidates[0],
+        complete_baseline=candidates[0],
+        sampler=named.for_task(TASK) if isinstance(named, ReadingSampler) else named,
+        seed=0,
+        one_memory=True,
+    )
+
+
+def history(candidates: Sequence[Configuration], trials: int) -> list[Trial]:
+    """The baseline and ``trials`` - 1 others, drawn evenly."""
+    drawn = random.Random("latency").sample(range(1, len(candidates)), trials - 1)  # noqa: S311
+    return [trial(0, candidates[0]), *(trial(n, candidates[i]) for n, i in enumerate(drawn, 1))]
+
+
+def timed(trials: int, proposals: int, sampler: str) -> tuple[list[float], list[float], list[float], str]:
+    """Seconds of each proposal with preparation and without, of each preparation, and who proposed last."""
+    candidates = combinations()
+    prepared, made = proposer(candidates, sampler), history(candidates, trials)
+    ahead, blocked, cold, source = [], [], [], ""
+    for turn in range(proposals):
+        number = len(made)
+        running = made[-1].with_(state=TrialState.RUNNING, outcome=None, cycles=(), worst_case_passed=False)
+        began = time.perf_counter()
+        prepared.prepare([*made[:-1], running], number)
+        ahead.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        proposal = prepared.propose(made, number)
+        blocked.append(time.perf_counter() - began)
+        if proposal is None:
+            break
+        if turn % 20 == 0:
+            fresh = proposer(candidates, sampler)
+            began = time.perf_counter()
+            if fresh.propose(made, number) != proposal:
+                raise RuntimeError("a prepared proposal differs from the unprepared one")
+            cold.append(time.perf_counter() - began)
+        source = proposal[1]
+        made.append(trial(number, proposal[0]))
+    return blocked, ahead, cold, source
+
+
+def line(label: str, seconds: Sequence[float]) -> str:
+    """``label: p50 12 ms, p95 20 ms, at most 25 ms, n 60``."""
+    ordered = sorted(seconds)
+    high = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    middle, most = statistics.median(ordered), ordered[-1]
+    figures = f"p50 {1e3 * middle:.0f} ms, p95 {1e3 * high:.0f} ms, at most {1e3 * most:.0f} ms"
+    return f"{label}: {figures}, n {len(ordered)}"
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--proposals", type=int, default=60)
+    parser.add_argument("--sampler", default="grey")
+    asked = parser.parse_args()
+    blocked, ahead, cold, source = timed(asked.trials, asked.proposals, asked.sampler)
+    print(f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded, by {source}")
+    print(line("a proposal blocks", blocked))
+    print(line("the same by a new proposer, nothing prepared", cold))
+    print(line("preparing, while a trial runs", ahead))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Our own searches, and the same without each of their parts.
+
+``start`` is what ``autotune start`` does with TPE: openings, moves, dominance. ``grey`` is the grey-box sampler in its
+place. ``grey-residual`` never fits the time model, so that the prior alone orders; ``grey-times`` has no time model and
+falls back to its Gaussian process with the filter; ``grey-memory`` has no memory model; ``grey-dominance`` forgets what
+an out-of-memory failure rules out.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from autotune.domain import Configuration, Trial
+from autotune.ports import Proposer
+from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
+from autotune.proposals.lattice import Mask
+from autotune.proposals.proposer import TwoTrackProposer, openings, roomy
+from autotune.proposals.samplers import SAMPLERS, Sampler
+from benchmarks.search.models import MODULE, Known
+from benchmarks.search.world import World
+from search_spaces.space import SearchSpace
+
+GREY_MODULE = "autotune.proposals.samplers.grey"
+
+
+@dataclass(frozen=True)
+class PriorOnly:
+    """A time model that learns nothing."""
+
+    inner: TimeModel
+
+    @property
+    def trusted(self) -> bool:
+        return True
+
+    def fitted(self, task: Task, trials: Sequence[Trial]) -> TimeModel:  # noqa: ARG002
+        return PriorOnly(self.inner.fitted(task, ()))
+
+    def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
+        return self.inner.forecast(configurations)
+
+
+class OfProposer:
+    """A proposer of the tool, held to the rows."""
+
+    def __init__(self, world: World, make: Callable[[Sequence[Configuration]], Proposer]) -> None:
+        self._world = world
+        self._proposer = make(world.configurations)
+        self._places = {c: i for i, c in enumerate(world.configurations)}
+
+    def propose(self, history: Sequence[Trial], left: Mask) -> int:
+        proposed = self._proposer.propose(history, len(history))
+        if proposed is None:  # everything left is ruled out; the search would end here
+            return next(int(i) for i, free in enumerate(left) if free)
+        return self._places[proposed[0]]
+
+
+class Forgetful(TwoTrackProposer):
+    """It rules nothing out."""
+
+    def _regions(self, trials: Sequence[Trial]) -> tuple[()]:  # noqa: ARG002
+        return ()
+
+
+def house(
+    world: World, sampler: Sampler, seed: int, rows: Sequence[Configuration], kind: type[TwoTrackProposer]
+) -> Proposer:
+    """The proposer of ``autotune start`` with all rows in one track: the fastest is looked for, whatever it changes."""
+    baseline = world.table.header.baseline
+    return kind(
+        headline=rows,
+        permitted=(),
+        searched=SearchSpace.from_json(world.table.header.space).values,
+        baseline=baseline,
+        complete_baseline=baseline,
+        sampler=sampler,
+        seed=seed,
+        one_memory=world.task.resources.device == "cpu",
+        firsts=openings(rows, baseline),
+        otherwise=roomy(rows, baseline),
+    )
+
+
+def _start(world: World, known: Known, seed: int) -> OfProposer:  # noqa: ARG001
+    return OfProposer(world, lambda rows: house(world, SAMPLERS["tpe"], seed, rows, TwoTrackProposer))
+
+
+def _grey(without: str, world: World, known: Known, seed: int) -> OfProposer:
+    made = importlib.import_module(GREY_MODULE).GreySampler(_models(without, world, known))
+    kind = Forgetful if without == "dominance" else TwoTrackProposer
+    return OfProposer(world, lambda rows: house(world, made, seed, rows, kind))
+
+
+def _models(without: str, world: World, known: Known) -> Any:
+    times: TimeModel | None = known.times
+    if without == "times":
+        times = None
+    elif without == "residual" and times is not None:
+        times = PriorOnly(times)
+    peaks = None if without == "memory" else known.peaks
+    return importlib.import_module(MODULE).Models(task=world.task, times=times, peaks=peaks)
+
+
+SEARCHES: Mapping[str, tuple[Callable[[World, Known, int], OfProposer], tuple[str, ...]]] = {
+    "start": (_start, ()),
+    "grey": (partial(_grey, ""), (GREY_MODULE,)),
+    "grey-residual": (partial(_grey, "residual"), (GREY_MODULE,)),
+    "grey-times": (partial(_grey, "times"), (GREY_MODULE,)),
+    "grey-memory": (partial(_grey, "memory"), (GREY_MODULE,)),
+    "grey-dominance": (partial(_grey, "dominance"), (GREY_MODULE,)),
+}
+"""Name -> (how it begins, modules it needs)."""
