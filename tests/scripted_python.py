@@ -3,6 +3,7 @@
 ``tests/node.py`` makes an executable of it. It stands in for
 
     PYTHON .../start.py probe | prepare | describe --directory D     an environment with TRL, vLLM and DeepSpeed
+    PYTHON .../start.py probe_speed --directory D                    a GPU's figures
     PYTHON .../start.py trial --directory D                          a trial of one process
     PYTHON .../start.py worker --directory D                         a warm worker with D as its mailbox
     PYTHON -m torch.distributed.run ... --nproc-per-node N ... trial --directory D   a trial of N ranks
@@ -214,6 +215,9 @@ def answer(command: str, paths: RunPaths) -> Result:
     if command == "probe":
         data = {"python": "3.11.7", "executable": sys.executable, "packages": PACKAGES, "trl_supported": True}
         return Result(ok=True, data=data)
+    if command == "probe_speed":
+        rates = {"bf16": 5e14, "fp32": 5e13}
+        return Result(ok=True, data={"device": "cuda", "name": "made up", "flops": rates, "bandwidth": 2e12})
     if command == "describe":
         return Result(ok=True, data=RECORDED)
     prompts = paths.root / "prompts.jsonl"

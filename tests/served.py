@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,11 @@ from typing import Any
 import httpx
 
 from api.app import create_app
+from api.codes import Codes
 from api.library import Library
+from api.listening import listen, url_of
 from api.security import Access
+from api.server import ThreadServer
 from autotune.domain import Budget, Study
 from autotune.proposals import make_proposer
 from autotune.settings import Settings, read_settings
@@ -65,21 +68,51 @@ def whole_study(settings: Settings, name: str = "first", **changes: Any) -> Stud
     return found
 
 
+class Served:
+    """A reader's application on a real socket, for what needs one: streams, clients, slow readers."""
+
+    def __init__(self, reader: Reader) -> None:
+        bound = listen("127.0.0.1", 0)
+        self.url = url_of(bound, "127.0.0.1")
+        self.port: int = bound.getsockname()[1]
+        self._server = ThreadServer(reader.app, bound)
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.stop()
+
+
 class Reader:
     """Asks the whole application, guard included. Errors the program did not expect are in ``crashes``."""
 
-    def __init__(self, settings: Settings, access: Access | None = None, open_it: Any = None) -> None:
+    def __init__(
+        self, settings: Settings, access: Access | None = None, open_it: Any = None, *, allow_control: bool = False
+    ) -> None:
         self.crashes: list[Exception] = []
+        self.told: list[str] = []
+        """One-time codes, as the terminal shows them."""
         self.library = Library(settings, open_it or partial(open_store, settings.database), patience=0.0)
-        self.app = create_app(self.library, access or Access(), self.crashes.append, "1.2.3")
+        self.app = create_app(
+            self.library,
+            access or Access(),
+            self.crashes.append,
+            "1.2.3",
+            allow_control=allow_control,
+            codes=Codes(self.told.append),
+        )
 
     def ask(self, path: str, method: str = "GET", url: str = URL, **rest: Any) -> httpx.Response:
         """One request."""
 
-        async def asking() -> httpx.Response:
+        return self.ask_all([(method, path, rest)], url)[0]
+
+    def ask_all(self, requests: Iterable[tuple[str, str, Mapping[str, Any]]], url: str = URL) -> list[httpx.Response]:
+        """Many, one after the other: each a method, a path, and what ``httpx`` takes beside them."""
+
+        async def asking() -> list[httpx.Response]:
             transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url=url) as client:
-                return await client.request(method, path, **rest)
+                return [await client.request(method, path, **rest) for method, path, rest in requests]
 
         return asyncio.run(asking())
 

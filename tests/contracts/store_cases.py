@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autotune.domain import Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain import Beforehand, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Store
 from tests import factories as make
 from trainer.child.contract import StartupPart
@@ -27,6 +27,7 @@ TRIAL_CHANGES: dict[str, Action] = {
 
 STUDY_CHANGES: dict[str, Callable[[Store, int], object]] = {
     "set_lengths": lambda s, i: s.set_lengths(i, (1, 2)),
+    "set_beforehand": lambda s, i: s.set_beforehand(i, Beforehand()),
     "set_status": lambda s, i: s.set_status(i, StudyStatus.DONE),
     "add_trial": lambda s, i: s.add_trial(i, make.draft(), 1.0),
     "add_event": lambda s, i: s.add_event(i, make.event()),
@@ -38,6 +39,8 @@ STUDY_CHANGES: dict[str, Callable[[Store, int], object]] = {
 STUDY_READS: dict[str, Callable[[Store, int], object]] = {
     "study": lambda s, i: s.study(i),
     "trials": lambda s, i: s.trials(i),
+    "last_event_id": lambda s, i: s.last_event_id(i),
+    "fingerprints": lambda s, i: s.fingerprints(i),
     "trial": lambda s, i: s.trial(i, 0),
     "notes": lambda s, i: s.notes(i, 0),
     "worst_case": lambda s, i: s.worst_case(i, 0),

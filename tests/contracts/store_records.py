@@ -36,6 +36,19 @@ class EventTests:
             store.add_event(study, make.event(message=str(i)))
         assert [e.id for e in store.events(study, after, limit)] == ids
 
+    def test_events_of_one_kind(self, store: Store) -> None:
+        study, other = begin(store), begin(store, name="other")
+        for kind in ("a", "b", "a"):
+            store.add_event(study, make.event(kind))
+        store.add_event(other, make.event("a"))
+        assert [e.id for e in store.events(study, kind="a")] == [1, 3]
+        assert [e.id for e in store.events(study, after=1, limit=1, kind="a")] == [3]
+        assert store.events(study, kind="c") == ()
+        assert (store.last_event_id(study), store.last_event_id(other)) == (3, 1)
+
+    def test_before_the_first_event_the_last_id_is_0(self, store: Store) -> None:
+        assert store.last_event_id(begin(store)) == 0
+
 
 class LedgerTests:
     def test_nothing_is_spent_at_first(self, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain import StudyStatus
+from autotune.domain import Beforehand, EarlierStudy, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
 from tests import factories as make
@@ -30,6 +30,22 @@ class StudyTests:
         for name in ("b", "a", "c"):
             store.create_study(make.study_spec(name), make.NOW)
         assert [s.spec.name for s in store.studies()] == ["c", "a", "b"]
+
+    def test_revisions_are_those_of_the_studies(self, store: Store) -> None:
+        assert store.revisions() == {}
+        for name in ("b", "a"):
+            store.create_study(make.study_spec(name), make.NOW)
+        store.add_event(1, make.event())
+        assert store.revisions() == {s.id: s.revision for s in store.studies()}
+        assert list(store.revisions()) == [s.id for s in store.studies()], "newest first"
+
+    def test_fingerprints_are_kept_with_when_they_were_first_seen(self, store: Store) -> None:
+        study = begin(store)
+        assert store.fingerprints(study) == ()
+        one, two = make.fingerprint(), make.fingerprint(workload="c" * 64)
+        for at, fingerprint in ((1.0, one), (2.0, one), (3.0, two), (4.0, one)):
+            store.save_fingerprint(study, fingerprint, at)
+        assert store.fingerprints(study) == ((one, 1.0), (two, 3.0), (one, 4.0))
 
     def test_a_taken_name_is_refused_and_changes_nothing(self, store: Store) -> None:
         before = store.create_study(make.study_spec(), 1.0)
@@ -58,6 +74,18 @@ class StudyTests:
         with pytest.raises(FinishedTrialError, match="lengths"):
             store.set_lengths(study, ())
         assert store.study(study).lengths == (3, 1, 2)
+
+    def test_what_is_known_beforehand_is_set_once_and_comes_back(self, store: Store) -> None:
+        study = begin(store)
+        assert store.study(study).beforehand is None
+        probe = {"device": "cpu", "flops": {"fp32": 1.5e11}, "kernel_s": 2e-6, "note": "lone \ud800, nul \0"}
+        known = Beforehand(probe, (EarlierStudy(7, "other", (0, 2, 5), 1.5, "study 'other': 4 cores"),), history=True)
+        before = store.study(study).revision
+        assert store.set_beforehand(study, known).beforehand == known
+        assert store.study(study).beforehand == known
+        assert store.study(study).revision > before
+        assert store.set_beforehand(study, Beforehand()) == store.study(study), "the first one stays"
+        assert store.study(study).beforehand == known
 
     def test_status_is_kept(self, store: Store) -> None:
         study = begin(store)

@@ -31,6 +31,20 @@ class TrialTests:
         assert numbers == [0, 1, 0, 2, 1]
         assert [t.number for t in store.trials(first)] == [0, 1, 2]
 
+    def test_trials_can_be_read_from_a_number_on(self, store: Store) -> None:
+        study, other = begin(store), begin(store, name="other")
+        for owner in (study, other) * 4:
+            number = store.add_trial(owner, make.draft(), 1.0).number
+            store.start_attempt(owner, number, 2.0)
+            store.add_startup(owner, number, 1, make.startup())
+            store.add_cycle(owner, number, 1, make.cycle())
+            finish(store, owner, number)
+        every = store.trials(study)
+        assert len(every) >= 4
+        assert all(t.cycles and t.startup for t in every[1:])
+        for since in range(6):
+            assert store.trials(study, since) == every[since:]
+
     @pytest.mark.parametrize("kind", TrialKind)
     def test_every_kind_is_kept(self, store: Store, kind: TrialKind) -> None:
         study = store.create_study(make.study_spec(), 1.0).id

@@ -26,13 +26,13 @@ def start_arguments(*more: str) -> tuple[str, ...]:
     return ("start", "--model", model, "--python", training_python(), "--no-live", *more)
 
 
-def test_a_ten_minute_study_ends_by_itself_with_an_answer_and_its_interval(tmp_path: Path) -> None:
+def test_a_study_ends_by_itself_with_an_answer_and_its_interval(tmp_path: Path) -> None:
     home = tmp_path / "home"
     began = time.monotonic()
-    done = autotune(*start_arguments("--budget", "10m"), home=home, cwd=tmp_path, timeout=900)
+    done = autotune(*start_arguments("--budget", "8m"), home=home, cwd=tmp_path, timeout=900)
     took = time.monotonic() - began
     assert done.returncode == 0, done.stderr[-3000:]
-    assert took <= 600 + GRACE_S + STARTING_S
+    assert took <= 480 + GRACE_S + STARTING_S
     trials = trials_of(home, tmp_path)
     assert len(trials) >= 6
     assert all(t["state"] in ("COMPLETE", "PRUNED", "FAIL") for t in trials)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import table_files
 from autotune.running import proc
 from autotune.running.local import home_tag, study_tag
 from tests.trl_trials import ROOT, training_python
@@ -69,8 +70,12 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     for row in rows[1:]:
         speed = [c for c in row["cycles"] if c["cycle_kind"] == "recorded" and c["accepted"]]
         assert {c["completion_tokens"] for c in speed} == {sum(recorded)}, "every trial meets the same lengths"
-    table, words = sorted((out / "table").iterdir())
+    searched, table, words = sorted(
+        (out / "table").iterdir(), key=lambda p: (not p.name.startswith("search-"), p.suffix)
+    )
     assert (table.suffix, words.suffix) == (".jsonl", ".md")
+    numbers = [row.trial.number for row in table_files.read(searched).rows]
+    assert numbers == [row["number"] for row in rows if row["role"] != "confirm"], "one row for each configuration"
     assert "says anything about a GPU" in words.read_text()
     assert sorted(TABLES.iterdir()) == before, "what was only tried stands among recorded tables"
     assert not left_over(out), "a process was left"

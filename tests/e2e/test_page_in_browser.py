@@ -14,11 +14,11 @@ from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
-from tests.e2e.browser import absent, browser
+from tests.e2e.browser import browser, complaints
 from tests.recorded import record
 from tests.served import settings_in, whole_study
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(absent()), reason=absent() or "there is a browser")]
+pytestmark = pytest.mark.slow
 
 SOON_MS = 20_000
 
@@ -55,7 +55,7 @@ def page(chromium: Any) -> Iterator[Any]:
     tab.on("pageerror", lambda error: said.append(str(error)))
     yield tab
     tab.close()
-    assert said == []
+    assert complaints(said) == []
 
 
 def test_a_new_trial_appears_by_itself_and_what_was_open_stays_open(
@@ -81,14 +81,14 @@ def test_a_new_trial_appears_by_itself_and_what_was_open_stays_open(
 
 def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any, url: str, study: Study) -> None:
     answers: list[int] = []
-    page.on("response", lambda response: answers.append(response.status) if "/studies/1" in response.url else None)
+    page.on("response", lambda r: answers.append(r.status) if r.url.endswith("/studies/1") else None)
     page.goto(f"{url}/studies/1")
     page.locator("#live.on").wait_for(timeout=SOON_MS)
-    page.wait_for_timeout(7000)
+    page.wait_for_timeout(13_000)
     assert answers[:2] == [200, 200]
-    assert answers[2:], "it asks again"
+    assert answers[2:], "it asks again, seldom where the server tells what happens"
     assert set(answers[2:]) == {304}
-    assert len(answers) <= 6, "every two seconds at most"
+    assert len(answers) <= 9, "every two seconds at most"
 
 
 def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, url: str, study: Study) -> None:

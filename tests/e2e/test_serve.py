@@ -14,12 +14,14 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from html import unescape
 from pathlib import Path
 
 import pytest
 
+from api.client import Client
+from autotune.errors import UsageError
 from tests.e2e.commands import COMMAND, autotune, document, environment_for
 
 ROOT = Path(__file__).parents[2]
@@ -124,6 +126,28 @@ def test_beyond_loopback_the_token_opens_and_is_printed_nowhere(home: Path, tmp_
     assert TOKEN not in out + err + argv
 
 
+def test_a_browser_logs_in_with_the_code_that_is_printed(home: Path, tmp_path: Path) -> None:
+    server = Server(home, tmp_path, "--port", "0", AUTOTUNE_TOKEN=TOKEN)
+    assert server.process.stderr is not None
+    lines = [server.process.stderr.readline() for _ in range(2)]
+    found = re.search(r"(http://\S+/login) with the code (\S+) \(once, within 10 minutes\)", lines[1])
+    assert found is not None, lines
+    assert found[1] == f"{server.url}/login"
+    port = int(server.url.rsplit(":", 1)[1])
+    answers = []
+    for _ in range(2):
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        line.request("POST", "/login", f"code={found[2]}", {"Content-Type": "application/x-www-form-urlencoded"})
+        answers.append(line.getresponse())
+    assert [a.status for a in answers] == [303, 403]
+    cookie = (answers[0].getheader("Set-Cookie") or "").split(";")[0]
+    assert server.get("/api/v1/studies", Cookie=cookie)[0] == 200
+    assert server.get("/api/v1/studies", Cookie="autotune=x")[0] == 401
+    code, _, err = server.end()
+    assert (code, err.count("with the code")) == (0, 1), "the wrong try told the next code, once"
+    assert found[2] not in err
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -196,6 +220,7 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
         assert reader.seen[304] >= 1, reader.path
 
     best = document("best", home=home, cwd=tmp_path)
+    assert best["why"]["rows"]
     assert best["source"] == "recommendation"
     assert json.loads(server.get("/api/v1/studies/1/recommendation")[2]) == best
     listed = document("trials", home=home, cwd=tmp_path)["trials"]
@@ -209,6 +234,49 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
         assert sentence in page
     assert f"{listed[0]['number']}" in page
     assert server.end() == (0, "", f"serving the studies in {home}; Ctrl-C ends\n")
+
+
+def test_control_without_a_token_does_not_start(home: Path, tmp_path: Path) -> None:
+    done = autotune("serve", "--allow-control", "--port", "0", home=home, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "--allow-control lets readers stop a study" in done.stderr
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_tuner_is_paused_resumed_and_stopped_by_a_reader(home: Path, tmp_path: Path) -> None:
+    """The server and the tuner are two processes that share nothing but the database."""
+    server = Server(home, tmp_path, "--port", "0", "--allow-control", AUTOTUNE_TOKEN=TOKEN)
+    client = Client(server.url, TOKEN)
+    tuner = begin_study(home, max_trials=200, script={"sleep": 0.2})
+    until(lambda: (home / "autotune.sqlite").exists() and any(client.studies()))
+    until(lambda: client.status(1).counts.states.get("COMPLETE", 0) >= 1)
+    client.ask(1, "pause")
+    until(lambda: client.status(1).running is None and tuner.poll() is None)
+    time.sleep(2.5)
+    before = len(list(client.trials(1)))
+    time.sleep(2.0)
+    assert len(list(client.trials(1))) == before, "nothing begins while it is paused"
+    assert client.status(1).running is None
+    client.ask(1, "retry", trial=0)
+    client.ask(1, "resume")
+    until(lambda: any(t.source == "retry" for t in client.trials(1)))
+    client.ask(1, "stop")
+    out, err = tuner.communicate(timeout=60)
+    assert tuner.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["ended_by"] == "stopped by the user"
+    kinds = [e.kind for e in client.events(1) if e.kind.endswith("_requested")]
+    assert kinds == ["pause_requested", "retry_requested", "resume_requested", "stop_requested"]
+    with pytest.raises(UsageError, match="no tuner runs study 1"):
+        client.ask(1, "stop")
+    assert server.end()[0] == 0
 
 
 def test_an_idle_server_sleeps(server: Server) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from autotune import wiring
 from autotune.cli.stopping import stopping
+from autotune.control import Control
 from autotune.domain import Budget, StudySpec
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
@@ -58,6 +59,7 @@ def main(home: str, plan: dict[str, object]) -> None:
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
     keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock)
     with stopping(lambda text: print(text, flush=True)) as stop:
+        control = Control(store, study.id, stop, clock)
         loop = StudyLoop(
             study=study,
             budget=Budget(wall_s=plan.get("wall_s"), max_trials=plan.get("max_trials")),  # type: ignore[arg-type]
@@ -73,7 +75,8 @@ def main(home: str, plan: dict[str, object]) -> None:
             ),
             clock=clock,
             observer=SeenObserver(),
-            stop=stop,
+            stop=control,
+            requests=control,
             directory_of=wiring.directory_of(settings, study),
         )
         result = loop.run()

@@ -15,9 +15,8 @@ from sqlalchemy import Engine, create_engine
 from autotune.errors import StudyBusyError
 from autotune.store import open_store, schema
 from autotune.store.models import Base
-from tests import factories as make
 from tests.contracts.store_processes import running, told
-from tests.fixtures.schemas import OLD, assert_contains, everything, restore_postgresql, told_today
+from tests.fixtures.schemas import OLD, assert_contains, everything, restore_postgresql, spec_of, told_today
 from tests.postgresql import Server
 
 
@@ -49,7 +48,8 @@ def test_every_value_reads_back_equal(old: str, version: str) -> None:
     for _ in range(2):
         store = open_store(old, talk=said.append)
         assert_contains(everything(store), told_today(version))
-        assert store.study("first").spec == make.study_spec(baseline=make.configuration(steps_per_generation=4))
+        assert store.study("first").spec == spec_of(version)
+        assert store.study("first").beforehand is None
         store.close()
     [sentence] = said
     for part in ("PostgreSQL database tuning_", version, schema.HEAD, "no copy", "pg_dump"):

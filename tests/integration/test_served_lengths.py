@@ -47,7 +47,7 @@ from trainer.child.contract import (
 )
 from trainer.frameworks.trl import server
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.slow, pytest.mark.trl]
 HOME = "served-lengths"
 CLIENT = ROOT / "tests" / "served_client.py"
 TRIAL = ROOT / "tests" / "served_trial.py"

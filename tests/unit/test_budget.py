@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.budget import Cost, Ledger, Spent, limit_reached, predict, remaining_s
-from autotune.domain import Budget, CycleKind, Trial, TrialKind, TrialState
+from autotune.domain import Budget, CycleKind, Protocol, Trial, TrialKind, TrialState
 from autotune.store import open_store
 from tests import factories as f
 from tests.fakes import FakeClock
@@ -117,3 +117,21 @@ def test_a_start_up_a_used_process_was_spared_is_expected_all_the_same() -> None
     alone = predict([trials[0], trials[2]], trials[2].configuration)
     assert alone is not None
     assert alone.start_up == pytest.approx(5.0)  # nothing is known of that engine's cold start
+
+
+def test_where_the_clock_guard_had_cycles_repeated_it_is_expected_to_again() -> None:
+    """A machine that changes its speed: a reserve without repeats would not hold the confirmation."""
+
+    def ran(number: int, repeated: int) -> Trial:
+        trial = f.finished(number, cycle_seconds=2.0)
+        lost = tuple(f.cycle(9 + i, seconds=2.0, accepted=False) for i in range(repeated))
+        cycles = (*trial.cycles, *lost)
+        return trial.with_(cycles=cycles, seconds=5.0 + sum(c.seconds for c in cycles))
+
+    calm, restless = predict([ran(n, 0) for n in range(4)]), predict([ran(n, (0, 2, 3, 3)[n]) for n in range(4)])
+    assert calm is not None
+    assert restless is not None
+    assert calm.start_up == restless.start_up == pytest.approx(5.0)
+    for allowed, expected in ((3, 4.0), (1, 2.0), (0, 0.0)):  # two on average
+        asked = Protocol(warmup=1, recorded=3, max_repeats=allowed)
+        assert restless.total(asked) - calm.total(asked) == pytest.approx(expected)

@@ -173,8 +173,53 @@ def test_a_machine_whose_rounds_scatter_is_believed() -> None:
     assert scattered.low < 0
 
 
+def test_what_disturbed_a_search_trial_is_no_matter_of_the_rounds() -> None:
+    """One round shows twice the speed; a search trial long before it met another program in one of its cycles."""
+    quiet = [f.finished(n, configuration=FOUR_TO_TWO, cycle_seconds=[9.8, 10.0, 10.3]) for n in (10, 11, 12)]
+    found = evidence.gain([*_rounds([(10.0, 5.0)]), *quiet], FASTER, BASELINE)  # type: ignore[list-item]
+    cycles = [replace(c, noisy=c.seconds > 20) for c in f.finished(cycle_seconds=[10.0, 10.2, 40.0]).cycles]
+    beside = f.finished(13, configuration=f.configuration(micro_batch_size=2)).with_(cycles=tuple(cycles))
+    disturbed = evidence.gain([*_rounds([(10.0, 5.0)]), *quiet, beside], FASTER, BASELINE)  # type: ignore[list-item]
+    assert found is not None
+    assert disturbed is not None
+    assert found.pairs == 1
+    assert found.low > 0.5
+    assert disturbed.low == pytest.approx(found.low, abs=0.05)
+
+
+def test_what_disturbed_a_round_counts_against_it() -> None:
+    calm = _rounds([(10.0, 5.0)])
+    cycles = [replace(c, noisy=c.seconds > 9) for c in f.finished(cycle_seconds=[5.0, 5.0, 15.0]).cycles]
+    disturbed = [*calm[:-1], calm[-1].with_(cycles=tuple(cycles))]  # type: ignore[attr-defined]
+    sigmas = [evidence.paired_noise(trials).sigma for trials in (calm, disturbed)]  # type: ignore[arg-type]
+    assert sigmas[1] > 2 * sigmas[0]
+
+
 def test_t_quantiles_fall_towards_the_normal() -> None:
     values = [evidence.t95(n) for n in range(1, 40)]
     assert values == sorted(values, reverse=True)
     assert values[0] == pytest.approx(12.706)
     assert values[-1] == pytest.approx(1.96)
+
+
+def test_what_was_worked_out_is_of_those_trials_alone() -> None:
+    """The last answers are kept, so a list that grew and another study must not be given them."""
+    growing = [f.finished(0), f.finished(1, configuration=BASELINE)]
+    assert len(evidence.feasible(growing)[growing[0].configuration]) == 2
+    quiet = evidence.noise(growing)
+    for number, seconds in ((2, 90.0), (3, 10.0)):
+        growing.append(
+            f.finished(number, cycle_seconds=seconds, configuration=BASELINE, kind=TrialKind.CONFIRM, pair=number)
+        )
+    assert len(evidence.feasible(growing)[growing[0].configuration]) == 4
+    assert evidence.noise(growing).sigma > quiet.sigma
+    assert evidence.noise(growing[:2]) == quiet
+    once = (t for t in growing)
+    assert len(evidence.feasible(once)[growing[0].configuration]) == 4
+
+
+def test_nobody_can_change_what_others_are_given() -> None:
+    held = evidence.feasible((f.finished(0),))
+    with pytest.raises(TypeError):
+        held[f.configuration()] = ()  # type: ignore[index]
+    assert isinstance(next(iter(held.values())), tuple)

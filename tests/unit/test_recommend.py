@@ -66,6 +66,18 @@ def test_an_unproven_gain_keeps_the_baseline_and_says_what_was_measured() -> Non
     assert any("micro_batch_size 4" in note and "not recommended" in note for note in found.notes)
 
 
+def test_what_one_round_confirmed_is_stated_with_an_interval_of_use() -> None:
+    """The first trial of a study ran on a colder machine: that is no spread of what ran in the round."""
+    slow_start = f.finished(0, cycle_seconds=[12.4, 12.5, 12.7])
+    trials = [slow_start, *_searched()[1:], *_confirmed({SPEC.baseline: 10.0, FASTER: 5.0})[:2]]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    row = found.rows[0]
+    assert row.configuration == FASTER
+    assert row.low > 0.8 * row.tokens_per_hour
+    assert row.high < 1.25 * row.tokens_per_hour
+
+
 def test_the_second_row_names_what_must_be_allowed() -> None:
     trials = [
         *_searched(),

@@ -53,6 +53,36 @@ def test_search_trials_replay_the_lengths_once_there_are_any() -> None:
     assert step.draft.protocol.natural == 0
 
 
+def _restless(number: int, disturbed: int) -> Trial:
+    """A trial of three recorded cycles and three repeats, of which ``disturbed`` were objected to."""
+    trial = f.finished(number)
+    lost = tuple(f.cycle(9 + i, accepted=False) for i in range(min(3, disturbed)))
+    kept = tuple(f.cycle(i, noisy=i < disturbed - len(lost)) for i in range(6 - len(lost)))
+    return trial.with_(cycles=(*lost, *kept))
+
+
+@pytest.mark.parametrize(("disturbed", "repeats"), [(0, 3), (3, 3), (4, 0), (6, 0)])
+def test_no_search_trial_repeats_cycles_where_repeats_are_mostly_disturbed_too(disturbed: int, repeats: int) -> None:
+    step = schedule.next_step(WITH_LENGTHS, [_restless(0, disturbed)], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.protocol.max_repeats == repeats
+
+
+def test_a_confirmation_keeps_its_repeats_on_a_restless_machine() -> None:
+    trials = [_restless(0, 6), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, OneProposal(None))
+    assert isinstance(step, Run)
+    assert (step.draft.kind, step.draft.protocol.max_repeats) == (TrialKind.CONFIRM, 3)
+
+
+def test_two_disturbed_cycles_do_not_make_a_machine_restless() -> None:
+    first = f.finished(0)
+    trial = first.with_(cycles=tuple(f.cycle(i, noisy=i < 2) for i in range(3)))
+    step = schedule.next_step(WITH_LENGTHS, [trial], Budget(), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.protocol.max_repeats == 3
+
+
 def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
     step = schedule.next_step(STUDY, [f.failed(0, kind=TrialKind.BASELINE)], Budget(), NOTHING, PROPOSER)
     assert isinstance(step, Run)

@@ -20,6 +20,9 @@ def pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "train-cpu.txt").write_text("# header\nnumpy==2.4.6\ntorch==2.13.0  # via x\n")
     (tmp_path / "requirements" / "dev.txt").write_text("rich==15.0.0\n")
+    (tmp_path / "requirements" / "search-peers.txt").write_text("smac==2.4.1\ntorch==2.13.0\n")
+    for name in ("ms-swift", "verl"):
+        (tmp_path / "requirements" / f"{name}.txt").write_text("accelerate==1.15.0\ntorch==2.13.0\n")
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     monkeypatch.setattr(environments, "ROOT", tmp_path)
     monkeypatch.setattr(environments, "REQUIREMENTS", tmp_path / "requirements")
@@ -59,6 +62,20 @@ def test_made_once_and_again_when_the_lock_changes(tmp_path: Path, pip: list[tup
     assert len(pip) == 4
 
 
+def test_a_framework_has_an_environment_of_its_own_lock(
+    tmp_path: Path, pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_venv(tmp_path / "env")
+    ran: list[list[str]] = []
+    monkeypatch.setattr(environments, "run", lambda command, problem: ran.append(command))
+    lock = tmp_path / "requirements" / "open-r1.txt"
+    lock.write_text("torch==2.13.0\ntrl==0.18.0\n")
+    for _ in range(2):
+        environments.make_framework_environment(tmp_path / "env", "open-r1", "trl, math_verify")
+    assert pip == [("install", "--constraint", str(lock), "torch==2.13.0"), ("install", "--no-deps", "-r", str(lock))]
+    assert [command[-1] for command in ran] == ["import trl, math_verify"]
+
+
 def test_interrupted_making_is_finished_next_time(
     tmp_path: Path, pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +102,23 @@ def test_tool_is_installed_with_hashes_and_follows_its_own_files(tmp_path: Path,
     (tmp_path / "pyproject.toml").write_text("[project]\nname='x'\n")
     environments.make_tool_environment(tmp_path / "env")
     assert len(pip) == 4
+
+
+def test_peers_have_an_environment_of_their_own_with_the_tool_in_it(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
+    fake_venv(tmp_path / "env")
+    lock = str(tmp_path / "requirements" / "search-peers.txt")
+    for _ in range(2):
+        environments.make_peers_environment(tmp_path / "env", "an-index")
+    assert pip[0] == ("install", "--no-deps", "--index-url", "an-index", "torch==2.13.0")
+    assert pip[1] == ("install", "--no-deps", "-r", lock)
+    assert "--editable" in pip[2]
+    assert len(pip) == 3
+
+
+def test_a_framework_that_cannot_be_imported_is_told_by_its_name(tmp_path: Path, pip: list[tuple[str, ...]]) -> None:
+    with pytest.raises(SetupError, match="ms-swift was installed but cannot be imported"):
+        environments.make_framework_environment(tmp_path / "env", "ms-swift", "no_such_module")
+    assert len(pip) == 2
 
 
 def test_moved_environment_is_not_current(tmp_path: Path) -> None:

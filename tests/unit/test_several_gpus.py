@@ -219,7 +219,7 @@ max_completion_length: 64
 
 
 def configured(count: int, monkeypatch: pytest.MonkeyPatch, **knobs: Any) -> Complete:
-    monkeypatch.setattr(Interpreter, "known_fields", lambda _: None)
+    monkeypatch.setattr(Interpreter, "known_fields", lambda *_: None)
     monkeypatch.setattr(Interpreter, "describe", lambda *_: Result(ok=True, data=RECORDED))
     request = Request(config=CONFIG, config_name="grpo.yaml", folder="/", baseline=knobs)
     return complete(request, Interpreter("/env/bin/python", None), machine(count))  # type: ignore[arg-type]

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from autotune import frameworks
 from autotune.domain import RewardSpec
 from autotune.errors import UsageError
+from autotune.frameworks import TrlFramework
 from autotune.request import CPU_SIZE, Complete, Request, completed, packages_of, study_name
 from autotune.user_config import with_config
 from trainer.frameworks.trl.import_config import Field, Imported
@@ -139,3 +141,46 @@ def test_packages_the_workload_needs() -> None:
 )
 def test_study_names(changes: dict[str, Any], name: str) -> None:
     assert study_name(replace(Request(model="org/My-Model"), **changes)) == name
+
+
+class Other(TrlFramework):
+    """A framework that states more in its files than TRL does."""
+
+    reads_datasets = False
+    unset_completion = 512
+
+    def launched(self, imported: Imported) -> int:
+        return 8
+
+    def prompt_length(self, imported: Imported) -> int | None:
+        return 77
+
+
+@pytest.fixture
+def other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", {"trl": Other})
+
+
+@pytest.mark.usefixtures("other")
+def test_a_file_for_more_processes_keeps_its_rows_on_fewer() -> None:
+    file = imported(knobs={"micro_batch_size": 4, "gradient_accumulation_steps": 2}, dataset={})
+    whole = joined(asked(data="/p.jsonl"), file, ranks=2)
+    assert whole.rows_per_update == 64
+    assert whole.baseline == {"micro_batch_size": 4, "gradient_accumulation_steps": 8}
+    assert joined(asked(data="/p.jsonl", rows_per_update=32), file, ranks=2).rows_per_update == 32
+
+
+@pytest.mark.usefixtures("other")
+def test_lengths_a_file_states_or_its_framework_has_are_taken() -> None:
+    file = imported(dataset={})
+    request = asked(data="/p.jsonl")
+    whole = completed(with_config(request, file, {}, 1), CPU_SIZE, bundled="")
+    assert (whole.max_prompt_length, whole.max_completion_length) == (77, 512)
+    assert joined(asked(data="/p.jsonl", max_prompt_length=9), file).max_prompt_length == 9
+
+
+@pytest.mark.usefixtures("other")
+def test_prompts_that_cannot_be_read_are_asked_for() -> None:
+    with pytest.raises(UsageError, match=r"grpo\.yaml: the prompts of a TRL configuration are not read yet; .*--data"):
+        joined(asked(), imported())
+    assert joined(asked(data="/p.jsonl"), imported()).data == "/p.jsonl"

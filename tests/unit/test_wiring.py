@@ -105,9 +105,10 @@ def test_an_unknown_framework_is_refused_with_those_there_are() -> None:
 def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> None:
     settings = read_settings({}, home=tmp_path)
     store = open_store(":memory:")
-    study, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
+    stored, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
 
-    def keeper(**options: bool) -> Keeper | None:
+    def keeper(device: str = "cuda", **options: bool) -> Keeper | None:
+        study = replace(stored, spec=replace(stored.spec, resources=f.resources(device=device)))
         loop = wiring.loop(
             study, Budget(max_trials=1), store, settings, SeenObserver(), FakeStop(), f.fingerprint(), **options
         )
@@ -117,6 +118,7 @@ def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> N
 
     assert keeper() is None
     assert keeper(warm=False) is None
+    assert keeper("cpu", warm=True) is None, "the heap of a used process is not that of a new one"
     found = keeper(warm=True)
     assert found is not None
-    assert found.root == settings.home.study(study.id, study.spec.name) / "workers"
+    assert found.root == settings.home.study(stored.id, stored.spec.name) / "workers"

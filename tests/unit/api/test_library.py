@@ -2,11 +2,14 @@
 
 import threading
 import time
+from collections import Counter
 from functools import partial
 from typing import Any
 
-from api.library import KEPT_BODIES, Library
-from autotune.domain import Study
+import pytest
+
+from api.library import FEW, KEPT_BODIES, Library
+from autotune.domain import Study, TrialState
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
@@ -17,12 +20,14 @@ class Counting:
     """A store that counts how often trials are read, and takes its time."""
 
     def __init__(self, settings: Settings, slow: float = 0.0) -> None:
-        self._store, self._slow, self.reads = open_store(settings.database), slow, 0
+        self._store, self._slow, self.reads, self.rows = open_store(settings.database), slow, 0, 0
 
-    def trials(self, study_id: int) -> Any:
+    def trials(self, study_id: int, since: int = 0) -> Any:
         self.reads += 1
         time.sleep(self._slow)
-        return self._store.trials(study_id)
+        found = self._store.trials(study_id, since)
+        self.rows += len(found)
+        return found
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -69,6 +74,66 @@ def test_a_study_that_always_changes_is_not_always_read(settings: Settings, stud
     library.close()
 
 
+def test_a_trial_that_has_ended_is_never_read_again(settings: Settings, study: Study) -> None:
+    store = Counting(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    library.snapshot(study.id)
+    assert store.rows == 5
+    change(settings, study, 5)
+    assert len(library.snapshot(study.id).trials) == 6
+    assert store.rows == 5 + 3, "trial 3 runs and 4 waits; from 3 on all are read"
+    direct = open_store(settings.database)
+    direct.start_attempt(study.id, 4, factories.NOW)
+    for number in (3, 4):
+        outcome = factories.oom()
+        direct.finish_trial(study.id, number, TrialState.FAIL, outcome, factories.NOW + 1, 1.0, None)
+    assert library.snapshot(study.id).trials == direct.trials(study.id)
+    before = store.rows
+    change(settings, study, 6)
+    found = library.snapshot(study.id)
+    assert store.rows == before + 1
+    assert found.trials == direct.trials(study.id)
+    direct.close()
+    library.close()
+
+
+def test_while_one_reads_the_others_are_given_the_reading_before(settings: Settings, study: Study) -> None:
+    store = Counting(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    first = library.snapshot(study.id)
+    change(settings, study, 5)
+    store._slow = 0.5
+    reading = threading.Thread(target=library.snapshot, args=(study.id,))
+    reading.start()
+    while store.reads < 2:
+        time.sleep(0.001)
+    assert library.snapshot(study.id) is first
+    reading.join()
+    assert len(library.snapshot(study.id).trials) == 6
+    library.close()
+
+
+def test_spending_alone_makes_no_new_version(settings: Settings, study: Study) -> None:
+    """Every second of a running study changes its spending; lists of its trials stay what they are."""
+    library = Library(settings, partial(open_store, settings.database), patience=0.0)
+    first = library.snapshot(study.id)
+    store = open_store(settings.database)
+    store.spend(store.open_session(study.id, 1.0), 5.0, 0.0, 2.0)
+    second = library.snapshot(study.id)
+    assert second.spent[0] == first.spent[0] + 5.0
+    assert second.stamp != first.stamp
+    assert (second.version, second.settled) == (first.version, first.settled)
+    assert second.listed is first.listed
+    store.add_cycle(study.id, 3, 1, factories.cycle(0))
+    third = library.snapshot(study.id)
+    assert third.version != second.version
+    assert third.settled == second.settled, "the answer rests on trials that have ended"
+    change(settings, study, 5)
+    assert library.snapshot(study.id).settled != third.settled
+    store.close()
+    library.close()
+
+
 def test_another_study_is_another_reading(settings: Settings, study: Study) -> None:
     store = open_store(settings.database)
     other = store.create_study(factories.study_spec("other"), factories.NOW)
@@ -97,8 +162,119 @@ def test_what_was_built_is_built_once_and_not_kept_for_ever(settings: Settings) 
     assert built.count(0) == 2
 
 
+def test_while_one_makes_a_body_anew_the_others_are_given_the_one_before(settings: Settings) -> None:
+    """Were all readers to make it, or to wait, one slow body would hold up every thread there is."""
+    library = Library(settings, partial(open_store, settings.database))
+    assert library.lately("name", 1, lambda: b"old") == b"old"
+    assert library.lately("name", 1, lambda: b"never") == b"old"
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> bytes:
+        begun.set()
+        go_on.wait(10)
+        return b"new"
+
+    making = threading.Thread(target=library.lately, args=("name", 2, slow))
+    making.start()
+    begun.wait(10)
+    assert library.lately("name", 2, lambda: b"twice") == b"old"
+    go_on.set()
+    making.join()
+    assert library.lately("name", 2, lambda: b"twice") == b"new"
+    assert library.lately("other", 2, lambda: b"its own") == b"its own"
+    for number in range(2 * KEPT_BODIES):
+        library.lately(number, 1, lambda: b"x")
+    assert len(library._made) == KEPT_BODIES
+
+
 def test_a_closed_library_can_be_closed_again(settings: Settings, study: Study) -> None:
     library = Library(settings, partial(open_store, settings.database))
     library.snapshot(study.id)
     library.close()
+    library.close()
+
+
+def test_what_is_slow_to_make_is_made_as_seldom_as_a_study_is_read(settings: Settings) -> None:
+    def slow() -> bytes:
+        time.sleep(0.02)
+        return b"old"
+
+    library = Library(settings, lambda: None, patience=1e6)  # type: ignore[arg-type, return-value]
+    assert library.lately("name", 1, slow) == b"old"
+    assert library.lately("name", 2, lambda: b"new") == b"old", "20 ms of work are kept for hours at this patience"
+    eager = Library(settings, lambda: None, patience=0.0)  # type: ignore[arg-type, return-value]
+    assert eager.lately("name", 1, slow) == b"old"
+    assert eager.lately("name", 2, lambda: b"new") == b"new"
+
+
+class Asked:
+    """A store that counts what is asked of it, by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._store, self.calls = open_store(settings.database), Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+
+        def asking(*given: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            return found(*given, **named)
+
+        return asking
+
+
+def many_studies(settings: Settings, count: int) -> None:
+    store = open_store(settings.database)
+    for number in range(count):
+        store.create_study(factories.study_spec(f"study {number}", seed=number), factories.NOW + number)
+    store.close()
+
+
+def test_a_list_of_studies_is_one_query_however_many_there_are(settings: Settings) -> None:
+    many_studies(settings, 3 * FEW)
+    store = Asked(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    found = library.studies()
+    assert [study.spec.name for study in found] == [f"study {n}" for n in reversed(range(3 * FEW))]
+    assert (store.calls["studies"], store.calls["study"]) == (1, 0)
+    assert library.studies() == found
+    assert (store.calls["studies"], store.calls["study"]) == (1, 0), "what has not changed is not read again"
+    other = open_store(settings.database)
+    other.add_event(found[3].id, factories.event())
+    other.close()
+    assert library.studies()[3].revision > found[3].revision
+    assert (store.calls["studies"], store.calls["study"]) == (1, 1), "of one that has changed only that one"
+    library.close()
+
+
+def test_more_studies_than_are_kept_by_default_are_kept_all_the_same(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.library.KEPT_SPECS", 4)
+    many_studies(settings, 3 * FEW)
+    store = Asked(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    for _ in range(5):
+        found = library.studies()
+        assert len(found) == 3 * FEW
+        other = open_store(settings.database)
+        other.add_event(found[0].id, factories.event())
+        other.close()
+    assert (store.calls["studies"], store.calls["study"]) == (1, 4)
+    library.close()
+
+
+def test_a_gpu_that_is_not_known_is_not_asked_for_by_every_reader(settings: Settings, study: Study) -> None:
+    store = Asked(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    for _ in range(5):
+        assert library.gpu_names() == {study.id: ""}
+    assert store.calls["fingerprint"] == 1
+    other = open_store(settings.database)
+    other.save_fingerprint(study.id, factories.fingerprint(hardware={"gpus": [{"name": "NVIDIA H200"}]}), factories.NOW)
+    other.add_event(study.id, factories.event())
+    other.close()
+    for _ in range(5):
+        assert library.gpu_names() == {study.id: "NVIDIA H200"}
+    assert store.calls["fingerprint"] == 2
     library.close()

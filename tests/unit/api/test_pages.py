@@ -2,7 +2,6 @@
 
 import re
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.dashboard.card import gain_bar, phase_bars
+from api.dashboard.filters import PAGE
 from api.dashboard.render import render
 from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import study_view
-from api.dashboard.trials_view import SHOWN_TRIALS
 from api.snapshot import Snapshot
 from autotune.answers import Source
+from autotune.charts.assets import STYLE
 from autotune.cli.screens import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
 from autotune.recommend import recommend
@@ -101,7 +101,10 @@ def test_trials_come_best_first_with_failures_and_their_causes(reader: Reader, s
     assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in said
     assert "→ try micro_batch_size 1" in said
     assert "Best so far" in said
-    assert "1 min 35 s of 10 min used · at most 9 trials · 4 tried: 2 ok, 1 OOM, 1 running" in said
+    assert "time 1 min 35 s of 10 min" in said
+    assert "trials 4 of 9" in said
+    assert "1 min 35 s of 10 min used · the number of trials will end it, in about 1 min 59 s at this rate" in said
+    assert "4 tried: 2 ok, 1 OOM, 1 running" in said
     assert "+100.0 %" in said
     assert "° changes rounding or learning" not in said, "no row shown with a speed has the mark"
 
@@ -199,9 +202,10 @@ def test_any_state_of_any_trial_can_be_shown(data: st.DataObject, count: int, wa
 
 
 def test_a_large_study_is_cut_and_says_so() -> None:
-    trials = tuple(factories.finished(n, cycle_seconds=10.0 + n / 100) for n in range(SHOWN_TRIALS + 50))
+    trials = tuple(factories.finished(n, cycle_seconds=10.0 + n / 100) for n in range(PAGE + 50))
     page = drawn(snapshot(trials))
-    assert "50 more trials are not shown" in words(page)
+    assert f"{PAGE + 50} trials, best first; page 1 of 2" in words(page)
+    assert page.count('<th scope="row"><input type="checkbox" name="trial"') == PAGE
     assert len(page) < 500_000
 
 
@@ -245,7 +249,7 @@ def test_phases_fill_the_bar() -> None:
 
 
 def test_every_colour_of_a_phase_is_defined() -> None:
-    style = (Path(__file__).parents[3] / "api/dashboard/assets/page.css").read_text()
+    style = STYLE.read_text()
     for name in (*(phase.value for phase in Phase), "other"):
         assert f".phase-{name} " in style
         assert f"--{name}:" in style

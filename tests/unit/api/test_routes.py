@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from fastapi.openapi.models import OpenAPI
 
-from api.schemas import answers, problems, studies, trials
+from api import responses
+from api.schemas import answers, events, fingerprints, matches, problems, studies, trials
 from api.schemas.base import Shape
 from autotune.domain import Study
 from autotune.insights.standings import best_first
@@ -15,7 +15,7 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
 from tests.recorded import record
-from tests.served import Reader, whole_study
+from tests.served import Reader
 
 DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies", studies.Studies),
@@ -23,7 +23,10 @@ DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies/1/trials", trials.Trials),
     ("/api/v1/studies/1/trials/0", trials.OneTrial),
     ("/api/v1/studies/1/recommendation", answers.Answer),
-    ("/api/v1/recommendations", studies.Matches),
+    ("/api/v1/studies/1/trials/0/cycles", trials.Cycles),
+    ("/api/v1/studies/1/events", events.Events),
+    ("/api/v1/studies/1/fingerprints", fingerprints.Fingerprints),
+    ("/api/v1/recommendations", matches.Matches),
     ("/healthz", problems.Health),
     ("/readyz", problems.Health),
 ]
@@ -57,6 +60,7 @@ def test_the_recommendation_is_the_stored_one_to_the_last_digit(finished: Reader
     assert stored is not None
     assert stored.rows[0].gain is not None
     document = finished.json("/api/v1/studies/1/recommendation")
+    assert document.pop("why")["rows"]
     assert document == {"study": "first", "source": "recommendation", "recommendation": recommendation_json(stored)}
 
 
@@ -73,8 +77,10 @@ def test_a_study_without_a_success_answers_null(reader: Reader, settings: Settin
     record(store, made, factories.failed(0))
     store.close()
     document = reader.json("/api/v1/studies/1/recommendation")
-    assert document == {"study": "first", "source": "best_so_far", "recommendation": None}
-    assert reader.json("/api/v1/recommendations") == {"matches": []}
+    assert document == {"study": "first", "source": "best_so_far", "recommendation": None, "why": None}
+    found = reader.json("/api/v1/recommendations")
+    assert (found["items"], found["next_cursor"]) == ([], None)
+    assert found["reason"].startswith("no study has an answer to this; 1 study without an answer left out; nothing is")
 
 
 def test_the_status_has_budget_spending_and_what_runs(reader: Reader, study: Study) -> None:
@@ -179,23 +185,6 @@ def test_if_none_match_is_read_as_http_says(finished: Reader, given: str) -> Non
     assert finished.ask("/api/v1/studies", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-def test_the_nearest_study_answers_for_a_machine_that_was_not_tuned(reader: Reader, settings: Settings) -> None:
-    whole_study(settings, "small", workload=factories.workload(max_completion_length=128, model="org/Small-1B"))
-    whole_study(settings, "long", workload=factories.workload(max_completion_length=1024, model="org/Small-1B"))
-    query = "?model=other/small-1b&framework=trl&device=cpu&max_completion_tokens=900"
-    document = reader.json(f"/api/v1/recommendations{query}")
-    studies.Matches.model_validate(document)
-    assert [m["study"]["name"] for m in document["matches"]] == ["long", "small"]
-    near, far = document["matches"]
-    assert [d["name"] for d in near["differences"]] == ["max_completion_tokens"]
-    assert near["distance"] < far["distance"]
-    assert near["neighbours"], "the search varied one knob at a time somewhere"
-    assert all(n["gain"] is not None for n in near["neighbours"])
-    own = reader.json(f"/api/v1/studies/{near['study']['id']}/recommendation")["recommendation"]
-    assert near["recommendation"] == own
-    assert len(reader.json("/api/v1/recommendations?limit=1")["matches"]) == 1
-
-
 def test_studies_are_found_by_name_and_paged(reader: Reader, settings: Settings) -> None:
     store = open_store(settings.database)
     for name in ("a", "b", "c"):
@@ -218,47 +207,12 @@ def test_before_the_first_study_there_is_an_empty_list_and_nothing_is_created(
     assert not settings.home.database.exists()
 
 
-def test_the_description_is_valid_and_tidy(finished: Reader) -> None:
-    """Client generators name their functions after operation ids and follow every reference."""
-    document = finished.json("/api/v1/openapi.json")
-    OpenAPI.model_validate(document)
-    operations = [op for path in document["paths"].values() for op in path.values()]
-    ids = [op["operationId"] for op in operations]
-    assert sorted(ids) == sorted(set(ids))
-    assert set(document["paths"]) == {
-        "/api/v1/studies",
-        "/api/v1/studies/{study_id}",
-        "/api/v1/studies/{study_id}/recommendation",
-        "/api/v1/studies/{study_id}/trials",
-        "/api/v1/studies/{study_id}/trials/{number}",
-        "/api/v1/recommendations",
-        "/healthz",
-        "/readyz",
-    }
-    declared = {tag["name"] for tag in document["tags"]}
-    assert all(set(op["tags"]) <= declared and op["tags"] for op in operations)
-    references = set(_references(document))
-    assert references
-    parts = document["components"]["schemas"]
-    assert {r.removeprefix("#/components/schemas/") for r in references} <= set(parts)
-    assert not {name for name in parts if "HTTPValidation" in name}, "errors are problem documents"
-
-
-def _references(value: Any) -> Any:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if key == "$ref":
-                yield item
-            else:
-                yield from _references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _references(item)
-
-
 def test_reading_never_writes(settings: Settings, study: Study) -> None:
     """A reader that changed anything would disturb the study it looks at."""
-    reading = {"study", "studies", "trials", "events", "spent", "recommendation", "fingerprint", "close"}
+    reading = {
+        *("study", "studies", "revisions", "trials", "events", "last_event_id", "spent"),
+        *("recommendation", "fingerprint", "fingerprints", "notes", "close"),
+    }
 
     class OnlyReads:
         def __init__(self) -> None:
@@ -313,3 +267,21 @@ def test_a_stopped_trial_has_a_bound_and_no_speed(reader: Reader, settings: Sett
         }
     assert whole["protocol"]["looks_cycles"] == []
     assert reader.json("/api/v1/studies/1/trials/0")["trial"]["at_most_tokens_per_hour"] is None
+
+
+def test_what_is_sent_once_or_is_large_is_not_kept_in_memory(
+    finished: Reader, reader: Reader, study: Study, settings: Settings
+) -> None:
+    folder = settings.home.attempt(study.id, study.spec.name, 0, 1)
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("a line\n" * 20_000)
+    responses.tag_of.cache_clear()
+    responses._packed.cache_clear()
+    answer = reader.ask("/api/v1/studies/1/trials/0/log")
+    assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip")
+    assert answer.text == "a line\n" * 20_000
+    again = reader.ask("/api/v1/studies/1/trials/0/log", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+    assert (responses.tag_of.cache_info().currsize, responses._packed.cache_info().currsize) == (0, 0)
+    finished.ask("/api/v1/studies/1/trials")
+    assert (responses.tag_of.cache_info().currsize, responses._packed.cache_info().currsize) == (1, 1)

@@ -1,16 +1,22 @@
 """Who is kept out, and that nothing is left in front of the guard."""
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import BrokenResourceError
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
+import api.dashboard as page_files
 from api.access import access_for, is_loopback, read_token
-from api.security import HEADERS, OPEN_PATHS, Access, Guard
+from api.dashboard.asset_names import ASSETS
+from api.security import HEADERS, OPEN_PATHS, Access, Guard, SlowReaderError, nobody_reads
+from autotune.charts.assets import STYLE
 from autotune.errors import UsageError
 from autotune.settings import Settings
 from tests.served import Reader
@@ -34,7 +40,7 @@ def addresses(reader: Reader) -> list[str]:
     inner = guard._app
     assert isinstance(inner, FastAPI)
     found = [route.path for route in _all(inner.routes)]
-    names = {"study_id": "1", "number": "0", "name": "page.css"}
+    names = {"study_id": "1", "number": "0", "name": "page.css", "row": "1"}
     return [path.format(**names) for path in found]
 
 
@@ -114,18 +120,20 @@ def test_nothing_can_be_changed(finished: Reader, method: str) -> None:
     ],
 )
 def test_a_form_of_another_site_is_refused(locked: Reader, headers: dict[str, str]) -> None:
-    answer = locked.ask("/login", "POST", headers=headers, data={"token": TOKEN})
+    locked.ask("/login")
+    answer = locked.ask("/login", "POST", headers=headers, data={"code": locked.told[-1]})
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
+    assert locked.ask("/login", "POST", data={"code": locked.told[-1]}).status_code == 303, "it was not used up"
 
 
 def test_a_large_body_is_refused_before_it_is_read(locked: Reader) -> None:
-    assert locked.ask("/login", "POST", content=b"token=" + b"a" * 5000).status_code == 413
+    assert locked.ask("/login", "POST", content=b"code=" + b"a" * 5000).status_code == 413
     assert locked.ask("/login", "POST", headers={"Content-Length": "-1"}).status_code == 413
     assert locked.ask("/login", "POST", headers={"Content-Length": "9" * 4000}).status_code == 413
 
     async def endless() -> Any:
-        yield b"token="
+        yield b"code="
 
     assert locked.ask("/login", "POST", content=endless()).status_code == 411
 
@@ -170,23 +178,6 @@ def test_the_token_opens_and_is_in_no_answer(locked: Reader) -> None:
     assert TOKEN not in answer.text
 
 
-def test_a_browser_gives_the_token_once_in_a_form(locked: Reader) -> None:
-    page = {"Accept": "text/html"}
-    away = locked.ask("/studies/1", headers=page)
-    assert (away.status_code, away.headers["location"]) == (303, "/login")
-    assert 'type="password"' in locked.ask("/login", headers=page).text
-    wrong = locked.ask("/login", "POST", data={"token": "guess"})
-    assert (wrong.status_code, "set-cookie" in wrong.headers) == (403, False)
-    entered = locked.ask("/login", "POST", data={"token": TOKEN}, headers={"Origin": "http://127.0.0.1:7788"})
-    assert (entered.status_code, entered.headers["location"]) == (303, "/")
-    cookie = entered.headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
-    assert TOKEN not in cookie
-    shown = locked.ask("/studies/1", headers={**page, "Cookie": cookie.split(";")[0]})
-    assert shown.status_code == 200
-    assert "first" in shown.text
-
-
 @pytest.mark.parametrize("cookie", ["autotune=", "autotune=x", "autotune", "other=1", "a=b; autotune=\x22\x22", "=;;="])
 def test_a_wrong_cookie_is_no_token(locked: Reader, cookie: str) -> None:
     assert locked.ask("/api/v1/studies", headers={"Cookie": cookie}).status_code == 401
@@ -210,14 +201,38 @@ def test_every_answer_has_the_headers(finished: Reader, path: str) -> None:
 
 def test_pages_need_nothing_the_policy_forbids(finished: Reader) -> None:
     """Inline scripts, styles and other machines are forbidden; a page that used one would be broken."""
-    for path in ("/", "/studies/1"):
+    further = ("why", "trials/0", "compare?trial=0&trial=1", "recommendation")
+    for path in ("/", "/studies/1", *(f"/studies/1/{name}" for name in further)):
         page = finished.page(path)
         assert "<style" not in page
         assert " style=" not in page
         assert " onclick=" not in page
         assert "http://" not in page.replace("http://127.0.0.1", "")
         assert "https://" not in page
-        assert page.count("<script") == page.count('<script src="/assets/live.js" defer></script>') == 1
+        loaded = re.findall(r'<script(?: type="module")? src="/assets/(\w+)\.js"></script>', page)
+        assert loaded == ["theme", "live", "marks", "copy"]
+        assert page.count("<script") == len(loaded)
+
+
+def test_every_file_of_the_pages_is_known_by_name() -> None:
+    folder = Path(page_files.__file__).parent / "assets"
+    assert {path.name for path in folder.iterdir()} | {STYLE.name} == ASSETS
+    assert {f"/assets/{name}" for name in ASSETS} <= OPEN_PATHS
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (SlowReaderError(), True),
+        (ExceptionGroup("", [SlowReaderError(), BrokenResourceError()]), True),
+        (ExceptionGroup("", [ExceptionGroup("", [ClientDisconnect()])]), True),
+        (BrokenResourceError(), False),
+        (ExceptionGroup("", [SlowReaderError(), ValueError()]), False),
+        (OSError(), False),
+    ],
+)
+def test_a_reader_that_is_gone_hides_no_mistake_of_ours(error: Exception, gone: bool) -> None:
+    assert nobody_reads(error) is gone
 
 
 def test_the_asset_room_has_no_way_out(finished: Reader) -> None:

@@ -9,6 +9,7 @@ from itertools import combinations
 import pytest
 
 from autotune.domain import Configuration, Resources
+from autotune.proposals.space_filling import levels, searched
 from benchmarks.gpu import design
 from search_spaces.configuration import ModelFacts
 from search_spaces.legality import check
@@ -68,7 +69,7 @@ def test_the_defaults_come_first_and_again_and_again(whole: tuple[design.Entry, 
 def test_each_value_of_each_knob_is_tried(whole: tuple[design.Entry, ...]) -> None:
     chosen = [e.configuration for e in whole if e.role == "design"]
     pool = space().candidates(baseline(GPU), GPU, same_learning=False, limit=design.POOL)
-    for name in design.searched(pool):
+    for name in searched(pool):
         there = {c.get(name) for c in pool}
         missing = there - {c.get(name) for c in chosen}
         assert not missing or len(there) > 12, (name, missing)
@@ -84,18 +85,18 @@ def test_values_are_tried_equally_often_as_far_as_the_space_lets_them(whole: tup
 
 def apart(chosen: list[Configuration], names: list[str]) -> float:
     """Mean distance of each one to its nearest, in knobs."""
-    table = design.levels(chosen, names)
+    table = levels(chosen, names)
     nearest = [min(int((a != b).sum()) for k, b in enumerate(table) if k != n) for n, a in enumerate(table)]
     return sum(nearest) / len(nearest)
 
 
 def test_trials_lie_further_apart_than_a_random_draws(whole: tuple[design.Entry, ...]) -> None:
     pool = space().candidates(baseline(GPU), GPU, same_learning=False, limit=design.POOL)
-    names = design.searched(pool)
+    names = searched(pool)
     chosen = [e.configuration for e in whole if e.role == "design"]
     drawn = list(space().candidates(baseline(GPU), GPU, same_learning=False, limit=len(chosen), seed=5))
     assert apart(chosen, names) > apart(drawn, names)
-    table = design.levels(chosen, names)
+    table = levels(chosen, names)
     assert min(int((a != b).sum()) for a, b in combinations(table, 2)) >= 3
 
 

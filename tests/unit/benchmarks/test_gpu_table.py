@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import Configuration, FailureReason, Pool, Trial, TrialKind
+from autotune.table_files import read
 from benchmarks.gpu import design, journal, table
 from benchmarks.gpu.__main__ import Asked, left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES
@@ -240,3 +241,14 @@ def test_where_vllm_is_refused_other_trials_take_the_place_of_its_own(tmp_path: 
     assert "| best, same learning | vLLM colocated, else TRL's defaults | not measured: one of the two failed" in (
         text_of(here)
     )
+
+
+def test_the_same_trials_are_written_for_searches(whole: Run, tmp_path: Path) -> None:
+    made = read(table.write_for_searches(finished(whole), tmp_path / "tables"))
+    rows = {row.configuration: row for row in made.rows}
+    spelt = made.header.baseline
+    assert set(rows) == {spelt, COMPETENT, QUICK, LARGE}
+    assert not rows[LARGE].trial.feasible
+    assert rows[QUICK].trial.tokens_per_hour == pytest.approx(3600 * sum(factories.LENGTHS) / 2.5)
+    assert all(len(rows[c].repeats) == 2 for c in (spelt, COMPETENT, QUICK))
+    assert made.header.fingerprint == whole.fingerprint.digest

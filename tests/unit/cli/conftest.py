@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import typer
 
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
@@ -63,10 +62,6 @@ def autotune(home: HomePaths, wiring: Any, monkeypatch: pytest.MonkeyPatch, caps
     start = SimpleNamespace()
     start.register = lambda app: app.command("start")(lambda: None)
     monkeypatch.setitem(sys.modules, "autotune.cli.start", start)
-    space = SimpleNamespace()
-    space.app = typer.Typer()
-    space.app.command("show")(lambda: None)
-    monkeypatch.setitem(sys.modules, "autotune.cli.space", space)
 
     def run(*arguments: str) -> Any:
         capsys.readouterr()

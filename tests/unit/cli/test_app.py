@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMANDS = ("start", "status", "trials", "best", "export", "verify", "show", "logs", "serve", "doctor", "space")
-COMMANDS += ("compare", "retry", "report")
+COMMANDS += ("compare", "retry", "report", "plan", "sweep")
 
 
 def raising(error: Any) -> Any:

@@ -3,11 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain import Study
+from autotune.cli.comparing import comparison_screen
+from autotune.comparison import StudyRecord, compare_studies
+from autotune.domain import Configuration, Study
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests import factories
 from tests.unit.cli.conftest import Run, record
+from tests.unit.cli.drawing import text
 
 HOSTILE = "\x1b[31mevil\x1b]0;title\x07 \u202ename <script>"
 
@@ -91,3 +94,21 @@ def test_what_is_not_there_is_one_sentence(autotune: Run, study: Study, argument
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_what_a_study_does_not_set_is_what_its_own_framework_does() -> None:
+    trials = [factories.finished(0, cycle_seconds=10.0)]
+    set_in_trl = factories.configuration(num_generations=8)
+    unset = {name: value for name, value in set_in_trl.items() if name != "num_generations"}
+
+    def record(framework: str, configuration: Configuration) -> StudyRecord:
+        spec = factories.study_spec(framework=framework, baseline=configuration)
+        done = [replace(trial, configuration=configuration) for trial in trials]
+        return StudyRecord(factories.study(spec=spec), done, factories.fingerprint())
+
+    def marked(framework: str) -> bool:
+        found = compare_studies(record("trl", set_in_trl), record(framework, Configuration(unset)))
+        return "num_generations°" in text(comparison_screen(found))
+
+    assert not marked("trl")  # TRL's own default is 8
+    assert marked("verl")  # verl's is 1

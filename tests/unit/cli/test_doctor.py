@@ -14,6 +14,7 @@ from autotune.cli.optional_checks import OPTIONAL, check_optional
 from autotune.cli.place_checks import check_database, check_disk, check_home
 from autotune.cli.training_checks import check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
+from autotune.frameworks import environments
 from autotune.load import Load
 from autotune.settings import HomePaths, read_settings
 from tests import factories
@@ -304,3 +305,67 @@ def test_a_bad_option_is_one_sentence(autotune: Run, arguments: tuple[str, ...],
     assert (code, out) == (2, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+SWIFT = {
+    "torch": "2.13.0",
+    "swift": "4.6.0",
+    "trl": "0.29.1",
+    "transformers": "5.10.4",
+    "accelerate": "1.15.0",
+    "datasets": "4.8.4",
+    "peft": "0.20.0",
+    "msgspec": "0.19.0",
+}
+
+
+def test_another_frameworks_environment_is_compared_with_what_that_one_needs(autotune: Run, wiring: Any) -> None:
+    asked = []
+
+    def probe(python: str, environment: Any) -> Any:
+        asked.append(environment.modules["swift"])
+        return {"python": "3.11.7", "packages": SWIFT}
+
+    wiring.probe = probe
+    code, out, _ = autotune("doctor", "--framework", "swift")
+    words = " ".join(out.split())
+    assert (code, asked) == (0, ["ms-swift"])
+    assert "swift 4.6.0, trl 0.29.1" in words
+    wiring.probe = lambda *_: {"python": "3.11.7", "packages": {**SWIFT, "trl": "1.16.0"}}
+    code, out, _ = autotune("doctor", "--framework", "ms_swift")
+    assert code == 5
+    assert "-m pip install 'trl>=0.26,<1'" in " ".join(out.split())
+
+
+def test_a_python_a_framework_has_no_release_for_is_a_problem(autotune: Run, wiring: Any) -> None:
+    needed = {each.name: "1" for each in environments.VERL.needed}
+    wiring.probe = lambda *_: {"python": "3.13.1", "packages": needed}
+    code, out, _ = autotune("doctor", "--framework", "verl")
+    assert code == 5
+    assert "needs an environment with Python >=3.10,<3.13" in " ".join(out.split())
+
+
+def test_a_framework_that_is_none_is_refused(autotune: Run) -> None:
+    code, out, err = autotune("doctor", "--framework", "megatron")
+    assert (code, out) == (2, "")
+    assert "there is no framework 'megatron'; choose one of: trl, openr1, swift, verl" in err
+
+
+@pytest.mark.parametrize(("value", "named"), [("true", True), ("false", False)])
+def test_what_a_script_of_another_framework_needs_is_asked_for(
+    autotune: Run, wiring: Any, tmp_path: Path, value: str, named: bool
+) -> None:
+    wiring.probe = lambda *_: {"python": "3.11.7", "packages": SWIFT}
+    asked: list[Any] = []
+
+    def check_rewards(python: str, rewards: Any, packages: Any, environment: Any) -> Any:
+        asked.append((rewards[0].kind, packages, environment.modules["swift"]))
+        return Result(ok=True)
+
+    wiring.check_rewards = check_rewards
+    script = tmp_path / "train.sh"
+    mode = " --vllm_mode colocate" if named else ""
+    script.write_text(f"swift rlhf --rlhf_type grpo --model m --use_vllm {value}{mode} --reward_funcs accuracy\n")
+    code, _, err = autotune("doctor", "--framework", "swift", "--config", str(script))
+    assert (code, err) == (0, "")
+    assert asked == [("ms_swift", ("vllm",) if named else (), "ms-swift")]

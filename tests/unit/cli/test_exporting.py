@@ -74,6 +74,7 @@ def finished(home: HomePaths, tmp_path: Path, python: Any) -> Study:
         )
         record(store, made, leader)
     record(store, made, factories.trial(8, configuration=factories.configuration(precision="bf16")))
+    record(store, made, factories.stopped(9, configuration=factories.configuration(optimizer="sgd")))
     store.close()
     return made
 
@@ -117,9 +118,11 @@ def test_the_figure_is_the_one_best_states(autotune: Run, finished: Study, tmp_p
     [
         (("--trial", "3"), "trial 3 failed (OOM in update"),
         (("--trial", "8"), "trial 8 has not ended"),
+        (("--trial", "9"), "trial 9 was ended early (stopped after 3 cycles: at most 171.2k"),
         (("--trial", "99"), "no trial 99"),
         (("--row", "2"), "has no row 2"),
         (("--trial", "1", "--native-only"), "give one of them"),
+        (("--format", "swift"), "was measured in trl, and its figures say nothing about another framework"),
         (("nothing",), "there is no study 'nothing'"),
         (("-o", "{file}"), "cannot be written"),
         (("-o", "{file}/deep"), "cannot be written"),

@@ -53,3 +53,17 @@ def test_an_unknown_study_is_one_sentence(autotune: Run, study: Study, tmp_path:
     code, _, err = autotune("report", "frist", "-o", str(tmp_path / "report.md"))
     assert (code, err) == (2, "autotune: there is no study 'frist'; did you mean 'first'?\n")
     assert not (tmp_path / "report.md").exists()
+
+
+def test_a_page_is_one_file_without_a_plot_beside_it(autotune: Run, study: Study, tmp_path: Path) -> None:
+    target = tmp_path / "report.HTML"
+    code, out, err = autotune("report", "-o", str(target))
+    assert (code, out, err) == (0, f"{target}\n", "")
+    text = target.read_text()
+    assert "<svg" in text
+    assert "<script" not in text
+    assert list(tmp_path.glob("report.*")) == [target]
+    code, _, err = autotune("report", "-o", str(target))
+    assert code == 2
+    assert "is there already; --force overwrites it" in err
+    assert autotune("report", "-o", str(tmp_path / "no" / "r.html"), "--force")[0] == 0

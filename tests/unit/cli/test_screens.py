@@ -5,6 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from autotune.cli.grid import LABEL_WIDTH
 from autotune.cli.screens import end_screen, plan_screen
 from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
 from tests import factories
@@ -154,3 +155,14 @@ def test_the_end_never_breaks_a_narrow_terminal(word: str, width: int, number: A
     screen = end(found, files={word: word}, next_command=word)
     assert widest(screen, width) <= width
     assert "\x1b" not in text(screen, width)
+
+
+def test_a_published_baseline_and_its_scaling_are_told_whole() -> None:
+    sentences = (
+        "openr1:demo is from a recipe with a very long name, told by its repository, commit and file.",
+        "Kept.",
+    )
+    drawn = lines(plan(scaling=sentences))
+    assert drawn[5].startswith("published")
+    told = " ".join(line[LABEL_WIDTH:].strip() for line in drawn[5:])
+    assert told == " ".join(sentences)

@@ -43,12 +43,12 @@ def test_numbers_are_as_far_as_their_ratio() -> None:
 def test_another_framework_outweighs_a_device_and_that_a_model() -> None:
     other = {"resources": {"device": "NVIDIA H200", "gpus": 1}}
     studies = [made(1, framework="verl"), made(2, **other), made(3, model="x/entirely-else")]
-    assert order(studies, framework="TRL", device="cpu", model="/models/small") == [3, 2, 1]
+    assert order(studies, framework="TRL", gpu="cpu", model="/models/small") == [3, 2, 1]
 
 
 def test_part_of_a_gpu_name_is_enough() -> None:
     studies = [made(1), made(2, resources={"device": "NVIDIA H200", "gpus": 1})]
-    assert order(studies, device="h200") == [2, 1]
+    assert order(studies, gpu="h200") == [2, 1]
     assert order(studies, gpus=8) == [2, 1], "none against some is further than one against eight"
 
 
@@ -57,9 +57,9 @@ def test_part_of_a_gpu_name_is_enough() -> None:
         Wanted,
         model=st.none() | st.text(max_size=20),
         framework=st.none() | st.text(max_size=5),
-        device=st.none() | st.text(max_size=5),
+        gpu=st.none() | st.text(max_size=5),
         gpus=st.none() | st.integers(0, 2**53),
-        memory_limit_bytes=st.none() | st.integers(1, 2**53),
+        params_b=st.none() | st.integers(1, 2**53),
     )
 )
 def test_any_question_has_an_ordered_answer(wanted: Wanted) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from autotune.domain import Configuration, CycleKind, FailureReason, Phase, Trial
+from autotune.domain import Configuration, CycleKind, FailureReason, Phase, Trial, TrialKind
 from autotune.proposals.lattice import Dimension, Lattice
-from autotune.proposals.moves import PAYS, TURNS, Ascent, Seen, ascent, next_move, shares, stake
+from autotune.proposals.moves import PAYS, TURNS, Ascent, Seen, ascent, last_run, next_move, shares, stake
 from autotune.proposals.proposer import COMPETENT, ROOMY, TwoTrackProposer, make_proposer
 from search_spaces.knobs import KNOBS
+from search_spaces.knobs.restart import Restart, restart_between
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests import factories
@@ -252,3 +253,33 @@ def test_a_pending_trial_does_not_make_a_move_twice() -> None:
     second = proposer.propose([*made, factories.trial(4, configuration=first[0])], 5)
     assert second is not None
     assert second[0] != first[0]
+
+
+@pytest.mark.parametrize("change", [{}, {"attn_implementation": "eager"}, {"host_allocator": "keep"}])
+def test_of_moves_with_as_much_at_stake_one_the_kept_process_can_run_goes_first(change: dict[str, str]) -> None:
+    candidates = SPACE.candidates(BASELINE, RESOURCES, same_learning=True)
+    lattice = Lattice(candidates, SPACE.values, (BASELINE,), KNOBS)
+    climb = ascent(lattice.dimensions, [Seen(lattice.point(BASELINE) or (), 0.0)], KNOBS)
+    assert climb is not None
+    last, left = BASELINE.with_(**change), lattice.without({BASELINE.key}, ())
+    index = next_move(lattice, left, climb, {}, KNOBS, last=last)
+    assert index is not None
+    assert restart_between(last, candidates[index]) is Restart.NONE
+    if change:
+        assert index != next_move(lattice, left, climb, {}, KNOBS, last=BASELINE)
+
+
+def test_more_at_stake_goes_before_a_spared_restart() -> None:
+    candidates = SPACE.candidates(BASELINE, RESOURCES, same_learning=True)
+    lattice = Lattice(candidates, SPACE.values, (BASELINE,), KNOBS)
+    climb = ascent(lattice.dimensions, [Seen(lattice.point(BASELINE) or (), 0.0)], KNOBS)
+    assert climb is not None
+    index = next_move(lattice, lattice.without(set(), ()), climb, GENERATE_MOST, KNOBS, last=BASELINE)
+    assert index is not None
+    assert candidates[index]["host_allocator"] == "keep", "the one knob that acts on every phase"
+
+
+def test_only_a_search_trials_process_is_kept() -> None:
+    first, second = factories.finished(0, configuration=BASELINE), factories.finished(1, configuration=BASELINE)
+    assert last_run([first, second]) == BASELINE
+    assert last_run([]) is last_run([first, second.with_(kind=TrialKind.CONFIRM)]) is None

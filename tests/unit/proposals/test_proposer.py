@@ -59,12 +59,12 @@ class TestGrid(ProposerSuite):
 
 
 def test_an_unknown_sampler_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(UsageError, match="'anneal'; choose one of: cmaes, gp, grid, random, tpe"):
+    with pytest.raises(UsageError, match="'anneal'; choose one of: cmaes, gp, grey, grid, random, tpe"):
         named_sampler("anneal")
-    assert set(SAMPLERS) == {"cmaes", "gp", "grid", "random", "tpe"}
+    assert set(SAMPLERS) == {"cmaes", "gp", "grey", "grid", "random", "tpe"}
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "grey", "random"])
 def test_another_seed_searches_elsewhere(sampler: str) -> None:
     world = landscape()
     first, second = (search(built(world, sampler, seed), world, 30) for seed in (0, 1))

@@ -27,7 +27,7 @@ from autotune.store.locks import FileStudyLock
 from autotune.store.models import Base
 from tests import factories as make
 from tests.contracts.store_processes import PATIENCE_S, remaining, running, told
-from tests.fixtures.schemas import OLD, assert_contains, everything, restore, told_today
+from tests.fixtures.schemas import OLD, assert_contains, everything, restore, spec_of, told_today
 
 ROOT = Path(__file__).parents[3]
 VERSION = f"SELECT version_num FROM {schema.VERSION_TABLE}"  # noqa: S608 - ours
@@ -80,12 +80,13 @@ def test_the_tables_are_those_of_a_new_database(old: Path) -> None:
     engine.dispose()
 
 
-def test_digests_are_those_made_today_so_that_the_study_goes_on(old: Path) -> None:
+def test_digests_are_those_made_today_so_that_the_study_goes_on(old: Path, version: str) -> None:
     """A study that is taken for another one, or for another machine's, could not be continued."""
     store = open_store(old)
-    spec = make.study_spec(baseline=make.configuration(steps_per_generation=4))
+    spec = spec_of(version)
     study, existed = wiring.find_or_create(store, spec, make.NOW, fork=False)
     assert existed
+    assert study.beforehand is None, "a search that began without goes on without"
     today = fingerprint_of(spec, make.fingerprint().hardware)
     wiring.check_machine(store, study, today)
     recommendation = store.recommendation(study.id)

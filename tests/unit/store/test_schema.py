@@ -68,7 +68,7 @@ def test_no_ini_file_is_needed_or_left(path: Path, monkeypatch: pytest.MonkeyPat
     assert {p.name for p in path.parent.iterdir()} == {"studies.db", "studies.db.lock"}
 
 
-@pytest.mark.parametrize("version", ["0003", "0917", "9f3ac1d2"])
+@pytest.mark.parametrize("version", ["0004", "0917", "9f3ac1d2"])
 def test_a_newer_database_is_refused_and_left_alone(path: Path, version: str) -> None:
     begin(open_store(path))
     sql(path, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{version}'")  # noqa: S608 - the words are ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -137,3 +138,27 @@ def test_reward_of_the_request_is_looked_at(tmp_path: Path, monkeypatch: pytest.
     result = probe.main(tmp_path)
     assert "reasoning-gym" in result.message
     assert result.data["asked"] is True
+
+
+def test_another_frameworks_modules_are_looked_for_and_trl_is_not_asked_for(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.write_text(json.dumps({"modules": {"yaml": "PyYAML", "swift": "ms-swift"}}))
+    result = probe.main(tmp_path)
+    assert result.ok  # though there is no TRL here: whoever asks judges
+    assert result.data["packages"]["yaml"] == importlib.metadata.version("PyYAML")
+    assert "swift" not in result.data["packages"]
+
+
+def test_a_reward_of_another_framework_still_names_its_package(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    reward = {"kind": "math_verify", "name": "math-verify"}
+    asked = {"modules": {"swift": "ms-swift"}, "rewards": [reward], "packages": ["no_such"]}
+    paths.config.write_text(json.dumps(asked))
+    assert "lacks" in probe.main(tmp_path).message
+
+
+@pytest.mark.parametrize("modules", [["swift"], "swift", {"swift": 3}])
+def test_modules_that_are_none_are_refused(tmp_path: Path, modules: Any) -> None:
+    paths = RunPaths(tmp_path)
+    paths.config.write_text(json.dumps({"modules": modules}))
+    assert "modules" in probe.main(tmp_path).message

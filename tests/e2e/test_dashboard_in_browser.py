@@ -1,0 +1,277 @@
+"""Every page in a real browser: themes, filters, comparing, copying, charts by keys, a server that dies and returns."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.serving import serving
+from autotune.domain import Study
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests import factories
+from tests.e2e.browser import browser, complaints
+from tests.e2e.test_serve import Server, begin_study
+from tests.large_study import large_study
+from tests.recorded import record
+from tests.served import settings_in, whole_study
+
+pytestmark = pytest.mark.slow
+
+SOON_MS = 60_000
+PAGES = ("/", "/studies/1", "/studies/1/why", "/studies/1/trials/0", "/studies/1/compare?trial=0&trial=1")
+EVERY_PAGE = (*PAGES, "/studies/1/recommendation")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a study that has ended."""
+    settings = settings_in(tmp_path_factory.mktemp("small"))
+    whole_study(settings)
+    with serving(settings, print, port=0) as url:
+        assert url is not None
+        yield url
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a study of 10,000 trials."""
+    settings = settings_in(tmp_path_factory.mktemp("large"))
+    large_study(settings)
+    with serving(settings, print, port=0) as url:
+        assert url is not None
+        yield url
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Settings:
+    return settings_in(tmp_path)
+
+
+def tab_of(chromium: Any, said: list[str], **options: Any) -> Any:
+    """A tab that notes what the page complains about."""
+    tab = chromium.new_context(**{"viewport": {"width": 1200, "height": 900}, **options}).new_page()
+    tab.set_default_timeout(SOON_MS)
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    return tab
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """Fails the test if the page complains about anything, such as the policy."""
+    said: list[str] = []
+    tab = tab_of(chromium, said)
+    yield tab
+    tab.context.close()
+    assert complaints(said) == []
+
+
+def ground(tab: Any) -> int:
+    """How bright the page is, 0 to 765."""
+    colour = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_draws_in_both_themes_at_phone_and_wall_width(
+    chromium: Any, size: str, theme: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(size)
+    said: list[str] = []
+    tab = tab_of(chromium, said, color_scheme=theme)
+    for path in EVERY_PAGE:
+        tab.goto(url + path)
+        tab.locator("#live.on").wait_for()
+        assert tab.locator("h1").count() == 1, path
+        assert (ground(tab) > 600) is (theme == "light"), path
+        for width in (360, 2560):
+            tab.set_viewport_size({"width": width, "height": 900})
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+        tab.set_viewport_size({"width": 1200, "height": 900})
+    tab.goto(f"{url}/studies/1/why")
+    assert tab.locator("svg.chart").count() >= 6
+    heights = tab.evaluate("[...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
+    assert min(heights) > 40
+    tab.context.close()
+    assert complaints(said) == []
+
+
+def test_the_theme_is_chosen_and_kept(page: Any, small: str) -> None:
+    page.goto(f"{small}/studies/1")
+    before = ground(page)
+    page.locator("#theme").click()
+    after = ground(page)
+    assert abs(after - before) > 300
+    page.goto(f"{small}/studies/1/why")
+    assert ground(page) == after
+
+
+def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -> None:
+    sizes: dict[str, int] = {}
+    page.on("response", lambda r: sizes.__setitem__(r.url, int(r.headers.get("content-length") or len(r.body()))))
+    page.goto(f"{large}/studies/1", wait_until="networkidle")
+    assert sum(sizes.values()) <= 500_000, sizes
+    assert page.locator("#trials tbody tr").count() == 100
+    assert "10000 trials, best first; page 1 of 100" in page.locator("#trials").inner_text()
+    page.locator("a[rel=next]").first.click()
+    page.wait_for_url("**page=2*")
+    assert "page 2 of 100" in page.locator("#trials").inner_text()
+
+
+def test_filters_are_in_the_address_and_stay_while_the_page_lives(page: Any, large: str) -> None:
+    page.goto(f"{large}/studies/1")
+    page.locator("#filters summary").click()
+    page.locator("#filters select[name=outcome]").select_option("OOM")
+    page.locator("#filters select[name='knob.micro_batch_size']").select_option("4")
+    page.locator("#filters button[type=submit]").click()
+    page.wait_for_url("**outcome=OOM*")
+    assert "knob.micro_batch_size=4" in page.url
+    page.locator("#live.on").wait_for()
+    assert set(page.locator("#trials tbody .outcome").all_inner_texts()) == {"OOM"}
+    assert page.locator("#filters select[name=outcome]").input_value() == "OOM"
+    page.wait_for_timeout(3000)
+    assert set(page.locator("#trials tbody .outcome").all_inner_texts()) == {"OOM"}, "a poll asks for the same"
+
+
+def test_chosen_trials_are_compared(page: Any, small: str) -> None:
+    page.goto(f"{small}/studies/1")
+    boxes = page.locator("#trials tbody input[type=checkbox]")
+    numbers = [boxes.nth(i).get_attribute("value") for i in (0, 1, 2)]
+    for i in (0, 1, 2):
+        boxes.nth(i).check()
+    page.get_by_role("button", name="Compare the chosen").click()
+    page.wait_for_url("**/compare?*")
+    assert page.locator("h1").inner_text() == " · ".join(f"#{n}" for n in numbers)
+    columns = page.locator("table.compare thead th").count() - 1
+    assert columns == 3
+    for row in page.locator("table.compare tbody tr").all():
+        values = row.locator("td").all_inner_texts()
+        assert len(set(values)) > 1, "only what differs"
+
+
+def test_every_button_copies_its_text(chromium: Any, small: str) -> None:
+    said: list[str] = []
+    tab = tab_of(chromium, said, permissions=["clipboard-read", "clipboard-write"])
+    tab.goto(f"{small}/studies/1/recommendation")
+    buttons = tab.locator("#row-1 button.copy")
+    assert buttons.count() >= 5
+    for i in range(buttons.count()):
+        name = buttons.nth(i).get_attribute("data-copy")
+        text = tab.evaluate("id => document.getElementById(id).textContent", name)
+        buttons.nth(i).click()
+        tab.locator(f"button[data-copy='{name}']:text-is('copied')").wait_for()
+        copied = tab.evaluate("navigator.clipboard.readText()")
+        assert copied.strip() == text.strip()
+        assert len(copied) > 10
+    with tab.expect_download() as download:
+        tab.locator("#row-1 a.button").click()
+    assert download.value.suggested_filename == "study-1-row-1.zip"
+    tab.context.close()
+    assert complaints(said) == []
+
+
+def test_charts_speak_by_pointer_and_by_keys(page: Any, small: str) -> None:
+    page.goto(f"{small}/studies/1")
+    chart = page.locator("#history .draw")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    first = page.locator(".told").inner_text()
+    assert first.startswith("#0 baseline")
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".told").inner_text() != first
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/trials/1")
+    page.go_back()
+    page.locator("#history .mark circle").first.hover()
+    assert page.locator(".told").inner_text().startswith("#")
+
+
+def test_a_map_cell_leads_to_its_trials_and_axes_can_be_chosen(page: Any, small: str) -> None:
+    page.goto(f"{small}/studies/1/why")
+    page.locator("#fits svg a").first.click()
+    page.wait_for_url("**knob.*")
+    assert page.locator("#trials tbody tr").count() >= 1
+    page.goto(f"{small}/studies/1/why")
+    page.locator("#parallel summary").first.click()
+    shown = [box.get_attribute("value") for box in page.locator("#parallel input[name=axis]:checked").all()]
+    for name in shown[1:]:
+        page.locator(f"#parallel input[name=axis][value='{name}']").uncheck()
+    page.locator("#parallel input[name=log][value='tokens/hour']").check()
+    page.locator("#parallel form button").click()
+    page.wait_for_url("**log=*")
+    assert page.locator("#parallel .coordinate-axis").count() == 2
+    assert page.locator("#parallel input[name=log][value='tokens/hour']").is_checked()
+
+
+def test_it_goes_on_with_a_server_that_was_killed_and_started_again(
+    chromium: Any, home: Settings, tmp_path: Path
+) -> None:
+    study = whole_study(home)
+    server = Server(home.home.root, tmp_path, "--port", "0")
+    port = server.url.rsplit(":", 1)[1]
+    tab = tab_of(chromium, [])
+    tab.goto(f"{server.url}/studies/1")
+    tab.locator("#live.on").wait_for()
+    tab.locator("#trials tbody input").first.check()
+    chosen = tab.locator("#trials tbody input").first.get_attribute("value")
+    server.end(signal.SIGKILL)
+    tab.locator("#live.off").wait_for()
+    number = add_fastest(home, study)
+    again = Server(home.home.root, tmp_path, "--port", port)
+    try:
+        tab.locator(f"#trials tbody tr:first-child a:text-is('#{number}')").wait_for(timeout=SOON_MS)
+        tab.locator("#live.on").wait_for()
+        assert tab.locator(f"#trials tbody input[value='{chosen}']").is_checked(), "what was chosen stays chosen"
+        assert f"#{number} " in tab.locator("#history .draw").inner_html()
+    finally:
+        again.end(signal.SIGKILL)
+        tab.context.close()
+
+
+def add_fastest(home: Settings, study: Study) -> int:
+    """A trial faster than all others, stored as the loop does."""
+    store = open_store(home.database)
+    number = len(store.trials(study.id))
+    fastest = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8, logprob_rows=1)
+    made = factories.finished(number, cycle_seconds=0.5, configuration=fastest)
+    record(store, study, made.with_(finished_at=made.created_at + 1e6))
+    store.close()
+    return number
+
+
+def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings) -> None:
+    tuner = begin_study(home.home.root, max_trials=5, script={"sleep": 0.3})
+    try:
+        with serving(home, print, port=0) as url:
+            page.goto(f"{url}/")
+            page.locator("#studies tbody a").first.click(timeout=SOON_MS)
+            page.locator("#running .now").wait_for(timeout=SOON_MS)
+            page.locator("#running .now a").click()
+            page.wait_for_url("**/trials/*")
+            page.go_back()
+            page.locator(".badge.done").wait_for(timeout=2 * SOON_MS)
+            assert page.locator("#trials tbody tr").count() >= 5
+            assert page.locator("#running .now").count() == 0
+            _, err = tuner.communicate(timeout=30)
+            assert tuner.returncode == 0, err
+            page.goto(f"{url}/studies/1/trials/0")
+            assert "config.json" in page.locator("#files").inner_text()
+            assert sys.executable in page.locator("#take").inner_text()
+    finally:
+        if tuner.poll() is None:
+            tuner.kill()
+            tuner.communicate()

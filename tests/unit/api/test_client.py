@@ -1,0 +1,201 @@
+"""The typed client, against a real server."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.client import Client
+from api.schemas.matches import Item
+from api.security import Access
+from autotune.answers import attempt_paths
+from autotune.cli.app import build_app
+from autotune.cli.failures import exit_code_of
+from autotune.domain import Study
+from autotune.errors import MachineError, NotFoundError, UsageError
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests.served import Reader, Served, settings_in, whole_study
+
+TOKEN = "correct-horse-battery-staple"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = settings_in(tmp_path_factory.mktemp("served"))
+    whole_study(settings)
+    reader = Reader(settings, Access(token=TOKEN), allow_control=True)
+    served = Served(reader)
+    yield served.url
+    served.close()
+    reader.library.close()
+
+
+@pytest.fixture
+def client(url: str) -> Client:
+    return Client(url, TOKEN)
+
+
+def test_everything_there_is_comes_typed(client: Client) -> None:
+    (study,) = client.studies()
+    assert (study.name, client.find(None), client.find("first"), client.find("1")) == ("first", 1, 1, 1)
+    trials = list(client.trials(1))
+    assert [t.number for t in client.trials(1, sort="number", limit=2)] == sorted(t.number for t in trials)
+    assert {t.number for t in client.trials(1, feasible=True)} == {t.number for t in trials if t.feasible}
+    assert client.trial(1, 0).trial.cycles
+    assert client.status(1).counts.states["COMPLETE"] > 0
+    answer = client.recommendation(1).recommendation
+    assert answer is not None
+    (item,) = client.recommendations(model="small", limit=1).items
+    assert isinstance(item, Item)
+    assert item.row == answer.rows[0]
+    assert "per_device_train_batch_size" in client.file(1, "trl")
+    assert [e.id for e in client.events(1)] == list(range(1, 1 + len(list(client.events(1)))))
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "words"),
+    [
+        (lambda c: c.status(9), NotFoundError, "no study 9"),
+        (lambda c: c.find("other"), NotFoundError, "no study 'other'"),
+        (lambda c: list(c.trials(1, knob="x:1")), UsageError, "no such knob"),
+        (lambda c: c.ask(1, "stop"), UsageError, "no tuner runs study 1"),
+        (lambda c: c.ask(1, "explode"), UsageError, "body.action"),
+        (lambda c: c.file(1, "verl"), UsageError, "query.format"),
+    ],
+)
+def test_a_refusal_is_the_error_it_is_elsewhere(client: Client, act: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        act(client)
+
+
+def test_a_wrong_token_says_where_it_belongs_and_is_not_repeated(url: str) -> None:
+    with pytest.raises(UsageError, match="AUTOTUNE_TOKEN") as caught:
+        Client(url, "wrong-horse-battery-staple").status(1)
+    assert "horse" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "7788", "file:///etc/passwd", "http://", "http://u:p@h:1", "ftp://h", "http://h:x"]
+)
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(UsageError, match="no address of a server"):
+        Client(address)
+
+
+def test_a_server_that_is_not_there_or_another(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    with pytest.raises(MachineError, match="does not answer"):
+        Client(f"http://127.0.0.1:{port}").status(1)
+    with pytest.raises(NotFoundError, match="/nothing/here/api"):
+        Client(f"{url}/nothing/here", TOKEN).status(1)
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    """The token was meant for one server."""
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/stolen")  # type: ignore[attr-defined]
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UsageError, match="302"):
+            Client(f"http://127.0.0.1:{server.server_address[1]}", TOKEN).status(1)
+        server.shutdown()
+    assert asked == ["/api/v1/studies/1"]
+
+
+def test_a_log_is_followed(settings: Settings, study: Study) -> None:
+    store = open_store(settings.database)
+    path = attempt_paths(settings.home, study, store.trial(1, 1)).log
+    store.close()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"one\n")
+    reader = Reader(settings)
+    served = Served(reader)
+    client = Client(served.url)
+    assert client.log(1, 1) == b"one\n"
+    assert client.log(1, 1, first_byte=4) == b""
+    path.write_bytes(b"one\ntwo\n")
+    assert client.log(1, 1, first_byte=4) == b"two\n"
+    served.close()
+    reader.library.close()
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The command line as a user meets it: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("AUTOTUNE_TOKEN", TOKEN)
+
+    def running(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = exit_code_of(lambda: build_app()(list(arguments), prog_name="autotune"))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return running
+
+
+@pytest.mark.parametrize("command", [("status",), ("trials",), ("show", "0"), ("best",)])
+def test_the_command_line_asks_a_server(url: str, client: Client, run: Any, command: tuple[str, ...]) -> None:
+    code, out, err = run(*command, "--url", url)
+    assert (code, err) == (0, ""), out
+    assert out
+    paths = {"status": "/studies/1", "show": "/studies/1/trials/0", "best": "/studies/1/recommendation"}
+    document = json.loads(run(*command, "--url", url, "--json")[1])
+    if command[0] == "trials":
+        assert document["trials"] == json.loads(client.raw("/studies/1/trials", {"limit": 500}))["trials"]
+        assert all(f"{t['number']}" in out for t in document["trials"])
+    else:
+        assert document == json.loads(client.raw(paths[command[0]]))
+
+
+def test_a_mistake_is_one_sentence_and_exit_code_2(url: str, run: Any) -> None:
+    for arguments in (("--url", url, "--home", "/nowhere"), ("--url", "nowhere"), ("other", "--url", url)):
+        code, out, err = run("status", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+
+
+def test_trials_are_filtered_by_the_server(url: str, run: Any) -> None:
+    found = json.loads(run("trials", "--url", url, "--state", "fail", "--sort", "number", "--json")[1])["trials"]
+    assert {t["state"] for t in found} <= {"FAIL"}
+    assert [t["number"] for t in found] == sorted(t["number"] for t in found)
+
+
+def test_a_proxy_is_not_told_the_token_of_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters set ``http_proxy`` for everybody; 127.0.0.1 is another machine there."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("Authorization")))
+            self.send_error(502)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    proxy = HTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_address[1]}")
+    assert Client(url, TOKEN).status(1).study.name == "first"
+    assert asked == []
+    with pytest.raises(MachineError):
+        Client("http://box.invalid:7788", TOKEN).status(1)
+    assert [path for path, _ in asked] == ["http://box.invalid:7788/api/v1/studies/1"], "others go the usual way"
+    proxy.shutdown()
+    proxy.server_close()

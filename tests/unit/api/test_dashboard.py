@@ -1,0 +1,397 @@
+"""The further pages: a trial, some beside each other, what they say, the answer and its files."""
+
+import io
+import os
+import re
+import zipfile
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from api.dashboard.compare_view import MOST, asked
+from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
+from api.dashboard.report_page import read, report_page
+from api.dashboard.study_view import study_view
+from api.dashboard.why_view import Asked, settled, why_view
+from api.snapshot import Snapshot
+from autotune import foreseeing
+from autotune.answers import attempt_paths
+from autotune.charts.feasibility_map import feasibility_map, pair_of
+from autotune.domain import Study, Trial, TrialState
+from autotune.foreseeing import foreseen
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests import factories as f
+from tests.large_study import large_trials
+from tests.recorded import record
+from tests.served import SPACE, Reader
+from tests.unit.api.test_filters import snapshot
+from trainer.child.contract import PhaseMark
+
+PAIR = ("micro_batch_size", "gradient_checkpointing")
+HOSTILE = "<script>alert('&amp;\"x')</script>"
+
+
+def words(page: str) -> str:
+    """What is read, without the tags."""
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+@pytest.fixture
+def whole(finished_home: Settings) -> Snapshot:
+    """The study that has ended."""
+    store = open_store(finished_home.database)
+    found = read(store, store.study(1))
+    store.close()
+    return found
+
+
+def test_a_trial_says_what_it_was_beside_baseline_and_best(reader: Reader, study: Study) -> None:
+    said = words(reader.page("/studies/1/trials/1"))
+    assert "Trial #1 ok" in said
+    assert "+100.0 % over the reference" in said
+    assert "micro_batch_size 4 2" in said, "here, and the baseline's where it differs"
+    assert "worst case passed" in said
+    assert "update 2.00 GiB" in said or "update" in said
+
+
+def test_a_failure_says_why_and_shows_the_end_of_its_log(reader: Reader, study: Study, settings: Settings) -> None:
+    folder = settings.home.attempt(study.id, study.spec.name, 2, 1)
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text(f"first\n\x1b[31mred\x1b[0m {HOSTILE}\nKilled\n")
+    page = reader.page("/studies/1/trials/2")
+    said = words(page)
+    assert "OOM in update (host memory): the process tree reached 8.1 GiB of 8.0 GiB" in said
+    assert "→ try micro_batch_size 1" in said
+    assert "red <script>alert" in said
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert said.index("Killed") < said.index("In figures"), "of a failure the log comes first"
+    assert "No files to train with: trial 2 failed" in said
+
+
+def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
+    reader: Reader, study: Study, settings: Settings
+) -> None:
+    folder = settings.home.attempt(study.id, study.spec.name, 3, 1)
+    folder.mkdir(parents=True)
+    assert "starting" in words(reader.page("/studies/1/trials/3"))
+    mark = PhaseMark(folder / "phase")
+    mark.set("update", 2, "recorded")
+    (folder / "log.txt").write_text("step 1\n")
+    first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
+    assert "update, recorded cycle 2" in words(first.text)
+    tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
+    assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
+    with (folder / "log.txt").open("a") as log:
+        log.write("step 2\n")
+    mark.close()
+    assert "step 2" in reader.ask("/studies/1/trials/3", headers=tag).text
+
+
+def test_what_there_is_not_is_404(reader: Reader, study: Study) -> None:
+    for path in ("/studies/1/trials/99", "/studies/9/why", "/studies/1/export/2.zip", "/studies/1/trials/x"):
+        assert reader.ask(path).status_code in (404, 422), path
+    assert reader.crashes == []
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("trial=0&trial=1", "#0 · #1"),
+        ("trial=0&trial=1&trial=2&trial=3", "#0 · #1 · #2 · #3"),
+        ("trial=0", "Choose 2 to 6 trials"),
+        ("", "Choose 2 to 6 trials"),
+        ("trial=0&trial=0", "Choose 2 to 6 trials"),
+        ("trial=0&trial=77", "There is no trial #77"),
+        ("trial=" + "&trial=".join(map(str, range(9))), "There is no trial"),
+        ("trial=0&trial=%3Cscript%3E", "Choose 2 to 6 trials"),
+    ],
+)
+def test_two_to_six_trials_are_compared(reader: Reader, study: Study, query: str, said: str) -> None:
+    page = reader.page(f"/studies/1/compare?{query}")
+    assert said in words(page)
+    assert "<script>" not in page
+
+
+def test_only_what_differs_is_compared(reader: Reader, study: Study) -> None:
+    said = words(reader.page("/studies/1/compare?trial=0&trial=1"))
+    table = said[said.index("what differs") : said.index("knobs are the same")]
+    assert "micro_batch_size 2 4" in table
+    assert "gradient_accumulation_steps 4 2" in table
+    assert "precision" not in table
+    assert "outcome" not in table, "both are ok"
+    assert "tokens/hour" in table
+
+
+def test_numbers_that_are_none_are_left_out() -> None:
+    query = [("trial", v) for v in ("1", "1", "x", "-2", "²", "9" * 40, "3")] + [("other", "4")]
+    assert asked(query) == (1, 3)
+    assert len(asked([("trial", str(n)) for n in range(50)])) == MOST + 1
+
+
+def test_the_answer_rests_on_what_it_names(finished: Reader, whole: Snapshot) -> None:
+    assert whole.recommendation is not None
+    said = words(finished.page("/studies/1/recommendation"))
+    for row in whole.recommendation.rows:
+        assert row.title in said
+        for number in row.trials:
+            assert f"#{number}" in said
+    assert "passed: a micro-batch of 192 tokens a row" in said
+    assert "maximum" in said
+    assert whole.fingerprint is not None
+    assert whole.fingerprint.digest in said
+    assert "autotune export first" in said
+
+
+def test_the_files_are_the_same_bytes_and_hold_no_prompts(finished: Reader) -> None:
+    one, two = (finished.ask("/studies/1/export/1.zip") for _ in range(2))
+    assert one.status_code == 200, one.text
+    assert one.content == two.content
+    assert one.headers["content-disposition"].startswith("attachment")
+    files = zipfile.ZipFile(io.BytesIO(one.content))
+    names = files.namelist()
+    assert {"grpo.yaml", "run.sh", "README.md"} <= set(names)
+    assert not any("/" in name or "train.jsonl" in name for name in names)
+    page = unescape(finished.page("/studies/1/recommendation"))
+    assert files.read("grpo.yaml").decode().strip() in page, "what can be copied is what can be downloaded"
+
+
+def test_why_draws_what_is_asked_for(finished: Reader, whole: Snapshot) -> None:
+    page = finished.page("/studies/1/why?x=precision&y=micro_batch_size&axis=precision&log=tokens/hour&against=groups")
+    said = words(page)
+    assert "What fits: precision and micro_batch_size" in said
+    assert "over 1 knob." in said
+    assert "Speed against the share of groups that teach" in said
+    assert 'value="groups" selected' in page
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]+)">', page)
+    assert ("axis", "precision") in hidden, "what another form chose is not forgotten"
+    assert ("against", "groups") in hidden
+    assert ("x", "precision") in hidden
+    plain = words(finished.page("/studies/1/why?x=%3Cscript%3E&axis=nowhere&against=drop"))
+    assert "Speed against host memory" in plain
+    assert "What fits: " in plain
+
+
+def test_the_map_begins_with_knobs_that_failed_and_never_twice_the_same(whole: Snapshot) -> None:
+    chosen = settled(whole, Asked(x="precision", y="precision"))
+    assert (chosen.x, chosen.y) == ("precision", "precision"), "what is asked for is drawn, even if it says nothing"
+    by_itself = settled(whole, Asked())
+    assert by_itself.x != by_itself.y
+    assert "micro_batch_size" in (by_itself.x, by_itself.y)
+
+
+def test_pairs_that_an_oom_rules_out_are_foreseen() -> None:
+    spec = f.study_spec(space={"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}})
+    trials = [
+        f.finished(0),
+        f.failed(1, configuration=f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)),
+    ]
+    found = foreseen(spec, trials, PAIR)
+    assert found["8", "on"].style == "cell-ruled"
+    assert "trial 1" in found["8", "on"].words
+    assert found["1", "on"].style != "cell-ruled", "it needs less"
+    assert ("4", "on") not in found, "it was tried"
+    alone = foreseen(spec, trials[:1], PAIR)
+    assert {cell.style for cell in alone.values()} <= {"cell-likely", "cell-unlikely"}
+    wider = f.study_spec(space=SPACE.as_json())
+    known = foreseen(wider, trials, PAIR)
+    assert known["8", "on"].style != "cell-ruled", "with bf16 it may fit"
+    assert foreseen(f.study_spec(space={"knobs": {}}), trials, ("a", "b")) == {}
+
+
+def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
+    space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
+    roomy, tight = (f.study_spec(space=space, memory_limit=limit) for limit in (4000 * f.GIB, f.GIB // 4))
+    trials = [f.finished(0)]
+    tried = pair_of(trials[0], *PAIR)
+    for spec, style, words in (
+        (roomy, "cell-likely", "predicted to fit"),
+        (tight, "cell-unlikely", "predicted not to"),
+    ):
+        found = foreseen(spec, trials, PAIR)
+        assert len(found) == 7
+        assert tried not in found
+        assert {cell.style for cell in found.values()} == {style}
+        for cell in found.values():
+            assert words in cell.words
+            assert "not tried" in cell.words
+            assert cell.short.endswith("%")
+            assert f"probability {cell.short}" in cell.words
+    chart = feasibility_map(trials, PAIR, foreseeing.space_of(roomy), foreseen(roomy, trials, PAIR))
+    assert chart.drawing.count("? 100%") == 7, "the picture itself says how sure"
+    assert any("predicted to fit" in mark.words for mark in chart.legend)
+    assert "fit, best" in str(chart.rows), "what was measured stays what it was"
+
+
+def test_what_trials_showed_changes_what_is_predicted() -> None:
+    """One more trial that needs far less than the formulas say; its neighbours are likelier to fit then."""
+    space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
+    spec = f.study_spec(space=space, memory_limit=2 * f.GIB)
+    light = [
+        f.finished(n, host_peak=f.GIB // 2, configuration=f.configuration(precision=p))
+        for n, p in enumerate(("fp32", "bf16"))
+    ]
+    heavy = [t.with_(host_peak=7 * f.GIB) for t in light]
+
+    def fits(trials: list[Trial]) -> float:
+        return float(foreseen(spec, trials, PAIR)["1", "off"].short.rstrip("%"))
+
+    assert fits(light) > fits(heavy)
+
+
+def test_without_a_limit_of_memory_nothing_is_predicted() -> None:
+    space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
+    resources = f.resources(host_memory=None)
+    assert foreseen(f.study_spec(space=space, memory_limit=None, resources=resources), [f.finished(0)], PAIR) == {}
+
+
+def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
+    finished: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from api.routes import study_pages  # noqa: PLC0415
+
+    asked: list[object] = []
+    real = study_pages.foreseen
+    monkeypatch.setattr(study_pages, "foreseen", lambda *given: asked.append(given[2]) or real(*given))
+    for query in ("", "?against=groups", "?axis=precision", ""):
+        assert "What fits: " in finished.page(f"/studies/1/why{query}")
+    assert len(asked) == 1
+
+
+def test_ten_thousand_trials_make_no_large_page() -> None:
+    from api.dashboard.render import render  # noqa: PLC0415
+
+    found = snapshot(tuple(large_trials()))
+    study = render("study.html", study=study_view(found, None))
+    assets = Path(__file__).parents[3] / "api/dashboard/assets"
+    loaded = sum(path.stat().st_size for path in assets.iterdir())
+    assert len(study) + loaded + 12_000 < 500_000, "the first view, everything counted, before compression"
+    assert len(render("why.html", why=why_view(found, Asked()))) < 500_000
+
+
+def test_a_hostile_study_is_only_text_on_every_page(reader: Reader, settings: Settings) -> None:
+    store = open_store(settings.database)
+    made = store.create_study(f.study_spec(HOSTILE + "\x1b[31m\u202e", sampler=HOSTILE, python=HOSTILE), f.NOW)
+    changed = f.configuration(attn_implementation=HOSTILE, micro_batch_size=4)
+    record(store, made, f.finished(0, source=HOSTILE))
+    record(store, made, f.finished(1, cycle_seconds=5.0, configuration=changed))
+    record(store, made, f.failed(2, f.oom(message=HOSTILE, suggestion=HOSTILE, phase=HOSTILE)))
+    record(store, made, f.trial(3, state=TrialState.RUNNING))
+    store.add_note(made.id, 3, 1, f.note(HOSTILE, a=HOSTILE))
+    store.save_fingerprint(made.id, f.fingerprint(software={HOSTILE: HOSTILE}, hardware={"x": HOSTILE}), f.NOW)
+    store.close()
+    paths = [
+        "",
+        "/why",
+        "/why?axis=attn_implementation",
+        "/trials/1",
+        "/trials/2",
+        "/trials/3",
+        "/compare?trial=0&trial=1&trial=2",
+    ]
+    for path in [*paths, "/recommendation", "?knob.x=%3Cscript%3E&outcome=%22%3E%3Cscript%3E"]:
+        page = reader.page(f"/studies/1{path}")
+        assert "<script>" not in page, path
+        assert not re.search(r"<[^>]*alert\([^>]*<", page), path
+        assert "\x1b" not in page
+        assert "\u202e" not in page
+        assert " style=" not in page
+    assert reader.crashes == []
+
+
+@pytest.mark.parametrize("path", ["", "/why", "/trials/0", "/compare?trial=0&trial=1", "/recommendation"])
+def test_every_page_can_be_used_without_seeing_it(finished: Reader, path: str) -> None:
+    page = finished.page(f"/studies/1{path}")
+    assert page.count("<h1") == 1
+    assert page.count("<main") == 1
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids)), "an id names one thing"
+    for drawing in re.findall(r"<svg[^>]*>", page):
+        assert "aria-label=" in drawing or "aria-hidden=" in drawing
+    assert page.count('class="chart ') == page.count('class="data"'), "every chart is a table too"
+    for anchor in re.findall(r'aria-labelledby="([^"]+)"', page):
+        assert anchor in ids
+
+
+def test_a_report_is_one_file_that_needs_nothing_else(whole: Snapshot) -> None:
+    text = report_page(whole)
+    assert text == report_page(whole)
+    assert text.lstrip().startswith("<!doctype html>")
+    for forbidden in ("<script", " src=", "@import", "url(", "<link", " href="):
+        assert forbidden not in text, forbidden
+    assert text.count('class="chart ') >= 6
+    assert "default-src 'none'" in text
+    for trial in whole.trials:
+        assert f"#{trial.number}</th>" in text
+
+
+def test_the_end_of_a_log_is_cleaned_and_cut(tmp_path: Path) -> None:
+    file = tmp_path / "log.txt"
+    file.write_bytes(
+        b"x" * TAIL + b"\n" + b"\n".join(b"line %d\x1b[0m\xff" % n for n in range(500)) + b"\n" + b"y" * 9000
+    )
+    found = log_tail(file, file.parent)
+    assert found is not None
+    assert found.more
+    assert len(found.lines) == LINES
+    assert found.lines[-2] == "line 499\ufffd"
+    assert len(found.lines[-1]) == LONGEST_LINE
+    assert all(line.startswith(("line", "y")) for line in found.lines)
+    file.write_text("only\n")
+    assert log_tail(file, file.parent) is not None
+    assert not getattr(log_tail(file, file.parent), "more", True)
+
+
+def test_no_link_pipe_or_folder_is_read_as_a_log(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "log.txt").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("log.txt", "pipe", ".", "nothing"):
+        assert log_tail(tmp_path / name, tmp_path) is None, name
+
+
+def test_a_page_names_the_stream_of_its_study_where_the_server_has_one(finished: Reader) -> None:
+    described = finished.json("/api/v1/openapi.json")
+    assert "/api/v1/studies/{study_id}/events/stream" in described["paths"]
+    assert 'content="/api/v1/studies/1/events/stream"' in finished.page("/studies/1")
+
+
+def test_a_log_whose_folder_is_a_link_is_not_shown(
+    tmp_path: Path, reader: Reader, study: Study, settings: Settings
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "log.txt").write_text("secret of somebody else")
+    folder = settings.home.attempt(study.id, study.spec.name, 2, 1)
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(elsewhere)
+    assert "secret of somebody else" not in reader.page("/studies/1/trials/2")
+
+
+@pytest.mark.timeout(60)
+def test_what_a_trial_put_in_place_of_its_mark_is_neither_waited_for_nor_believed(
+    reader: Reader, study: Study, settings: Settings
+) -> None:
+    folder = settings.home.attempt(study.id, study.spec.name, 3, 1)
+    folder.mkdir(parents=True)
+    mark = attempt_paths(settings.home, study, f.trial(3, attempt=1)).phase
+
+    def shown() -> object:
+        mark.touch()
+        return reader.json("/api/v1/studies/1")["running"]["phase"]
+
+    mark.write_bytes(b"update 3 recorded")
+    assert shown() == "update"
+    for bad in (b"update --5 x", b"\xff" * 100, b"", b"update 3 recorded" + b" " * 5000):
+        mark.write_bytes(bad)
+        assert shown() is None, bad[:20]
+    mark.unlink()
+    os.mkfifo(mark)
+    assert reader.json("/api/v1/studies/1")["running"]["phase"] is None, "nobody writes, so who opened it would wait"
+    assert reader.page("/studies/1/trials/3")
+    mark.unlink()
+    mark.symlink_to("/etc/hostname")
+    assert reader.json("/api/v1/studies/1")["running"]["phase"] is None
+    assert reader.crashes == []

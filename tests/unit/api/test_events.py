@@ -1,0 +1,309 @@
+"""Events as pages, and as a stream that loses nothing and that nobody can block."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from api import hub as hub_module
+from api.hub import LARGEST_QUEUE, Hub, Listener
+from autotune.domain import Event, Study
+from autotune.errors import StoreError
+from autotune.settings import Settings
+from autotune.store import open_store
+from tests import factories
+from tests.served import Reader, Served
+
+EVENTS = "/api/v1/studies/1/events"
+
+
+def add(settings: Settings, *kinds: str) -> None:
+    store = open_store(settings.database)
+    for kind in kinds:
+        store.add_event(1, factories.event(kind, f"{kind} happened"))
+    store.close()
+
+
+def test_events_are_paged_and_filtered(reader: Reader, study: Study, settings: Settings) -> None:
+    add(settings, "a", "b", "a", "c")
+    assert [e["kind"] for e in reader.json(EVENTS)["events"]] == ["session_started", "a", "b", "a", "c"]
+    assert [e["id"] for e in reader.json(f"{EVENTS}?after=3")["events"]] == [4, 5]
+    assert [e["id"] for e in reader.json(f"{EVENTS}?kind=a")["events"]] == [2, 4]
+    seen: list[int] = []
+    path: str | None = f"{EVENTS}?limit=2"
+    while path:
+        answer = reader.ask(path)
+        seen += [e["id"] for e in answer.json()["events"]]
+        path = answer.links["next"]["url"] if "next" in answer.links else None
+    assert seen == [1, 2, 3, 4, 5]
+    assert reader.ask("/api/v1/studies/9/events").status_code == 404
+
+
+@pytest.fixture
+def served(reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
+    fast = Served(Reader(reader.library._settings))
+    yield fast
+    fast.close()
+
+
+class Stream:
+    """What a browser's EventSource reads, line by line."""
+
+    def __init__(self, served: Served, **headers: str) -> None:
+        self.line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        named = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+        self.line.sendall(f"GET {EVENTS}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n{named}\r\n".encode())
+        self.file = self.line.makefile("rb")
+        self.status = int(self.file.readline().split()[1])
+        self.headers = [h.decode().strip().lower() for h in iter(self.file.readline, b"\r\n")]
+
+    def items(self, count: int) -> list[dict[str, Any]]:
+        """The next ones, comments and chunk sizes left out."""
+        found: list[dict[str, Any]] = []
+        now: dict[str, Any] = {}
+        while len(found) < count:
+            name, colon, value = self.file.readline().decode().rstrip("\r\n").partition(": ")
+            if colon and name in ("event", "data", "id"):
+                now[name] = json.loads(value) if name == "data" else value
+            elif now and not name:
+                found.append(now)
+                now = {}
+        return found
+
+    def close(self) -> None:
+        self.file.close()
+        self.line.close()
+
+
+def test_what_happens_is_sent_with_its_id(served: Served, settings: Settings) -> None:
+    stream = Stream(served)
+    assert stream.status == 200
+    assert any(h.startswith("content-type: text/event-stream") for h in stream.headers)
+    (first,) = stream.items(1)
+    assert first["event"] == "changed", "a new listener is told the revision it begins at"
+    add(settings, "a")
+    happened, changed = stream.items(2)
+    assert (happened["event"], happened["id"], happened["data"]["kind"]) == ("event", "2", "a")
+    assert changed["data"]["revision"] > first["data"]["revision"]
+    stream.close()
+
+
+def test_a_connection_that_broke_goes_on_after_its_last_event(served: Served, settings: Settings) -> None:
+    add(settings, "a", "b", "c")
+    stream = Stream(served, Last_Event_ID="2")
+    sent = [i for i in stream.items(3) if i["event"] == "event"]
+    assert [i["data"]["kind"] for i in sent] == ["b", "c"]
+    add(settings, "d")
+    assert [i["data"]["kind"] for i in stream.items(1)] == ["d"], "nothing twice"
+    stream.close()
+
+
+@pytest.mark.parametrize("given", ["", "x", "-1", "1e9", "\u00b2".encode().decode("latin-1")])
+def test_an_id_that_is_none_begins_now(served: Served, given: str) -> None:
+    stream = Stream(served, Last_Event_ID=given)
+    assert stream.status == 200
+    assert stream.items(1)[0]["event"] == "changed"
+    stream.close()
+
+
+def test_a_stream_of_nothing_is_refused_before_it_begins(served: Served, reader: Reader) -> None:
+    answer = reader.ask("/api/v1/studies/9/events/stream")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_stream_has_no_head(reader: Reader, study: Study) -> None:
+    """It would be answered for ever, with nothing."""
+    answer = reader.ask(f"{EVENTS}/stream", "HEAD")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET")
+
+
+def test_with_its_last_listener_a_study_is_no_longer_watched(reader: Reader, study: Study) -> None:
+    async def scene() -> None:
+        hub = Hub(reader.library, look_s=0.01)
+        one, two = await hub.join(1, None), await hub.join(1, 0)
+        assert (hub.listeners, len(hub._watchers)) == (2, 1)
+        hub.leave(one)
+        hub.leave(one)
+        assert (hub.listeners, len(hub._watchers)) == (1, 1)
+        hub.leave(two)
+        assert (hub.listeners, len(hub._watchers)) == (0, 0)
+
+    asyncio.run(scene())
+
+
+def test_too_many_listeners_are_told_to_come_later(
+    reader: Reader, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "MOST_LISTENERS", 0)
+    answer = reader.ask(f"{EVENTS}/stream")
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "30"
+
+
+def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(reader: Reader, study: Study) -> None:
+    async def scene() -> None:
+        hub = Hub(reader.library, look_s=3600.0)
+        slow, quick = await hub.join(1, None), await hub.join(1, None)
+        taken: list[Any] = []
+
+        async def take() -> None:
+            async for item in quick.items():
+                taken.append(item)
+
+        taking = asyncio.create_task(take())
+        await asyncio.sleep(0.05)
+        for number in range(2, LARGEST_QUEUE + 10):
+            hub._tell(1, Event("x", "", id=number))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert (slow.dropped, quick.dropped, hub.dropped, hub.listeners) == (True, False, 1, 1)
+        assert [i.id for i in taken if isinstance(i, Event)] == list(range(2, LARGEST_QUEUE + 10))
+        assert [i async for i in slow.items()] == [], "its stream ends; it comes again with its last id"
+        taking.cancel()
+
+    asyncio.run(scene())
+
+
+def test_of_revisions_only_the_newest_waits() -> None:
+    listener = Listener(None, 1, 0)  # type: ignore[arg-type]
+    for revision in range(10 * LARGEST_QUEUE):
+        listener.put(revision)
+    assert not listener.dropped
+    assert list(listener._waiting) == [10 * LARGEST_QUEUE - 1]
+
+
+def test_who_does_not_read_is_disconnected_and_nothing_crashes(
+    reader: Reader, study: Study, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket fills; without a bound its place, its task and what waits for it would stay for ever."""
+    monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
+    monkeypatch.setattr("api.security.SLOWEST_S", 0.3)
+    own = Reader(settings)
+    served = Served(own)
+    hub = own.app._app.state.hub  # type: ignore[attr-defined]
+    line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.sendall(f"GET {EVENTS}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    store = open_store(settings.database)
+    end = time.monotonic() + 20
+    while hub.listeners == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert hub.listeners == 1
+    while hub.listeners == 1 and time.monotonic() < end:
+        store.add_event(1, factories.event(message="x" * 200_000))
+    store.close()
+    assert hub.listeners == 0
+    assert own.crashes == []
+    line.close()
+    served.close()
+    own.library.close()
+
+
+class Stumbling:
+    """A library whose database cannot be read now and then."""
+
+    def __init__(self) -> None:
+        self.fails, self.revision = 0, 1
+        self.happened = [Event("x", "", id=n) for n in range(1, 4)]
+        self.error: type[Exception] = StoreError
+
+    def study(self, study_id: int) -> Any:
+        return factories.study(revision=self.revision)
+
+    def last_event_id(self, study_id: int) -> int:
+        return len(self.happened)
+
+    def events(self, study_id: int, after: int, limit: int) -> tuple[Event, ...]:
+        if self.fails > 0:
+            self.fails -= 1
+            raise self.error("gone")
+        return tuple(e for e in self.happened if e.id > after)
+
+
+async def first_ids(listener: Listener, count: int) -> list[int]:
+    found: list[int] = []
+    async with asyncio.timeout(10):
+        async for item in listener.items():
+            if isinstance(item, Event):
+                found.append(item.id)
+                if len(found) == count:
+                    break
+    return found
+
+
+def test_what_could_not_be_read_is_not_left_out() -> None:
+    """A stream that went on without it would move the reader's last id past it for ever."""
+
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=3600.0)  # type: ignore[arg-type]
+        library.fails = 1
+        listener = await hub.join(1, 1)
+        assert [item async for item in listener.items()] == [], "its stream ends, with its last id where it was"
+        assert listener.after == 1
+        hub.leave(listener)
+        again = await hub.join(1, listener.after)
+        assert await first_ids(again, 2) == [2, 3]
+        hub.leave(again)
+
+    asyncio.run(scene())
+
+
+def test_a_look_that_failed_is_made_up_for() -> None:
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        listener = await hub.join(1, None)
+        reading = asyncio.create_task(first_ids(listener, 1))
+        await asyncio.sleep(0.05)
+        library.fails = 3
+        library.happened.append(Event("x", "", id=4))
+        library.revision = 2
+        assert await reading == [4]
+        hub.leave(listener)
+
+    asyncio.run(scene())
+
+
+def test_a_watcher_that_broke_leaves_nobody_waiting() -> None:
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        listener = await hub.join(1, None)
+        reading = asyncio.create_task(first_ids(listener, 1))
+        await asyncio.sleep(0.05)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        library.error, library.fails, library.revision = ValueError, 1, 2
+        assert await reading == []
+        assert hub._watchers == {}
+        hub.leave(listener)
+        again = await hub.join(1, None)
+        assert len(hub._watchers) == 1
+        library.happened.append(Event("x", "", id=4))
+        library.revision = 3
+        assert await first_ids(again, 1) == [4]
+        hub.leave(again)
+
+    asyncio.run(scene())
+
+
+def test_many_who_come_at_once_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "MOST_LISTENERS", 2)
+
+    async def scene() -> None:
+        hub = Hub(Stumbling(), look_s=3600.0)  # type: ignore[arg-type]
+        came = await asyncio.gather(*(hub.join(1, None) for _ in range(6)), return_exceptions=True)
+        assert hub.listeners == 2
+        assert sum(isinstance(one, HTTPException) for one in came) == 4
+        for one in came:
+            if isinstance(one, Listener):
+                hub.leave(one)
+        assert (hub.listeners, hub._joining) == (0, 0)
+
+    asyncio.run(scene())

@@ -1,0 +1,126 @@
+"""The part of an address after the question mark: what it lists, and that it cannot be made to do anything else."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.dashboard.budget_view import budget_view
+from api.dashboard.filters import PAGE, SORTS, Wanted, listed, menus
+from api.snapshot import Snapshot
+from autotune.answers import Source
+from autotune.domain import Budget, FailureReason, StudyStatus, Trial
+from tests import factories as f
+
+
+def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:
+    base: dict[str, Any] = {
+        "stamp": 1,
+        "study": f.study(),
+        "trials": trials,
+        "spent": (60.0, 0.0),
+        "limits": Budget(),
+        "source": Source.BEST_SO_FAR,
+        "recommendation": None,
+        "fingerprint": None,
+    }
+    return Snapshot(**(base | changes))
+
+
+TRIALS = (
+    f.finished(0),
+    f.finished(1, cycle_seconds=5.0, configuration=f.configuration(micro_batch_size=4)),
+    f.failed(2, configuration=f.configuration(micro_batch_size=8)),
+    f.failed(3, f.failure(FailureReason.CRASH), configuration=f.configuration(micro_batch_size=4, precision="bf16")),
+)
+
+
+def numbers(**query: str) -> list[int]:
+    pairs = [(name.replace("__", "."), value) for name, value in query.items()]
+    return [t.number for t in listed(snapshot(TRIALS), Wanted.of(pairs)).shown]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, [1, 0, 2, 3]),
+        ({"outcome": "ok"}, [1, 0]),
+        ({"outcome": "OOM"}, [2]),
+        ({"kind": "baseline"}, [0]),
+        ({"knob__micro_batch_size": "4"}, [1, 3]),
+        ({"knob__micro_batch_size": "4", "outcome": "CRASH"}, [3]),
+        ({"knob__gradient_checkpointing": "on"}, [1, 0, 2, 3]),
+        ({"knob__nowhere": "1"}, []),
+        ({"knob__nowhere": "-"}, [1, 0, 2, 3]),
+        ({"outcome": "<script>"}, []),
+        ({"sort": "newest"}, [3, 2, 1, 0]),
+        ({"sort": "number"}, [0, 1, 2, 3]),
+        ({"sort": "__class__"}, [1, 0, 2, 3]),
+        ({"page": "7"}, [1, 0, 2, 3]),
+        ({"page": "-1"}, [1, 0, 2, 3]),
+        ({"page": "९"}, [1, 0, 2, 3]),
+        ({"page": "9" * 5000}, [1, 0, 2, 3]),
+    ],
+)
+def test_what_is_asked_for_is_listed(query: dict[str, str], expected: list[int]) -> None:
+    assert numbers(**query) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["outcome", "kind", "sort", "page", "knob.x", "knob.<y", "z"]), st.text())))
+def test_any_address_is_understood_and_says_the_same_again(query: list[tuple[str, str]]) -> None:
+    wanted = Wanted.of(query)
+    assert Wanted.of(wanted.query()) == wanted
+    assert wanted.sort in SORTS
+    assert wanted.page >= 1
+    assert all(len(value) <= 200 for _, value in wanted.query())
+
+
+def test_pages_part_the_trials_without_loss() -> None:
+    trials = tuple(f.finished(n, cycle_seconds=10.0 + n / 100) for n in range(2 * PAGE + 1))
+    found = snapshot(trials)
+    shown = [t.number for page in (1, 2, 3) for t in listed(found, Wanted(page=page)).shown]
+    assert shown == list(range(2 * PAGE + 1))
+    assert listed(found, Wanted(page=99)).page == listed(found, Wanted()).pages == 3
+
+
+def test_menus_offer_what_there_is_and_keep_what_was_chosen() -> None:
+    made = {menu.label: menu for menu in menus(snapshot(TRIALS), Wanted.of([("knob.micro_batch_size", "64")]))}
+    assert [value for value, _, _ in made["micro_batch_size"].choices] == ["", "2", "4", "8", "64"]
+    assert [value for value, _, chosen in made["micro_batch_size"].choices if chosen] == ["64"]
+    assert [value for value, _, _ in made["outcome"].choices] == ["", "CRASH", "OOM", "ok"]
+    assert "attn_implementation" not in made, "it is the same everywhere"
+    for menu in made.values():
+        assert sum(chosen for _, _, chosen in menu.choices) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "first", "said"),
+    [
+        (Budget(wall_s=600.0), (150.0, 0.0), "time", "the time limit will end it, in about 7 min 30 s"),
+        (Budget(wall_s=600.0, max_trials=5), (150.0, 0.0), "trials", "the number of trials will end it"),
+        (
+            Budget(wall_s=600.0, gpu_hours=1.0),
+            (150.0, 1800.0),
+            "GPU-hours",
+            "the GPU-hours will end it, in about 2 min",
+        ),
+        (Budget(max_trials=4), (1.0, 0.0), "trials", "the number of trials is used up"),
+        (Budget(gpu_hours=0.5), (9.0, 9000.0), "GPU-hours", "the GPU-hours are used up"),
+        (Budget(wall_s=600.0), (float("inf"), 0.0), "time", ""),
+    ],
+)
+def test_the_limit_that_is_used_up_the_furthest_ends_it(
+    limits: Budget, spent: tuple[float, float], first: str, said: str
+) -> None:
+    view = budget_view(snapshot(TRIALS, limits=limits, spent=spent))
+    assert [limit.name for limit in view.limits if limit.first] == [first]
+    assert view.ends.startswith(said)
+    assert all(0.0 <= float(limit.percent) <= 100.0 for limit in view.limits)
+
+
+def test_nothing_ends_what_has_no_limit_or_has_ended() -> None:
+    assert budget_view(snapshot(TRIALS)).ends == ""
+    done = f.study(status=StudyStatus.DONE)
+    assert budget_view(snapshot(TRIALS, study=done, limits=Budget(max_trials=9))).ends == ""

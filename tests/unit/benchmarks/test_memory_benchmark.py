@@ -1,0 +1,91 @@
+"""The replay of stored studies: what is foretold from what, and what counts as near a limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.domain import Configuration, FailureReason, Pool, Resources, Trial, TrialState
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory import MemoryModel
+from benchmarks import every_knob_table, memory_model
+from search_spaces.configuration import ModelFacts
+from tests import factories
+
+TASK = Task(Resources(host_memory=24 * factories.GIB, model=ModelFacts(134_515_008, 30, 576, 9, 3, 49_152)), 8, 96, 256)
+
+
+def configuration(rows: int, **knobs: Any) -> Configuration:
+    return Configuration({"micro_batch_size": rows, "gradient_accumulation_steps": 8 // rows, **knobs})
+
+
+def trial(number: int, rows: int, factor: float = 1.0, **changes: Any) -> Trial:
+    """One that peaked at ``factor`` times what the formulas say."""
+    peak = factor * MemoryModel.before(TASK).forecast([configuration(rows)]).peak[0]
+    given = {"configuration": configuration(rows), "host_peak": int(peak), **changes}
+    return factories.finished(number, cycles=0, **given)
+
+
+def replay(*trials: Trial) -> memory_model.Replay:
+    return memory_model.Replay("study", TASK, trials, Pool.HOST)
+
+
+def test_only_what_is_new_and_was_measured_is_foretold() -> None:
+    failed = factories.failed(3, configuration=configuration(4))
+    found = memory_model.guesses(replay(trial(0, 1), trial(1, 1), trial(2, 2), failed, trial(4, 8)))
+    assert {g.k: 0 for g in found} == {0: 0, 1: 0, 3: 0}
+    assert [g.k for g in found] == [0, 0, 0, 0, 1, 1, 3]
+    assert all(g.error < 1e-6 for g in found if g.k == 0), "of a machine that is as the formulas say"
+    assert all(0 < g.loaded < g.peak and g.error_after_load >= g.error for g in found)
+
+
+def test_the_nearest_is_the_one_that_differs_least() -> None:
+    one, two = trial(0, 1), trial(1, 2)
+    near = trial(2, 1, configuration=configuration(1, host_allocator="keep"))
+    r = replay(one, two, near)
+    assert memory_model.nearest(r, near, (one, two)) == one.host_peak
+    twice = trial(3, 1, 1.2)
+    assert memory_model.nearest(r, near, (one, two, twice)) == pytest.approx((one.host_peak + twice.host_peak) / 2)  # type: ignore[operator]
+    assert memory_model.nearest(r, near, ()) is None
+
+
+def test_what_was_above_a_limit_is_told_as_a_failure() -> None:
+    low, high = trial(0, 1), trial(1, 8)
+    assert low.host_peak is not None
+    assert high.host_peak is not None
+    limit = (low.host_peak + high.host_peak) // 2
+    assert memory_model.retold(low, low.host_peak, limit) is low
+    told = memory_model.retold(high, high.host_peak, limit)
+    assert (told.state, told.host_peak, told.fits) == (TrialState.FAIL, limit, False)
+    assert told.outcome is not None
+    assert told.outcome.reason is FailureReason.OOM
+
+
+def test_verdicts_are_about_trials_near_a_limit() -> None:
+    found = memory_model.verdicts(replay(trial(0, 1), trial(1, 2), trial(2, 4), trial(3, 8)))
+    assert found
+    assert all(0.0 <= v.said <= 1.0 for v in found)
+    assert any(v.fits for v in found)
+    text = memory_model.fit_table([memory_model.Verdict(1, 0.95, False), memory_model.Verdict(1, 0.4, True)])
+    assert text.split("|")[2:8] == ["    2 ", "    1 ", "  50.0% ", "  50.0% ", "  50.0% ", "  50.0% "]
+
+
+def test_the_report_has_a_line_for_every_study_and_count() -> None:
+    text = memory_model.report([replay(trial(0, 1), trial(1, 2), trial(2, 4, 1.1), trial(3, 8, 0.9))])
+    assert text.count("| study ") == 4  # the heading, and k = 0, 1, 3
+    assert text.endswith("1 studies, 4 measured configurations.")
+
+
+def test_the_recorded_table_of_two_ranks_is_read_as_the_study_it_was(tmp_path: Path) -> None:
+    found = every_knob_table.trials()
+    assert [t.number for t in found] == list(range(23))
+    assert all(t.fits and t.host_peak for t in found)
+    assert found[12].configuration["precision"] == "fp32"
+    assert found[12].configuration["zero_stage"] == 3
+    assert found[12].host_peak == int(7.56 * factories.GIB)
+    assert {t.configuration["micro_batch_size"] * t.configuration["gradient_accumulation_steps"] for t in found} == {4}  # type: ignore[operator]
+    (tmp_path / "other.md").write_text("| a | b |\n")
+    with pytest.raises(ValueError, match="no table of trials"):
+        every_knob_table.trials(tmp_path / "other.md")

@@ -1,0 +1,299 @@
+"""Phases, memory, what fits, knobs, shares and fronts: true to the trials, bounded, and harmless."""
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.charts import Chart
+from autotune.charts.chosen import SHOWN, chosen
+from autotune.charts.feasibility_map import MOST_VALUES, Foreseen, feasibility_map
+from autotune.charts.memory_dots import MOST_DOTS, Capacity, by_phase, memory, over_cycles
+from autotune.charts.parallel import MOST_AXES, MOST_FAILED, MOST_LINES, SPEED, can_be_log, parallel
+from autotune.charts.phase_bars import MOST_CYCLES, by_cycle, by_trial
+from autotune.charts.scatter import (
+    ENOUGH_GROUPS,
+    MOST_POINTS,
+    Forecast,
+    memory_front,
+    predicted,
+    teaching,
+    teaching_front,
+)
+from autotune.charts.share_bars import importance_chart, useful_share
+from autotune.domain import CycleKind, FailureReason, Pool, Trial
+from autotune.insights.importance import importance
+from tests import factories as f
+from tests.large_study import large_trials
+
+EVIL = "<script>alert('&\"x')</script>"
+BASE = f.configuration()
+HOST = Capacity(Pool.HOST, 8 * f.GIB)
+
+
+def tried(number: int, seconds: float = 10.0, **knobs: Any) -> Trial:
+    return f.finished(number, cycle_seconds=seconds, configuration=f.configuration(**knobs))
+
+
+def oom(number: int, **knobs: Any) -> Trial:
+    return f.failed(number, configuration=f.configuration(**knobs))
+
+
+def study() -> list[Trial]:
+    """A baseline, faster ones, an OOM, a crash."""
+    return [
+        tried(0),
+        tried(1, 5.0, micro_batch_size=4),
+        tried(2, 8.0, gradient_checkpointing=False),
+        oom(3, micro_batch_size=8, gradient_checkpointing=False),
+        f.failed(4, f.failure(FailureReason.CRASH), configuration=f.configuration(micro_batch_size=1)),
+        tried(5, 6.0, micro_batch_size=4, gradient_checkpointing=False),
+    ]
+
+
+def all_of(trials: list[Trial]) -> list[Chart]:
+    knobs = ("micro_batch_size", "gradient_checkpointing")
+    return [
+        by_trial(trials, BASE),
+        by_cycle(trials[0]),
+        memory(trials, BASE, HOST),
+        over_cycles(trials[0], HOST),
+        feasibility_map(trials, knobs, {}, {}),
+        parallel(trials, knobs, frozenset()),
+        importance_chart(importance(trials)),
+        useful_share(trials, BASE),
+        memory_front(trials, Pool.HOST),
+        teaching_front(trials),
+        predicted([Forecast(1, 100.0, 104.0, "x")]),
+    ]
+
+
+def test_every_chart_is_whole_svg_with_its_words_and_a_table() -> None:
+    trials = study()
+    natural = f.cycle(9, cycle_kind=CycleKind.NATURAL, groups=40, zero_std_groups=10)
+    trials[0] = trials[0].with_(cycles=(*trials[0].cycles, natural))
+    for chart in all_of(trials):
+        root = ET.fromstring(chart.drawing)  # noqa: S314 - our own
+        assert root.get("aria-label") == chart.says
+        assert chart.says.endswith(".")
+        assert chart.rows, chart.name
+        assert all(len(row) == len(chart.heads) for row in chart.rows), chart.name
+        assert " style=" not in chart.drawing
+        for element in root.iter():
+            for key in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy"):
+                assert -10 <= float(element.get(key, 0)) <= 900, chart.name
+            assert float(element.get("width", 1)) >= 0
+
+
+def test_nothing_foreign_acts() -> None:
+    phases = {"update": 5.0, EVIL: 5.0}
+    peaks = {EVIL: f.peaks(), "update": f.peaks()}
+    evil = tried(0).with_(cycles=(f.cycle(phases=phases, peaks=peaks),))
+    trials = [
+        evil,
+        tried(1, 5.0, attn_implementation=EVIL, **{EVIL: 3}),
+        f.failed(2, f.oom(message=EVIL, phase=EVIL), configuration=f.configuration(attn_implementation="b")),
+    ]
+    charts = [*all_of(trials), feasibility_map(trials, ("attn_implementation", EVIL), {}, {})]
+    charts += [parallel(trials, ["attn_implementation", EVIL], frozenset({EVIL}))]
+    charts += [predicted([Forecast(1, 1.0, 1.0, EVIL)])]
+    for chart in charts:
+        assert "<script" not in chart.drawing
+        if chart.drawing:
+            ET.fromstring(chart.drawing)  # noqa: S314 - our own
+
+
+def test_the_reference_comes_first_and_each_configuration_once() -> None:
+    trials = [*study(), f.finished(6, cycle_seconds=5.1, configuration=f.configuration(micro_batch_size=4))]
+    found = chosen(trials, BASE)
+    assert [t.number for t in found] == [0, 1, 5, 2]
+    many = [tried(n, 10.0 + n, logprob_token_chunk=n + 1) for n in range(50)]
+    assert len(chosen(many, BASE)) == SHOWN
+
+
+def test_phases_of_a_bar_are_the_seconds_of_its_cycles() -> None:
+    chart = by_trial(study(), BASE)
+    assert chart.heads[:2] == ("", "whole")
+    assert [row[0] for row in chart.rows] == ["#0 baseline", "#1", "#5", "#2"]
+    for row in chart.rows:
+        assert sum(float(cell) for cell in row[2:]) == pytest.approx(float(row[1].split()[0]), abs=0.06)
+
+
+def test_discarded_cycles_are_faint_and_long_trials_are_cut() -> None:
+    trial = tried(0).with_(cycles=tuple(f.cycle(i, accepted=i != 1) for i in range(MOST_CYCLES + 5)))
+    chart = by_cycle(trial)
+    assert chart.drawing.count("faint") == len(f.SHARES)
+    assert len(chart.rows) == MOST_CYCLES
+    assert f"Of {MOST_CYCLES + 5} cycles" in chart.note
+
+
+def test_memory_is_by_phase_and_under_its_limit() -> None:
+    assert by_phase(tried(0), Pool.HOST) == {"generate": 3 * f.GIB // 2, "update": 2 * f.GIB}
+    chart = memory(study(), BASE, HOST)
+    assert [row[0] for row in chart.rows][-1] == "#3 (failed)", "what ran out is shown beside what did not"
+    assert 'class="capacity"' in chart.drawing
+    assert 'class="capacity"' not in memory(study(), BASE, Capacity(Pool.HOST, None)).drawing
+    assert memory(study(), BASE, Capacity(Pool.DEVICE, None)).drawing == ""
+
+
+def test_the_map_tells_what_became_of_each_pair() -> None:
+    known = {("8", "on"): Foreseen("cell-ruled", "ruled out: trial 3"), ("4", "on"): Foreseen("cell-ruled", "wrong")}
+    listed = {"micro_batch_size": [1, 2, 4, 8, 16]}
+    chart = feasibility_map(
+        study(), ("micro_batch_size", "gradient_checkpointing"), listed, known, lambda x, y: f"/?x={x}&y={y}"
+    )
+    told = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
+    assert chart.heads[1:] == ("1", "2", "4", "8", "16"), "numbers by size, not by their letters"
+    assert told["off", "8"] == "1 OOM in update (host)"
+    assert told["on", "1"] == "1 CRASH"
+    assert told["on", "4"].startswith("1 of 1 fit, best ")
+    assert told["on", "8"] == "ruled out: trial 3"
+    assert told["off", "16"] == "not tried"
+    assert len(told) == 10
+    assert "/?x=8&amp;y=off" in chart.drawing
+    assert "/?x=16" not in chart.drawing, "nothing to list"
+
+
+def test_a_pair_that_fitted_and_failed_is_neither() -> None:
+    trials = [*study(), oom(6, micro_batch_size=4, logprob_rows=8)]
+    chart = feasibility_map(trials, ("micro_batch_size", "gradient_checkpointing"), {}, {})
+    told = {(y, x): words for y, *cells in chart.rows for x, words in zip(chart.heads[1:], cells, strict=True)}
+    assert re.fullmatch(r"1 of 2 fit, best \S+ tokens/hour; 1 OOM in update \(host\)", told["on", "4"])
+    assert "cell-mixed" in chart.drawing
+
+
+def test_what_says_nothing_of_a_configuration_is_not_in_the_map() -> None:
+    trials = [tried(0), f.failed(1, f.failure(FailureReason.INFRA), configuration=f.configuration(micro_batch_size=4))]
+    chart = feasibility_map(trials, ("micro_batch_size", "gradient_checkpointing"), {}, {})
+    assert "INFRA" not in str(chart.rows)
+
+
+def test_many_values_are_cut_and_one_knob_is_no_map() -> None:
+    trials = [tried(n, logprob_token_chunk=n + 1) for n in range(40)]
+    chart = feasibility_map(trials, ("logprob_token_chunk", "precision"), {}, {})
+    assert len(chart.heads) == MOST_VALUES + 1
+    assert feasibility_map(trials, ("precision", "precision"), {}, {}).drawing == ""
+
+
+def test_a_line_for_each_configuration_and_the_fastest_quarter_on_top() -> None:
+    chart = parallel(study(), ["micro_batch_size", "gradient_checkpointing"], frozenset(), lambda n: f"/t/{n}")
+    assert re.findall(r'href="/t/(\d)"', chart.drawing) == ["3", "4", "0", "2", "5", "1"]
+    assert "quarter-4" in chart.drawing[chart.drawing.index("/t/1") :]
+    assert [row[0] for row in chart.rows] == ["#1", "#5", "#2", "#0", "#3", "#4"]
+
+
+def test_what_was_cancelled_is_no_failure_of_its_configuration() -> None:
+    trials = [
+        *study(),
+        f.failed(6, f.failure(FailureReason.CANCELLED), configuration=f.configuration(precision="bf16")),
+    ]
+    assert "#6" not in str(parallel(trials, ["micro_batch_size", "precision"], frozenset()).rows)
+
+
+def test_ratios_are_equally_far_on_a_log_axis_and_not_otherwise() -> None:
+    trials = [tried(n, 10.0 + n, micro_batch_size=2**n) for n in range(4)]
+    assert can_be_log("micro_batch_size", trials)
+    assert not can_be_log("precision", trials)
+
+    def heights(logs: frozenset[str]) -> list[float]:
+        drawn = parallel(trials, ["micro_batch_size"], logs).drawing
+        return sorted(float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)L', drawn))
+
+    log, plain = heights(frozenset({"micro_batch_size"})), heights(frozenset())
+    assert log[1] - log[0] == pytest.approx(log[3] - log[2], abs=0.2)
+    assert plain[1] - plain[0] == pytest.approx(4 * (plain[3] - plain[2]), abs=0.6)
+
+
+@pytest.mark.parametrize("logs", [frozenset(), frozenset({SPEED, "micro_batch_size", "precision", "nowhere"})])
+def test_zero_and_words_are_no_trouble_on_a_log_axis(logs: frozenset[str]) -> None:
+    trials = [tried(0, micro_batch_size=0), tried(1, 5.0, micro_batch_size=4, precision="bf16")]
+    assert ET.fromstring(parallel(trials, ["micro_batch_size", "precision"], logs).drawing) is not None  # noqa: S314
+
+
+def test_ten_thousand_trials_do_not_grow_the_charts() -> None:
+    trials = large_trials()
+    names = ["micro_batch_size", "x", "y", "logprob_token_chunk", *(f"k{i}" for i in range(20))]
+    lines = parallel(trials, names, frozenset())
+    assert len(lines.rows) == MOST_LINES + MOST_FAILED
+    assert len(lines.heads) == MOST_AXES + 2
+    front = memory_front(trials, Pool.HOST)
+    assert front.drawing.count("<circle") <= MOST_POINTS + len(front.rows)
+    every = [lines, front, by_trial(trials, BASE), memory(trials, BASE, HOST), useful_share(trials, BASE)]
+    every += [feasibility_map(trials, ("x", "y"), {}, {}), importance_chart(importance(trials))]
+    assert sum(len(chart.drawing) for chart in every) < 200_000
+
+
+def test_importance_says_when_trials_are_too_few() -> None:
+    assert "too few trials" in importance_chart(importance(study())).note
+    many = [tried(n, 5.0 + n % 3, micro_batch_size=2 ** (n % 3), logprob_token_chunk=n + 1) for n in range(30)]
+    chart = importance_chart(importance(many))
+    assert "too few" not in chart.note
+    assert chart.rows[0][0] == "micro_batch_size"
+
+
+def test_the_share_that_teaches_has_an_interval_that_narrows() -> None:
+    def of(groups: int) -> tuple[float, float, float, int]:
+        cycle = f.cycle(cycle_kind=CycleKind.NATURAL, groups=groups, zero_std_groups=groups // 4)
+        found = teaching(tried(0).with_(cycles=(cycle,)))
+        assert found is not None
+        return found
+
+    few, many = of(8), of(800)
+    assert few[0] == many[0] == 0.75
+    assert few[1] < many[1] < 0.75 < many[2] < few[2]
+    assert teaching(tried(0)) is None, "recorded lengths cut completions, so their rewards say nothing"
+
+
+def test_few_groups_are_said_not_to_be_enough() -> None:
+    cycle = f.cycle(9, cycle_kind=CycleKind.NATURAL, groups=ENOUGH_GROUPS - 1, zero_std_groups=1)
+    trial = tried(0)
+    chart = teaching_front([trial.with_(cycles=(*trial.cycles, cycle))])
+    assert f"{ENOUGH_GROUPS - 1} groups" in chart.says
+    assert 'class="best"' not in chart.drawing, "no front of what cannot be ranked"
+
+
+def test_predictions_are_counted_as_near_or_not() -> None:
+    chart = predicted([Forecast(1, 100.0, 104.9, "a"), Forecast(2, 100.0, 94.0, "b"), Forecast(3, 0.0, 5.0, "c")])
+    assert chart.says == "1 of 2 within 5% of what was predicted."
+    assert predicted([]).drawing == ""
+
+
+EMPTY: list[Callable[[], Chart]] = [
+    lambda: by_trial([], BASE),
+    lambda: by_cycle(f.trial(0)),
+    lambda: memory([], BASE, HOST),
+    lambda: over_cycles(f.trial(0), HOST),
+    lambda: feasibility_map([], ("a", "b"), {}, {}),
+    lambda: parallel([], [], frozenset()),
+    lambda: importance_chart(importance([])),
+    lambda: useful_share([], BASE),
+    lambda: memory_front([], Pool.HOST),
+    lambda: teaching_front([]),
+    lambda: predicted([]),
+]
+
+
+@pytest.mark.parametrize("make", EMPTY)
+def test_without_trials_each_says_why_it_is_empty(make: Callable[[], Chart]) -> None:
+    chart = make()
+    assert chart.drawing == ""
+    assert len(chart.note) > 10
+    assert chart.rows == ()
+
+
+def test_a_long_run_makes_no_large_chart() -> None:
+    """Ten times the cycles are asked for by a verification; one dot for each would be megabytes."""
+    peaks = {name: f.peaks() for name in ("generate", "update")}
+    highest = {**peaks, "update": f.peaks(host=7 * f.GIB)}
+    cycles = tuple(f.cycle(n, peaks=highest if n == 1234 else peaks) for n in range(5000))
+    chart = over_cycles(tried(0).with_(cycles=cycles), HOST)
+    assert chart.drawing.count("<circle") <= 2 * MOST_DOTS
+    assert len(chart.drawing) < 150_000
+    assert "Highest 7.00 GiB in update" in chart.says
+    assert ": update 7.00 GiB" in chart.drawing, "the highest of its neighbours is the one that is drawn"
+    assert "highest of 25 cycles" in chart.note
+    few = over_cycles(tried(0).with_(cycles=cycles[:MOST_DOTS]), HOST)
+    assert few.drawing.count("<circle") == 2 * MOST_DOTS
+    assert few.note == ""

@@ -1,0 +1,89 @@
+"""Words of ``start`` about the framework: which one, where its source lies, what it is launched with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli.asked import request_of
+from autotune.errors import UsageError
+from autotune.frameworks import framework_named
+from autotune.request import Request
+
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(("config", "model", "data", "task", "rows_per_update", "max_prompt_length", "space", "name")),
+    **dict.fromkeys(("max_completion_length", "memory_limit", "gpus", "rollout_gpus", "ranks")),
+    "python": "python",
+    "reward": (),
+    "knobs": (),
+    "sampler": "tpe",
+    "seed": 0,
+}
+
+
+def asked(folder: Path, **changes: Any) -> Request:
+    return request_of(**{**NOTHING, "folder": folder, **changes})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder with what Open-R1's trials run."""
+    script = tmp_path / "open-r1" / framework_named("openr1").script
+    script.parent.mkdir(parents=True)
+    script.touch()
+    return tmp_path / "open-r1"
+
+
+def test_without_a_word_it_is_trl(tmp_path: Path) -> None:
+    assert (asked(tmp_path).framework, asked(tmp_path).checkout) == ("trl", "")
+
+
+def test_both_names_of_a_framework_are_taken(tmp_path: Path) -> None:
+    assert {asked(tmp_path, framework=word).framework for word in ("swift", "ms_swift")} == {"ms_swift"}
+
+
+def test_open_r1_is_told_where_its_source_and_its_launch_are(tmp_path: Path, checkout: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("beta: 0.1")
+    (tmp_path / "zero2.yaml").write_text("num_processes: 8")
+    found = asked(
+        tmp_path,
+        framework="openr1",
+        checkout="open-r1",
+        config=tmp_path / "recipe.yaml",
+        accelerate=tmp_path / "zero2.yaml",
+    )
+    assert (found.checkout, found.accelerate) == (str(checkout), "num_processes: 8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"framework": "megatron"}, "there is no framework 'megatron' yet; choose one of: trl, "),
+        ({"framework": "openr1"}, "name a checkout of Open-R1 with --openr1 PATH"),
+        ({"framework": "openr1", "checkout": "."}, "is no checkout of Open-R1: there is no "),
+        ({"checkout": "open-r1"}, "--openr1 is the checkout that Open-R1's trials run from"),
+        ({"accelerate": Path("a.yaml")}, "--accelerate is the file you launch Open-R1 with"),
+        ({"framework": "openr1", "checkout": "open-r1", "accelerate": Path("a.yaml")}, "beside its recipe"),
+        ({"published": "openr1:nothing"}, "no published baseline"),
+        ({"published": "openr1:qwen2.5-1.5b-demo"}, "name a checkout of Open-R1"),
+    ],
+)
+@pytest.mark.usefixtures("checkout")
+def test_what_does_not_belong_together_is_one_sentence(tmp_path: Path, words: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as refused:
+        asked(tmp_path, **words)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_an_accelerate_file_that_is_not_there_is_named(tmp_path: Path, checkout: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("beta: 0.1")
+    with pytest.raises(UsageError, match=r"--accelerate .*gone\.yaml cannot be read"):
+        asked(
+            tmp_path,
+            framework="openr1",
+            checkout=str(checkout),
+            config=tmp_path / "recipe.yaml",
+            accelerate=tmp_path / "gone.yaml",
+        )

@@ -1,0 +1,62 @@
+"""The grey-box sampler with the project's own models, over a real search space."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.domain import Configuration
+from autotune.proposals import make_proposer, memory, times
+from autotune.proposals.forecasts import Task
+from autotune.proposals.grey.models import KeptPeaks, KeptTimes, TabledPeaks, TabledTimes, models_for
+from search_spaces.legality import check
+from search_spaces.space import SearchSpace
+from tests import factories
+
+SPACE = SearchSpace.load("cpu")
+RESOURCES = factories.resources(rows_per_update=64, num_generations=8)
+BASELINE = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 8, "num_generations": 8})
+TASK = Task(RESOURCES, 64, factories.MAX_PROMPT, factories.MAX_COMPLETION, memory_limit=12 * factories.GIB)
+CANDIDATES = SPACE.candidates(SPACE.complete(BASELINE, RESOURCES), RESOURCES, same_learning=True)
+HISTORY = [factories.finished(i, configuration=c, source="x") for i, c in enumerate(CANDIDATES[:6])]
+
+
+def test_what_is_kept_of_candidates_changes_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = models_for(TASK)
+    assert isinstance(models.times, KeptTimes)
+    assert isinstance(models.times, TabledTimes)
+    assert isinstance(models.peaks, KeptPeaks)
+    assert isinstance(models.peaks, TabledPeaks)
+    candidates, places = tuple(CANDIDATES), np.array([0, 5, 17, 17, len(CANDIDATES) - 1])
+    asked = [candidates[i] for i in places]
+    for trials in ([], HISTORY):
+        own, peaks = models.times.fitted(TASK, trials), models.peaks.fitted(TASK, trials)
+        there, plain = own.at(candidates, places), own.forecast(asked)
+        for name in ("log_seconds", "spread", "restart_s"):
+            assert np.allclose(getattr(there, name), getattr(plain, name)), name
+        assert np.allclose(peaks.at(candidates, places).fits, peaks.forecast(asked).fits)
+        # From here on nothing may read all candidates again.
+        for module in (times, memory):
+            monkeypatch.setattr(module, "features", lambda *_: pytest.fail("read twice"))
+
+
+def test_a_study_is_searched_by_the_models() -> None:
+    proposer = make_proposer(SPACE, BASELINE, RESOURCES, "grey", seed=3, task=TASK)
+    made = [factories.finished(0, configuration=BASELINE)]
+    for number in range(1, 9):
+        proposal = proposer.propose(made, number)
+        assert proposal is not None
+        assert check(proposal[0], RESOURCES, BASELINE) == ()
+        made.append(factories.finished(number, configuration=proposal[0], source=proposal[1]))
+    assert len({t.configuration for t in made}) == 9
+    sources = [t.source.partition("/")[0] for t in made[1:]]
+    assert set(sources) <= {"roomy", "competent", "grey", "grey-fallback"}
+    assert "grey" in sources
+    assert proposer.propose(made, 9) == make_proposer(SPACE, BASELINE, RESOURCES, "grey", 3, TASK).propose(made, 9)
+
+
+def test_a_task_of_which_little_is_known_is_searched_too() -> None:
+    bare = Task(factories.resources(), factories.ROWS, 16, 32)
+    spec = factories.study_spec()
+    proposer = make_proposer(SearchSpace.from_json(spec.space), spec.baseline, spec.resources, "grey", 0, task=bare)
+    assert proposer.propose([], 0) is not None

@@ -1,0 +1,144 @@
+"""What the formulas of the memory model say of known machines, and how the parts add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.domain import Configuration, Pool, Resources
+from autotune.proposals.forecasts import Task
+from autotune.proposals.memory import MemoryModel, Moment, Part, breakdown, features
+from autotune.proposals.memory.breakdown import GROUPS
+from autotune.proposals.memory.dimensions import dimensions
+from autotune.proposals.memory.parts import PARTS, PLACE, SPREADS, WHEN
+from search_spaces.configuration import KnobValue, ModelFacts
+from tests import factories
+
+GIB = factories.GIB
+N = 7_615_616_512
+LARGE = ModelFacts(N, 28, 3584, 28, 4, 152_064, 32_768)
+ONE = Task(Resources(gpus=1, device="cuda", device_memory=80 * GIB, host_memory=512 * GIB, model=LARGE), 64, 512, 1024)
+EIGHT = replace(ONE, resources=replace(ONE.resources, gpus=8))
+PLAIN: dict[str, KnobValue] = {"micro_batch_size": 4, "gradient_accumulation_steps": 4, "master_weights": "bf16"}
+
+
+def part(task: Task, which: Part, moment: Moment = Moment.UPDATE, pool: int = 0, **knobs: KnobValue) -> float:
+    found = features(task, [Configuration({**PLAIN, **knobs})])
+    return float(found[pool, 0, WHEN[moment], PLACE[which]])
+
+
+def test_every_part_has_a_spread_and_one_group() -> None:
+    assert set(SPREADS) == set(PARTS)
+    assert sorted(p for members in GROUPS.values() for p in members) == sorted(PARTS)
+
+
+def test_states_of_a_model_trained_whole() -> None:
+    assert part(ONE, Part.WEIGHTS) == 2 * N
+    assert part(ONE, Part.WEIGHTS, master_weights="fp32") == 4 * N
+    assert part(ONE, Part.GRADIENTS) == 2 * N
+    assert part(ONE, Part.OPTIMIZER) == 4 * N
+    assert part(ONE, Part.OPTIMIZER, master_weights="fp32") == 8 * N
+    assert part(ONE, Part.OPTIMIZER, optimizer="sgd") == 0
+    assert part(ONE, Part.CASTS, precision="fp32") == 0
+    # ZeRO: 16 bytes a parameter, of which stage 3 leaves an eighth on each of eight.
+    states = sum(part(EIGHT, p, zero_stage=3) for p in (Part.WEIGHTS, Part.GRADIENTS, Part.OPTIMIZER))
+    assert states == pytest.approx(16 * N / 8)
+
+
+def test_deepspeed_holds_the_weights_in_what_it_computes_in_and_fp32_ones_beside() -> None:
+    """Whatever they are loaded in; torch keeps what it is given, and casts at each use."""
+    for stage, shared in ((1, 1), (2, 1), (3, 8)):
+        loaded: dict[str, Any] = {"zero_stage": stage, "master_weights": "fp32", "precision": "bf16"}
+        assert part(EIGHT, Part.WEIGHTS, **loaded) == 2 * N / shared
+        assert part(EIGHT, Part.CASTS, **loaded) == 0
+        assert part(EIGHT, Part.OPTIMIZER, **loaded) == pytest.approx(12 * N / 8)
+    # Stages 1 and 2 copy fp32 weights too, 3 does not.
+    for stage, each in ((1, 12), (2, 12), (3, 8)):
+        loaded = {"zero_stage": stage, "master_weights": "fp32", "precision": "fp32"}
+        assert part(EIGHT, Part.OPTIMIZER, **loaded) == pytest.approx(each * N / 8)
+
+
+def test_zero_3_keeps_whole_what_the_backward_pass_needs_again_soon() -> None:
+    small = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
+    here = replace(EIGHT, resources=replace(EIGHT.resources, model=small))
+    quiet, busy = (part(here, Part.BUCKETS, moment, zero_stage=3) for moment in (Moment.GENERATE, Moment.UPDATE))
+    assert busy - quiet > 0.8 * 2 * 134_515_008
+    most = part(EIGHT, Part.BUCKETS, zero_stage=3) - part(EIGHT, Part.BUCKETS, zero_stage=2)
+    assert most < 3 * 1e9, "of a large model only the last layers"
+
+
+def test_adapters_have_little_state() -> None:
+    lora = replace(ONE, passthrough={"use_peft": True, "lora_r": 16})
+    assert part(lora, Part.WEIGHTS) == 2 * N
+    assert 0 < part(lora, Part.GRADIENTS) < 0.01 * N
+    wider = replace(ONE, passthrough={"use_peft": True, "lora_r": 64, "lora_target_modules": "all-linear"})
+    assert part(wider, Part.OPTIMIZER) > 10 * part(lora, Part.OPTIMIZER)
+    assert part(replace(lora, passthrough={"use_peft": True, "load_in_4bit": True}), Part.WEIGHTS) < 0.6 * N
+    assert part(replace(ONE, passthrough={"beta": 0.04}), Part.WEIGHTS) == 4 * N, "with a reference model"
+
+
+def test_an_engine_takes_its_share_and_sleeps() -> None:
+    vllm: dict[str, Any] = {"rollout_engine": "vllm", "gpu_memory_utilization": 0.5}
+    engine = (Part.ENGINE_WEIGHTS, Part.CACHE)
+    assert sum(part(ONE, p, **vllm) for p in engine) == pytest.approx(40 * GIB)
+    assert part(ONE, Part.CACHE, **vllm, sleep_level=2) == 0
+    assert part(ONE, Part.CACHE, Moment.GENERATE, **vllm, sleep_level=2) > 0
+    assert part(ONE, Part.RESIDUE, **vllm, sleep_level=2) > 0
+    assert part(ONE, Part.OFFLOADED, pool=1, **vllm, sleep_level=1) == 2 * N
+    assert sum(part(EIGHT, p, **vllm, rollout_mode="server", rollout_gpus=2) for p in engine) == 0
+    low, high = (
+        MemoryModel.before(ONE).forecast([Configuration({**PLAIN, **vllm, "gpu_memory_utilization": u})]).peak[0]
+        for u in (0.3, 0.6)
+    )
+    assert high > low + 20 * GIB
+
+
+def test_offloads_move_state_to_the_host() -> None:
+    there: dict[str, Any] = {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu"}
+    assert part(EIGHT, Part.OPTIMIZER, zero_stage=3) > 0
+    assert part(EIGHT, Part.OPTIMIZER, **there) == part(EIGHT, Part.WEIGHTS, **there) == 0
+    assert part(EIGHT, Part.OFFLOADED, pool=1, **there) == pytest.approx(16 * N)
+
+
+def test_tiles_bound_the_logits() -> None:
+    whole = part(ONE, Part.LOGITS, logprob_token_chunk=65_536, logprob_vocab_chunk=1 << 20)
+    assert part(ONE, Part.LOGITS, logprob_token_chunk=256) < 0.7 * whole
+    assert part(ONE, Part.LOGITS, logprob_vocab_chunk=8192) < 0.7 * whole
+    without = replace(ONE, resources=replace(ONE.resources, framework="open_r1"))
+    assert part(without, Part.LOGITS) > 4 * 1024 * 152_064 * 8
+
+
+def test_the_parts_add_up_to_the_peak() -> None:
+    configuration = Configuration({**PLAIN, "rollout_engine": "vllm", "zero_stage": 2})
+    device, host = breakdown(EIGHT, configuration)
+    assert (device.pool, host.pool) == (Pool.DEVICE, Pool.HOST)
+    for one in (device, host):
+        assert sum(one.at_peak.values()) == pytest.approx(one.peak)
+        assert one.by_moment[one.moment.value] == one.peak == max(one.by_moment.values())
+        assert all(one.highest[name] >= bytes_ for name, bytes_ in one.at_peak.items())
+    found = MemoryModel.before(EIGHT).forecast([configuration])
+    assert device.peak == found.peak[0]
+    cpu = Task(Resources(host_memory=16 * GIB, model=LARGE), 8, 64, 64)
+    (only,) = breakdown(cpu, configuration)
+    assert only.pool is Pool.HOST
+
+
+def test_sizes_are_guessed_from_what_is_known() -> None:
+    whole = dimensions(LARGE)
+    assert whole.doubt == 0
+    for name in ("parameters", "layers", "hidden_size", "vocabulary"):
+        guess = dimensions(replace(LARGE, **{name: None}))
+        assert guess.doubt > 0
+        for field in ("parameters", "layers", "width"):
+            assert 0.4 < getattr(guess, field) / getattr(whole, field) < 2.5, (name, field)
+    nothing = dimensions(ModelFacts())
+    assert nothing.doubt > 1
+    assert np.isfinite(nothing.kv_values)
+
+
+def test_a_length_that_is_padded_costs_as_much_as_it_has() -> None:
+    padded = part(ONE, Part.ACTIVATIONS, pad_to_multiple=1000)
+    assert padded == pytest.approx(part(ONE, Part.ACTIVATIONS) * 2000 / 1536)

@@ -1,0 +1,195 @@
+"""The phase-time model on a made-up machine: what it must learn, must not be moved by, and must admit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autotune.domain import Configuration
+from autotune.proposals.forecasts import Column, TimeForecast
+from autotune.proposals.times import Hardware, PhaseTimes, features, flat, roofline
+from autotune.proposals.times.features import PHASES, PhaseRows
+from autotune.proposals.times.world import Observed, World
+from search_spaces.configuration import ModelFacts
+from tests import factories as f
+from tests import timed_machine as made
+
+PRIOR = PhaseTimes(Hardware("cpu guessed", {"fp32": 1e11, "bf16": 1.5e11}, 2e10, 1e-5, spread=0.5))
+SPACE = made.configurations()
+
+
+def chosen(count: int, seed: int = 0) -> list[Configuration]:
+    return random.Random(seed).sample(SPACE, count)
+
+
+def rest_of(some: list[Configuration]) -> list[Configuration]:
+    return [c for c in SPACE if c not in some]
+
+
+def errors(answer: TimeForecast, asked: list[Configuration]) -> np.ndarray:
+    truth = np.sum(list(made.true_seconds(asked, made.task()).values()), axis=0)
+    return np.abs(answer.log_seconds - np.log(truth))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 12])
+def test_the_phases_sum_to_the_cycle(count: int) -> None:
+    answer = PRIOR.fitted(made.task(), made.trials(chosen(count))).forecast(SPACE)
+    assert np.allclose(np.exp(answer.log_seconds), np.sum(list(answer.phases.values()), axis=0))
+    for column in (answer.log_seconds, answer.spread, answer.restart_s, *answer.phases.values()):
+        assert column.shape == (len(SPACE),)
+        assert np.all(np.isfinite(column))
+    assert np.all(answer.spread > 0)
+    assert set(answer.phases) == set(PHASES)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_learns_a_machine_whose_effects_no_formula_has(seed: int) -> None:
+    some = chosen(24, seed)
+    rest = rest_of(some)
+    model = PRIOR.fitted(made.task(), made.trials(some, seed=seed))
+    answer = model.forecast(rest)
+    ours, before = errors(answer, rest), errors(PRIOR.fitted(made.task(), ()).forecast(rest), rest)
+    assert np.median(ours) < 0.06
+    assert np.median(ours) < np.median(before) / 4
+    assert np.mean(ours < 1.645 * answer.spread) > 0.75, "the spread says how wrong it is"
+    assert np.median(answer.spread) < 0.2, "and is not merely wide"
+
+
+def test_effects_are_read_off_each_phase() -> None:
+    some = chosen(32)
+    answer = PRIOR.fitted(made.task(), made.trials(some)).forecast(rest_of(some))
+    truth = made.true_seconds(rest_of(some), made.task())
+    for phase in ("generate", "logprob", "update", "sync"):
+        occurs = truth[phase] > 0
+        assert np.array_equal(answer.phases[phase] > 0, occurs)
+        assert np.median(np.abs(np.log(answer.phases[phase][occurs] / truth[phase][occurs]))) < 0.1, phase
+
+
+def test_the_order_of_trials_changes_nothing() -> None:
+    trials = made.trials(chosen(14))
+    mixed = random.Random(1).sample(trials, len(trials))
+    one, other = (PRIOR.fitted(made.task(), some) for some in (trials, mixed))
+    a, b = one.forecast(SPACE), other.forecast(SPACE)
+    assert one.trusted == other.trusted
+    for left, right in ((a.log_seconds, b.log_seconds), (a.spread, b.spread), (a.restart_s, b.restart_s)):
+        assert np.array_equal(left, right)
+
+
+def test_failed_trials_tell_nothing_and_stopped_ones_do() -> None:
+    trials = made.trials(chosen(6))
+    model = PRIOR.fitted(made.task(), trials[:5]).forecast(SPACE)
+    broken = f.failed(5, configuration=trials[5].configuration).with_(cycles=trials[5].cycles)
+    assert np.array_equal(
+        PRIOR.fitted(made.task(), [*trials[:5], broken]).forecast(SPACE).log_seconds, model.log_seconds
+    )
+    stopped = f.stopped(5, configuration=trials[5].configuration).with_(cycles=trials[5].cycles)
+    learnt = PRIOR.fitted(made.task(), [*trials[:5], stopped]).forecast([trials[5].configuration])
+    complete = PRIOR.fitted(made.task(), trials).forecast([trials[5].configuration])
+    assert np.array_equal(learnt.log_seconds, complete.log_seconds)
+    assert np.array_equal(learnt.spread, complete.spread)
+
+
+def test_what_was_measured_is_known_and_measuring_again_tells_more() -> None:
+    one = chosen(1)
+    for same in (True, False):
+        widths = []
+        for count in range(7):
+            trials = [t for n in range(count) for t in made.trials(one, seed=0 if same else n, first=n)]
+            widths.append(float(PRIOR.fitted(made.task(), trials).forecast(one).spread[0]))
+        assert widths[1] < widths[0] / 3
+        assert widths[6] < min(0.05, widths[1])
+        for before, after in itertools.pairwise(widths) if same else ():
+            assert after < before, "trials that agree"
+
+
+def test_others_that_are_measured_never_widen_what_was() -> None:
+    """At a measured configuration the spread is never more than its own trials' standard error."""
+    one, others = chosen(1)[0], chosen(20, seed=5)
+    own = made.trials([one])
+    for count in (0, 4, 12, 20):
+        trials = [*own, *made.trials(others[:count], first=1, seed=count)]
+        model = PRIOR.fitted(made.task(), trials)
+        answer = model.forecast([one])
+        limits = [
+            float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3) for p, k in model.learnt.items() if k.rows[0] >= 0
+        ]
+        assert float(answer.spread[0]) * math.exp(float(answer.log_seconds[0])) <= sum(limits)
+
+
+def test_a_value_nobody_measured_is_less_certain() -> None:
+    some = [c for c in chosen(40) if c["attn_implementation"] == "sdpa" and c["micro_batch_size"] != 8]
+    model = PRIOR.fitted(made.task(), made.trials(some))
+    known = [c for c in rest_of(some) if c["attn_implementation"] == "sdpa" and c["micro_batch_size"] != 8]
+    other = [c.with_(attn_implementation="eager") for c in known]
+    assert np.all(model.forecast(other).spread > model.forecast(known).spread)
+
+
+def test_candidates_are_foretold_alike_alone_and_among_others() -> None:
+    model = PRIOR.fitted(made.task(), made.trials(chosen(10)))
+    whole = model.forecast(SPACE)
+    table = features(made.task(), SPACE)
+    assert np.array_equal(model.forecast_of(table).log_seconds, whole.log_seconds)
+    for place in (0, 17, 127):
+        alone = model.forecast([SPACE[place]])
+        assert alone.log_seconds[0] == pytest.approx(whole.log_seconds[place], abs=1e-12)
+        assert alone.spread[0] == pytest.approx(whole.spread[place], abs=1e-12)
+    assert model.forecast([]).log_seconds.shape == (0,)
+
+
+def upside_down(phase: str, rows: PhaseRows, world: World, observed: Observed | None = None) -> Column:
+    """What is fast is slow."""
+    seconds = roofline(phase, rows, world, observed)
+    return np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wrong_prior_is_noticed_and_a_right_one_is_not_suspected(seed: int) -> None:
+    for count in (4, 6, 10, 20):
+        trials = made.trials(chosen(count, seed), seed=seed)
+        assert PRIOR.fitted(made.task(), trials).trusted, count
+    wrong = replace(PRIOR, prior=upside_down)
+    trials = made.trials(chosen(10, seed), seed=seed)
+    assert wrong.fitted(made.task(), trials[:2]).trusted, "two trials say nothing yet"
+    assert not wrong.fitted(made.task(), trials).trusted
+    assert replace(PRIOR, prior=flat).fitted(made.task(), trials).trusted, "no prior cannot be wrong"
+
+
+def test_missing_facts_are_wide_and_finite() -> None:
+    unknown = made.task(resources=f.resources(model=ModelFacts()), lengths=(), prompt_tokens=0.0)
+    answer = PhaseTimes().fitted(unknown, ()).forecast(SPACE)
+    assert np.all(np.isfinite(answer.log_seconds))
+    assert np.all(answer.spread > 1.0)
+    known = PRIOR.fitted(made.task(), ()).forecast(SPACE)
+    assert np.all(known.spread < answer.spread)
+    learnt = PhaseTimes().fitted(unknown, made.trials(chosen(12)))
+    assert np.median(errors(learnt.forecast(SPACE), SPACE)) < 0.25, "measurements make up for what is not known"
+
+
+def test_a_model_that_was_fitted_to_nothing_says_so() -> None:
+    with pytest.raises(ValueError, match="fitted"):
+        PhaseTimes().forecast(SPACE)
+
+
+def test_starts_are_presumed_then_measured() -> None:
+    plain, engine = (next(c for c in SPACE if c["rollout_engine"] == e) for e in ("transformers", "vllm"))
+    before = PRIOR.fitted(made.task(), ()).forecast([plain, engine]).restart_s
+    assert 0 < before[0] < before[1]
+    slow = [t.with_(startup={"import": 100.0, "engine": 60.0}) for t in made.trials([plain] * 5)]
+    after = PRIOR.fitted(made.task(), slow).forecast([plain, engine])
+    cycle = float(np.exp(after.log_seconds[0]))
+    assert after.restart_s[0] == pytest.approx(160.0 + 1.5 * cycle, rel=0.4)
+    assert after.restart_s[1] > 2 * before[1], "a machine that starts slowly starts the other kind slowly too"
+
+
+def test_a_trial_in_a_process_that_was_there_says_nothing_of_a_start() -> None:
+    plain = next(c for c in SPACE if c["rollout_engine"] == "transformers")
+    cold = {"spawn": 10.0, "import": 90.0}
+    trials = [t.with_(startup={"load": 0.2} if i % 4 else cold) for i, t in enumerate(made.trials([plain] * 12))]
+    alone = [t for t in trials if t.startup == cold]
+    found, expected = (PRIOR.fitted(made.task(), some).forecast([plain]).restart_s[0] for some in (trials, alone))
+    assert found == pytest.approx(expected, rel=0.05)

@@ -1,0 +1,193 @@
+"""A sweep through the study loop, on a fake clock: what is run, what is run again, what a kill costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autotune import repeats
+from autotune.domain import Budget, Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.proposals import SweepProposer
+from autotune.schedule import SWEEP
+from autotune.store import open_store
+from autotune.study import StudyLoop, StudyResult
+from autotune.sweep_steps import ALL_THERE, Again, fastest, is_row, owed, steps
+from search_spaces.space import SearchSpace
+from tests import factories as f
+from tests.fakes import FakeClock, FakeStop, SeenObserver
+from tests.simulated import SimulatedRunner, host_bytes
+
+SPACE = SearchSpace.from_json(
+    {
+        "knobs": {
+            "micro_batch_size": [1, 2, 4, 8],
+            "gradient_checkpointing": [True, False],
+        }
+    }
+)
+ROWS = 8
+AGAIN = Again(top=2, times=3)
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class House:
+    """A sweep's surroundings: one store and clock, a new loop for each run of the tuner."""
+
+    def __init__(self, rows: int | None = None) -> None:
+        self.clock, self.store, self.observer = FakeClock(), open_store(":memory:"), SeenObserver()
+        self.spec = f.study_spec(space=SPACE.as_json(), sampler=SWEEP)
+        self.study = self.store.create_study(self.spec, self.clock.now())
+        self.rows = rows
+        self.ran: list[tuple[int, str, Configuration]] = []
+
+    def run(
+        self,
+        budget: Budget | None = None,
+        *,
+        again: Again = AGAIN,
+        stop: FakeStop | None = None,
+        runner: SimulatedRunner | None = None,
+    ) -> StudyResult:
+        made = runner or SimulatedRunner(self.clock)
+        loop = StudyLoop(
+            study=self.store.study(self.study.id),
+            budget=budget or Budget(),
+            store=self.store,
+            proposer=SweepProposer(
+                SPACE, self.spec.baseline, self.spec.resources, rows=self.rows, same_learning=False, seed=0
+            ),
+            runner=made,
+            clock=self.clock,
+            observer=self.observer,
+            stop=stop or FakeStop(),
+            directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+            steps=steps(again),
+        )
+        try:
+            return loop.run()
+        finally:
+            self.ran += made.ran
+
+
+def rows_of(result: StudyResult) -> list[Trial]:
+    return [t for t in result.trials if is_row(t)]
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    """Whose table is whole."""
+    made = House()
+    made.run()
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(house: House) -> StudyResult:
+    """What the same command says then."""
+    return house.run()
+
+
+def test_every_row_is_measured_once_in_full_and_nothing_is_confirmed(whole: StudyResult) -> None:
+    rows = rows_of(whole)
+    complete = {SPACE.complete(t.configuration, f.resources()) for t in rows}
+    assert len(rows) == len(complete) == ROWS
+    assert rows[0].kind is TrialKind.BASELINE
+    assert {t.state for t in rows} == {TrialState.COMPLETE}
+    assert {len(t.speed_cycles()) for t in rows} == {3}
+    assert all(not t.protocol.looks for t in rows)
+    assert not any(t.kind is TrialKind.CONFIRM for t in whole.trials)
+    assert whole.ended_by == ALL_THERE
+
+
+def test_what_runs_out_of_memory_is_a_row_and_rules_nothing_out() -> None:
+    house = House()
+    limit = int(3.2 * f.GIB)
+    result = house.run(runner=SimulatedRunner(house.clock, memory_limit=limit))
+    rows = rows_of(result)
+    failed = [t for t in rows if t.state is TrialState.FAIL]
+    assert len(rows) == ROWS
+    assert {t.configuration for t in failed} == {t.configuration for t in rows if host_bytes(t.configuration) > limit}
+    assert len(failed) > 1
+    for trial in failed:
+        assert trial.outcome is not None
+        assert (trial.outcome.reason, trial.outcome.phase) == (FailureReason.OOM, "update")
+        assert trial.seconds
+    assert not any(e.kind == "ruled_out" for e in house.observer.events)
+
+
+def test_the_fastest_are_repeated_in_rounds_that_turn_round(whole: StudyResult) -> None:
+    again = [t for t in whole.trials if t.source == repeats.SOURCE]
+    best = list(fastest(whole.trials, AGAIN.top))
+    assert [t.configuration for t in again] == [*best, *best[::-1], *best]
+    assert min(t.number for t in again) > max(t.number for t in rows_of(whole))
+    assert owed(whole.trials, AGAIN) == ()
+
+
+@pytest.mark.parametrize("killed_at", [1, 9])
+def test_a_killed_sweep_goes_on_and_no_row_that_is_there_is_run_again(whole: StudyResult, killed_at: int) -> None:
+    house = House()
+
+    def kill(trial: Trial, index: int) -> None:
+        if trial.number == killed_at and index == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        house.run(runner=SimulatedRunner(house.clock, on_cycle=kill))
+    there = sum(t.state.is_finished for t in house.store.trials(house.study.id))
+    result = house.run()
+    starts = Counter(number for number, _, _ in house.ran)
+    assert there == killed_at
+    assert starts.pop(killed_at) == 2
+    assert set(starts.values()) == {1}
+    assert [t.configuration for t in result.trials] == [t.configuration for t in whole.trials]
+
+
+def test_the_same_command_on_a_whole_table_runs_nothing(house: House, whole: StudyResult) -> None:
+    assert whole.ended_by == ALL_THERE
+    assert len(house.ran) == len(whole.trials)
+
+
+def test_more_rows_add_to_those_that_are_there() -> None:
+    house = House(rows=5)
+    few = rows_of(house.run(again=Again(0, 1)))
+    house.rows = None
+    everything = rows_of(house.run(again=Again(0, 1)))
+    assert len(few) == 5
+    assert everything[:5] == few
+    assert len({t.configuration for t in everything}) == len(everything) == ROWS
+
+
+def test_a_budget_ends_it_between_rows_and_more_goes_on() -> None:
+    house = House()
+    result = house.run(Budget(wall_s=400.0))
+    assert 1 < len(result.trials) < ROWS
+    assert sum(not t.feasible for t in result.trials) <= 1
+    assert house.clock.monotonic() <= 460.0
+    assert result.ended_by == "the time budget is used up"
+    held = [t for t in rows_of(house.run()) if t.feasible]
+    assert len({t.configuration for t in held}) == len(held) == ROWS
+
+
+def test_a_repeat_that_fails_is_not_run_for_ever() -> None:
+    house = House()
+
+    def breaks(trial: Trial) -> object:
+        return f.failure(FailureReason.CRASH) if trial.kind is TrialKind.VERIFY else None
+
+    result = house.run(runner=SimulatedRunner(house.clock, tamper=breaks))  # type: ignore[arg-type]
+    counted = Counter(t.configuration for t in result.trials if t.source == repeats.SOURCE)
+    assert result.ended_by == ALL_THERE
+    assert set(counted.values()) == {AGAIN.times}
+
+
+def test_when_everything_fails_alike_it_stops_and_says_so() -> None:
+    house = House()
+    runner = SimulatedRunner(house.clock, tamper=lambda _: f.failure(FailureReason.CRASH))
+    result = house.run(runner=runner)
+    assert "all failed alike" in result.ended_by
+    assert len(result.trials) == 4

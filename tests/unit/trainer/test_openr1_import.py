@@ -1,0 +1,88 @@
+"""A user's own recipe, accelerate file and launch: what becomes of them, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.openr1_cases import OWN
+from trainer.frameworks.open_r1.import_config import ConfigError, import_config
+
+
+def test_open_r1s_own_files_are_understood() -> None:
+    accelerate = "distributed_type: DEEPSPEED\nnum_processes: 8\ndeepspeed_config:\n  zero_stage: 3\n" + (
+        "  offload_optimizer_device: none\n  offload_param_device: none\n  zero3_init_flag: true\n"
+    )
+    found = import_config(OWN, "recipe.yaml", accelerate=accelerate)
+    assert dict(found.knobs) == {
+        "attn_implementation": "sdpa",
+        "checkpointing_reentrant": False,
+        "gradient_accumulation_steps": 4,
+        "gradient_checkpointing": True,
+        "master_weights": "bf16",
+        "micro_batch_size": 16,
+        "num_generations": 16,
+        "offload_optimizer": "none",
+        "offload_parameters": "none",
+        "precision": "bf16",
+        "rollout_engine": "vllm",
+        "zero_stage": 3,
+    }
+    assert found.processes == 8
+    assert found.ignored == ("vllm_device",)
+    assert any("vllm_device: Open-R1 has no such key and passes over it" in note for note in found.notes)
+    assert found.dataset == {"dataset_name": "open-r1/OpenR1-Math-220k", "dataset_prompt_column": "problem"}
+    assert found.passthrough["learning_rate"] == 2e-5
+    assert set(found.passthrough) == {"learning_rate", "system_prompt", "reward_weights"}
+
+
+def test_a_servers_share_is_not_taken_from_the_recipe() -> None:
+    text = OWN + "vllm_gpu_memory_utilization: 0.7\n"
+    launch = "CUDA_VISIBLE_DEVICES=7 trl vllm-serve --model m --tensor_parallel_size=2 \\\n  --data-parallel-size 2 &\n"
+    served = import_config(text, "recipe.yaml", launch=launch)
+    assert served.knobs["rollout_gpus"] == 4
+    assert served.knobs["tensor_parallel_size"] == 2
+    assert "gpu_memory_utilization" not in served.knobs
+    assert any("vllm_gpu_memory_utilization" in note for note in served.notes)
+    colocated = import_config(text + "vllm_mode: colocate\n", "recipe.yaml", launch=launch)
+    assert colocated.knobs["gpu_memory_utilization"] == 0.7
+    assert "rollout_gpus" not in colocated.knobs
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("reward_funcs: [acuracy]\n", r"recipe.yaml, line 1: reward_funcs: .*no acuracy; did you mean accuracy"),
+        ("generation_batch_size: 100\nper_device_train_batch_size: 16\n", r"line 1: .*multiple of 128 .* got 100"),
+        ("bf16: true\nfp16: true\n", r"line 2: fp16: bf16 and fp16 cannot both be true"),
+        ("torch_dtype: float16\n", r"line 1: torch_dtype: .*float32 or bfloat16, got float16"),
+        ("model_init_kwargs: {a: 1}\n", r"line 1: model_init_kwargs: TRL 0.18 refuses it"),
+        ("num_generations: many\n", r"line 1: num_generations: expected a whole number, got many"),
+        (
+            "reward_funcs: [accuracy]\nreward_weights: [1, 2]\n",
+            r"line 2: reward_weights: expected one for each of the 1",
+        ),
+        ("env: {CUDA_VISIBLE_DEVICES: 0}\n", r"line 1: env.CUDA_VISIBLE_DEVICES: the tuner sets it"),
+        ("- a\n", r"expected a mapping of Open-R1's keys, got a list"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_line(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        import_config(text, "recipe.yaml", processes=8)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("accelerate", "says"),
+    [
+        ("distributed_type: FSDP\n", "accelerate.yaml: distributed_type: .*not with FSDP"),
+        ("num_processes: 0\n", "accelerate.yaml: num_processes: expected a whole number of at least 1, got 0"),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 5}\n", "deepspeed_config.zero_stage: .*got 5"),
+        (
+            "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}\n",
+            "d.json was not given",
+        ),
+    ],
+)
+def test_a_mistake_in_the_accelerate_file_names_its_key(accelerate: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        import_config(OWN, "recipe.yaml", accelerate=accelerate)

@@ -1,0 +1,207 @@
+"""What an exported ms-swift run is made of."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import subprocess
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from search_spaces.configuration import Configuration
+from tests.swift_fields import FIELDS
+from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.frameworks import ms_swift
+from trainer.frameworks.ms_swift.objective import OBJECTIVE
+from trainer.frameworks.ms_swift.server import server_arguments, server_command
+
+SERVER = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 2, "rollout_data_parallel_size": 2}
+
+
+def wanted(**changes: Any) -> ms_swift.Wanted:
+    given = ms_swift.Wanted(
+        title="study 1",
+        configuration=Configuration({"micro_batch_size": 4, "precision": "fp32", "master_weights": "fp32"}),
+        python="/env/bin/python",
+        model="/models/one",
+        rewards=(RewardSpec("reasoning_gym", "chain_sum", options={"seed": 1}),),
+        rows_per_update=16,
+        max_completion_length=64,
+        max_prompt_length=32,
+    )
+    return replace(given, **changes)
+
+
+def arguments(export: ms_swift.Export) -> dict[str, Any]:
+    return dict(yaml.safe_load(export.files["grpo.yaml"]))
+
+
+def test_every_argument_is_one_ms_swift_has_and_of_its_type() -> None:
+    export = ms_swift.export(wanted(added={"model_type": "qwen2", "template": "dummy"}))
+    found = arguments(export)
+    assert set(found) - {"ENV"} <= set(FIELDS)
+    read = ms_swift.import_config(export.files["grpo.yaml"], "grpo.yaml", FIELDS)
+    assert read.knobs["micro_batch_size"] == 4
+    assert read.knobs["gradient_accumulation_steps"] == 4
+
+
+def test_nothing_of_the_objective_is_left_to_defaults() -> None:
+    found = arguments(ms_swift.export(wanted()))
+    assert {key: found[key] for key in OBJECTIVE} == dict(OBJECTIVE)
+    own = arguments(ms_swift.export(wanted(passthrough={"beta": 0.01, "tuner_type": "lora", "lora_rank": 4})))
+    assert (own["beta"], own["tuner_type"], own["lora_rank"]) == (0.01, "lora", 4)
+
+
+def test_the_plugin_holds_the_rewards_the_prompts_and_the_seams() -> None:
+    configuration = Configuration({"micro_batch_size": 4, "logprob_rows": 2})
+    export = ms_swift.export(wanted(configuration=configuration))
+    assert export.seams == {"logprob_rows": 2}
+    assert {"plugin.py", "autotune_reward.py", "autotune_seams.py", "run.sh", "grpo.yaml"} == set(export.files)
+    for name, text in export.files.items():
+        if name.endswith(".py"):
+            ast.parse(text)
+    plugin = export.files["plugin.py"]
+    assert "_register('chain_sum', 'autotune_reward.chain_sum')" in plugin
+    assert "autotune_seams.install({'logprob_rows': 2})" in plugin
+    assert arguments(export)["reward_funcs"] == ["chain_sum"]
+    assert arguments(export)["external_plugins"] == ["plugin.py"]
+    assert export.prompts
+
+
+def test_a_pass_of_a_whole_micro_batch_needs_no_seam() -> None:
+    assert ms_swift.export(wanted(configuration=Configuration({"micro_batch_size": 4, "logprob_rows": 4}))).seams == {}
+
+
+def test_ms_swifts_own_rewards_and_the_users_plugins_stay() -> None:
+    script = "swift rlhf --rlhf_type grpo --model one --external_plugins mine.py --reward_funcs mine --dataset d.jsonl"
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    rewards = (RewardSpec("ms_swift", "mine"),)
+    asked = wanted(
+        user_config=script, own_data=True, passthrough=before.passthrough, rewards=rewards, folder="/home/me"
+    )
+    export = ms_swift.export(asked)
+    assert set(export.files) == {"run.sh"}
+    text = export.files["run.sh"]
+    assert "--external_plugins mine.py" in text
+    assert "--reward_funcs mine" in text
+    assert "cd /home/me || exit 1" in text
+    assert "--per_device_train_batch_size 4" in text
+    assert export.diff.startswith("--- your configuration")
+    assert not export.prompts
+
+
+def test_other_rewards_go_beside_the_users_plugins() -> None:
+    script = "#!/bin/sh\nswift rlhf --rlhf_type grpo --model one --external_plugins a.py --reward_funcs x --dataset d"
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    text = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough)).files["run.sh"]
+    assert '--external_plugins a.py "$here"/plugin.py' in text
+    assert '--dataset "$here"/prompts/train.jsonl' in text
+    assert "--reward_funcs chain_sum" in text
+    assert subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False).returncode == 0
+
+
+def test_a_server_is_started_with_what_the_trainer_is_told() -> None:
+    configuration = Configuration(
+        {**SERVER, "max_num_seqs": 64, "custom_all_reduce": True, "weight_sync_bucket_mib": 64}
+    )
+    export = ms_swift.export(wanted(configuration=configuration, device="cuda", world_size=2))
+    assert export.server
+    words = shlex.split(export.files["server.sh"].splitlines()[-1])
+    assert words[1:5] == ["/env/bin/python", "-m", "swift.cli.main", "rollout"]
+    told = dict(zip(words[5:-1:2], words[6::2], strict=False))
+    assert told["--vllm_data_parallel_size"] == "2"
+    assert told["--vllm_tensor_parallel_size"] == "1"
+    assert told["--vllm_max_num_seqs"] == "64"
+    assert told["--vllm_disable_custom_all_reduce"] == "false"
+    assert told["--vllm_max_model_len"] == "96"
+    assert "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE=64" in export.files["server.sh"]
+    found = arguments(export)
+    assert (found["vllm_mode"], found["vllm_server_port"], found["vllm_server_host"]) == (
+        "server",
+        [8000],
+        ["127.0.0.1"],
+    )
+    assert found["ENV"]["NPROC_PER_NODE"] == "2"
+    for name in ("run.sh", "server.sh"):
+        assert "cut -s -d, -f" in export.files[name]
+
+
+def test_replicas_that_do_not_fill_the_server_are_refused() -> None:
+    with pytest.raises(ValueError, match="is not rollout_gpus 2"):
+        server_arguments({**SERVER, "rollout_data_parallel_size": 1}, "m", 1, longest=9)
+    assert server_command("python", {"model": "m", "port": 1})[2:] == (
+        "swift.cli.main",
+        "rollout",
+        "--model",
+        "m",
+        "--port",
+        "1",
+    )
+
+
+def test_several_processes_are_said_in_the_file() -> None:
+    export = ms_swift.export(wanted(configuration=Configuration({"zero_stage": 2}), device="cuda", world_size=4))
+    found = arguments(export)
+    assert found["ENV"] == {"NPROC_PER_NODE": "4", "OMP_NUM_THREADS": "1"}
+    zero = found["deepspeed"]["zero_optimization"]
+    assert (zero["stage"], zero["reduce_bucket_size"], zero["overlap_comm"]) == (2, 200_000_000, False)
+
+
+def test_ranks_that_share_sequences_are_counted_once() -> None:
+    """Rows per update stay: ms-swift multiplies the accumulation by the ranks that share a sequence."""
+    knobs = Configuration({"micro_batch_size": 2, "sequence_parallel_size": 2})
+    told, _, _ = ms_swift.settings(knobs, 32, 4, device="cuda")
+    assert told["gradient_accumulation_steps"] == 4
+    assert 2 * (4 // 2) * (told["gradient_accumulation_steps"] * 2) == 32
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"pad_to_multiple": 8}, "ms-swift has no setting for pad_to_multiple"),
+        ({"rollout_engine": "vllm", "rollout_dtype": "bf16"}, "ms-swift has no setting for rollout_dtype"),
+        ({"precision": "fp8"}, "precision fp8"),
+        ({"precision": "fp32"}, "master_weights bf16"),
+        ({"zero_stage": 2, "offload_optimizer": "nvme"}, "offload_optimizer nvme"),
+        ({"sequence_parallel_size": 2, "gradient_accumulation_steps": 3}, "which does not divide it"),
+        ({"rollout_engine": "vllm", "custom_all_reduce": True}, "colocated engine without it"),
+        ({"activation_offload": True}, "with fsdp fsdp2 only"),
+    ],
+)
+def test_what_it_has_no_setting_for_is_refused_by_name(knobs: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ms_swift.settings(Configuration(knobs), 16, 4)
+
+
+def rendered(knobs: dict[str, Any]) -> TrialSpec:
+    return ms_swift.render(
+        trial="1/0",
+        configuration=Configuration(knobs),
+        model="/m",
+        prompts="/p.jsonl",
+        rewards=(),
+        rows_per_update=16,
+        max_prompt_length=32,
+        max_completion_length=64,
+        protocol=Protocol(),
+        passthrough={"beta": 0.04, "output_dir": "mine", "report_to": ["wandb"]},
+    )
+
+
+def test_a_trial_beside_a_server_is_refused_before_it_is_started() -> None:
+    with pytest.raises(ValueError, match="rollout_mode server"):
+        rendered(dict(SERVER))
+    assert rendered({**SERVER, "rollout_engine": "transformers"}).settings["use_vllm"] is False
+
+
+def test_a_rendered_trial_says_everything() -> None:
+    spec = rendered({"micro_batch_size": 2, "host_allocator": "keep", "logprob_rows": 1})
+    assert spec.framework == "ms_swift"
+    assert spec.settings["gradient_accumulation_steps"] == 8
+    assert spec.seams == {"logprob_rows": 1}
+    assert "GLIBC_TUNABLES" in spec.environment
+    assert (spec.passthrough["beta"], spec.passthrough["tuner_type"]) == (0.04, "full")
+    assert not {"output_dir", "report_to"} & set(spec.passthrough)

@@ -1,0 +1,208 @@
+"""A user's own ``swift rlhf`` is understood, and what is wrong with it is told with its line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.swift_fields import FIELDS
+from trainer.frameworks.ms_swift.import_config import ConfigError, import_config, named_files, read_keys
+from trainer.frameworks.ms_swift.shell_text import Command, ShellError, commands
+
+GSM8K = r"""# 4 GPUs
+export CUDA_VISIBLE_DEVICES=0,1,2,3
+MODEL=Qwen/Qwen2.5-1.5B-Instruct
+PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' \
+NPROC_PER_NODE=4 \
+swift rlhf \
+    --rlhf_type grpo \
+    --model $MODEL \
+    --external_plugins "examples/plugin.py" \
+    --reward_funcs gsm8k_accuracy format \
+    --reward_weights 1 0.5 \
+    --use_vllm true \
+    --vllm_mode colocate \
+    --vllm_gpu_memory_utilization 0.4 \
+    --vllm_max_model_len 10240 \
+    --vllm_engine_kwargs '{"max_num_batched_tokens": 8192, "compilation_config": {"mode": "NONE"}, "seed": 1}' \
+    --sleep_level 1 \
+    --tuner_type full \
+    --torch_dtype bfloat16 \
+    --dataset 'openai/gsm8k#1000' \
+    --max_length 2048 --max_completion_length 8192 \
+    --per_device_train_batch_size 4 --gradient_accumulation_steps=4 \
+    --num-generations 8 \
+    --learning_rate 1e-6 \
+    --deepspeed zero2 \
+    --loss_type grpo \
+    --log_completions true
+"""
+
+
+def test_a_published_script_is_understood() -> None:
+    found = import_config(GSM8K, "gsm8k.sh", FIELDS)
+    assert found.knobs == {
+        "rollout_engine": "vllm",
+        "rollout_mode": "colocate",
+        "gpu_memory_utilization": 0.4,
+        "max_model_len": 10240,
+        "max_num_batched_tokens": 8192,
+        "vllm_compile_mode": "none",
+        "sleep_level": 1,
+        "master_weights": "bf16",
+        "precision": "bf16",
+        "micro_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 8,
+        "zero_stage": 2,
+        "zero_overlap": False,
+        "zero_contiguous_gradients": True,
+        "zero_reduce_bucket": 200_000_000,
+        "zero_allgather_bucket": 200_000_000,
+        "offload_optimizer": "none",
+        "expandable_segments": True,
+    }
+    assert (found.model, found.processes, found.max_completion_length) == ("Qwen/Qwen2.5-1.5B-Instruct", 4, 8192)
+    assert found.rewards == ("gsm8k_accuracy", "format")
+    assert found.dataset == {"dataset": ["openai/gsm8k#1000"]}
+    assert found.passthrough["vllm_engine_kwargs"] == {"seed": 1}
+    assert found.passthrough["external_plugins"] == ["examples/plugin.py"]
+    assert found.lines["model"] == 8
+
+
+def test_what_a_script_leaves_out_is_what_ms_swift_does_then() -> None:
+    """The objective is said whole, because ms-swift's own values are not TRL's."""
+    own = import_config("swift rlhf --rlhf_type grpo --model m --dataset d.jsonl", "run.sh", FIELDS).passthrough
+    assert (own["tuner_type"], own["beta"], own["temperature"]) == ("lora", 0.04, 0.9)
+    assert (own["learning_rate"], own["loss_type"], own["scale_rewards"]) == (1e-4, "grpo", "group")
+    assert (own["weight_decay"], own["adam_beta2"], own["lr_scheduler_type"]) == (0.1, 0.95, "cosine")
+    full = import_config("swift rlhf --rlhf_type grpo --model m --tuner_type full", "run.sh", FIELDS).passthrough
+    assert full["learning_rate"] == 1e-5
+
+
+def test_a_server_beside_the_training_is_understood() -> None:
+    script = (
+        "CUDA_VISIBLE_DEVICES=6,7 swift rollout --model m --vllm_data_parallel_size 2 --vllm_max_num_seqs 64 &\n"
+        "NPROC_PER_NODE=6 CUDA_VISIBLE_DEVICES=0,1,2,3,4,5 swift rlhf --rlhf_type grpo --model m --use_vllm true "
+        "--vllm_mode server --vllm_server_host 127.0.0.1 --vllm_server_port 8000\n"
+    )
+    found = import_config(script, "run.sh", FIELDS)
+    assert found.knobs["rollout_gpus"] == 2
+    assert found.knobs["rollout_data_parallel_size"] == 2
+    assert found.knobs["max_num_seqs"] == 64
+    assert found.processes == 6
+    assert any("server of its own" in note for note in found.notes)
+
+
+def test_a_generation_is_counted_in_the_scripts_own_processes() -> None:
+    text = (
+        "NPROC_PER_NODE=2 swift rlhf --rlhf_type grpo --model m --per_device_train_batch_size 4 "
+        "--sequence_parallel_size 2 --gradient_accumulation_steps 3 --generation_batch_size 24"
+    )
+    knobs = import_config(text, "run.sh", FIELDS).knobs
+    assert knobs["gradient_accumulation_steps"] == 6
+    assert knobs["steps_per_generation"] == 6
+
+
+def test_yaml_and_json_say_the_same_as_a_script() -> None:
+    arguments = {
+        "rlhf_type": "grpo", "model": "m", "reward_funcs": ["accuracy"], "num_generations": 4, "beta": 0.0,
+        "bf16": True, "torch_dtype": "bfloat16", "vllm_engine_kwargs": {"kv_cache_dtype": "fp8"}, "use_vllm": True,
+        "vllm_mode": "colocate", "ENV": {"NPROC_PER_NODE": 2},
+    }  # fmt: skip
+    as_json = import_config(json.dumps(arguments), "run.json", FIELDS)
+    as_yaml = import_config("\n".join(f"{k}: {json.dumps(v)}" for k, v in arguments.items()), "run.yaml", FIELDS)
+    script = (
+        "NPROC_PER_NODE=2 swift rlhf --rlhf_type grpo --model m --reward_funcs accuracy --num_generations 4 --beta 0.0 "
+        '--bf16 true --torch_dtype bfloat16 --vllm_engine_kwargs \'{"kv_cache_dtype": "fp8"}\' --use_vllm true '
+        "--vllm_mode colocate"
+    )
+    as_script = import_config(script, "run.sh", FIELDS)
+    assert as_json.knobs == as_yaml.knobs == as_script.knobs
+    assert as_json.passthrough == as_yaml.passthrough == as_script.passthrough
+    assert as_json.processes == as_yaml.processes == as_script.processes == 2
+
+
+def test_a_named_file_is_read_by_the_caller() -> None:
+    text = "swift rlhf --rlhf_type grpo --model m \\\n --deepspeed ds.json"
+    assert named_files(text, "run.sh") == {"deepspeed": ("ds.json", 2)}
+    config = json.dumps({"zero_optimization": {"stage": 1, "round_robin_gradients": True}})
+    found = import_config(text, "run.sh", FIELDS, files={"deepspeed": config})
+    assert found.knobs["zero_stage"] == 1
+    assert found.passthrough["deepspeed"] == {"zero_optimization": {"round_robin_gradients": True}}
+    with pytest.raises(ConfigError, match=r"run\.sh, line 2: deepspeed: expected zero0"):
+        import_config(text, "run.sh", FIELDS)
+    assert read_keys(text, "run.sh")["model"] == ["m"]
+
+
+BASE = "swift rlhf --rlhf_type grpo --model m "
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("echo hello", "run.sh: expected one command `swift rlhf --rlhf_type grpo ...`, found none."),
+        (f"{BASE}\n{BASE}", "found 2."),
+        ("swift rlhf --model m", "run.sh: rlhf_type: expected grpo, got nothing, which means dpo."),
+        ("swift rlhf --rlhf_type dpo", "run.sh, line 1: rlhf_type: expected grpo, got dpo."),
+        (f"\n{BASE}--num_infer_workers 2", "line 2: ms-swift has no argument num_infer_workers; it was removed in 3.6"),
+        (f"{BASE}--num_generation 2", "ms-swift has no argument num_generation; did you mean num_generations."),
+        (f"{BASE}\\\n --num_generations many", "run.sh, line 2: num_generations: expected a whole number, got many."),
+        (f"{BASE}--num_generations 2 3", "num_generations: expected a whole number, got 2 words."),
+        (f"{BASE}--num_generations", "num_generations: expected a whole number, got nothing."),
+        (f"{BASE}--use_vllm maybe", "use_vllm: expected true or false, got maybe."),
+        (f"{BASE}--model $WHERE", "run.sh, line 1: model: $WHERE is known to a shell only; write its value out."),
+        (f"{BASE}--seed $(date +%s)", "seed: $(date +%s) is known to a shell only; write its value out."),
+        (f"{BASE}--model 'm", "run.sh, line 1: a quote (') is not closed."),
+        ("swift rlhf grpo.yaml", "the arguments are in grpo.yaml; give that file instead."),
+        (f"{BASE}--reward_model r", "reward_model: a trial scores with functions, not with a reward model"),
+        (f"{BASE}--reward_funcs a b --reward_weights 1", "expected one for each of the 2 reward_funcs, got 1."),
+        (f"{BASE}--reward_funcs soft_overlong", "reward_funcs: soft_overlong needs soft_cache_length."),
+        (f"{BASE}--generation_batch_size 3 --per_device_train_batch_size 2", "expected a multiple of 2"),
+        (
+            f"{BASE}--generation_batch_size 8 --per_device_train_batch_size 2 --steps_per_generation 2",
+            "generation_batch_size: expected 4 (2 x steps_per_generation 2), got 8.",
+        ),
+        (f"{BASE}--torch_dtype float16", "torch_dtype: a trial holds weights in float32 or bfloat16, got float16."),
+        (f"{BASE}--bf16 true --fp16 true", "fp16: bf16 and fp16 cannot both be true; remove one of them."),
+        (f"{BASE}--torch_dtype float32 --bf16 true", "without fp16 false it makes ms-swift set both"),
+        (f'{BASE}--fsdp \'{{"fsdp_config": {{"fsdp_version": 1}}}}\'', "GRPO needs 2, got 1."),
+        (f"NPROC_PER_NODE=x {BASE}", "NPROC_PER_NODE: expected a whole number of at least 1, got x."),
+        (f"WANDB_API_KEY=1 {BASE}", "WANDB_API_KEY: a secret would be stored with the study"),
+        (f"{BASE}--deepspeed '{{\"a\":'", "deepspeed:"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        import_config(text, "run.sh", FIELDS)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_in_a_file_is_told_too() -> None:
+    with pytest.raises(ConfigError, match=r"a\.yaml, line 2: model: it has no value"):
+        import_config("rlhf_type: grpo\nmodel:\n", "a.yaml", FIELDS)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("ab ='\"\\\n$(){}`#;&|-swift rlhf"), max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    found: tuple[Command, ...] = ()
+    with contextlib.suppress(ShellError):
+        found = commands(text)
+    for command in found:
+        for word in command.words:
+            assert 0 <= word.start < word.end <= len(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=12), min_size=1, max_size=6))
+def test_quoted_words_are_read_as_a_shell_reads_them(words: list[str]) -> None:
+    import shlex  # noqa: PLC0415
+
+    text = shlex.join(["run", *words])
+    assert [word.text for word in commands(text)[0].words] == ["run", *words]

@@ -1,0 +1,288 @@
+"""A user's own verl run, read: if one of these fails, a study's baseline is not what the user runs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.frameworks.trl.fields import Field
+from trainer.frameworks.verl import ConfigError, Imported, import_config
+from trainer.frameworks.verl.fates import Fate, fate_of
+from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
+from trainer.frameworks.verl.shell import ShellError, call_of
+
+SCRIPT = """\
+#!/usr/bin/env bash
+# GRPO on gsm8k
+set -xeuo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+NGPUS=${NGPUS:-4}
+MODEL_PATH=Qwen/Qwen2.5-0.5B-Instruct   # small
+export HF_HUB_OFFLINE=1
+DATA=(
+    data.train_files="$here/data/train.parquet"
+    data.val_files="['$here/data/test.parquet']"
+    data.train_batch_size=64
+    data.max_prompt_length=512 data.max_response_length=1024
+)
+if [ "$NGPUS" -gt 1 ]; then echo many; fi
+VLLM_USE_V1=1 python3 -m verl.trainer.main_ppo --config-name=ppo_trainer \\
+    algorithm.adv_estimator=grpo "${DATA[@]}" \\
+    actor_rollout_ref.model.path=$MODEL_PATH \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+    actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 \\
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 \\
+    actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=32 \\
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 \\
+    +actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_dtype=fp8 \\
+    trainer.n_gpus_per_node=$NGPUS trainer.total_epochs=15 trainer.logger='["console","wandb"]' \\
+    reward.custom_reward_function.path=rew.py $@ 2>&1 | tee log.txt
+"""
+
+
+def overrides(*more: str) -> str:
+    base = (
+        "algorithm.adv_estimator=grpo", "trainer.n_gpus_per_node=2", "data.train_batch_size=16",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.rollout.n=4",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+    )  # fmt: skip
+    return "\n".join((*base, *more))
+
+
+def read(*more: str) -> Imported:
+    return import_config(overrides(*more), "mine.txt")
+
+
+def test_a_users_script() -> None:
+    found = import_config(SCRIPT, "train.sh", folder="/home/me")
+    assert found.knobs == {
+        "micro_batch_size": 4,
+        "gradient_accumulation_steps": 16,  # 32 prompts x 8 completions over 4 GPUs of 4 rows
+        "num_generations": 8,
+        "steps_per_generation": 32,
+        "logprob_rows": 16,
+        "kv_cache_dtype": "fp8",
+        "rollout_engine": "vllm",
+        "expandable_segments": False,
+        "host_allocator": "default",
+    }
+    assert (found.gpus, found.model) == (4, "Qwen/Qwen2.5-0.5B-Instruct")
+    assert dict(found.dataset) == {
+        "data.train_files": "/home/me/data/train.parquet",
+        "data.val_files": ["/home/me/data/test.parquet"],
+    }
+    assert found.rewards == ("rew.py:compute_score",)
+    assert (found.max_prompt_length, found.max_completion_length) == (512, 1024)
+    assert found.passthrough == {
+        "actor_rollout_ref.actor.use_kl_loss": True,
+        "actor_rollout_ref.actor.kl_loss_coef": 0.001,
+        "trainer.total_epochs": 15,
+        "trainer.logger": ["console", "wandb"],
+        "env": {"HF_HUB_OFFLINE": "1", "VLLM_USE_V1": "1"},
+    }
+    assert found.lines["data.train_batch_size"] == 11
+    assert found.lines["trainer.total_epochs"] == 25
+    assert found.notes == (
+        "train.sh, line 22: actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu: a trial gives the reference model "
+        "what actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu says.",
+    )
+
+
+def test_a_list_of_overrides_and_a_configuration_say_the_same() -> None:
+    lines = overrides(
+        "actor_rollout_ref.actor.strategy=fsdp2",
+        "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp16}",
+    )
+    listed = "".join(f"- {line}\n" for line in lines.splitlines())
+    nested = """\
+algorithm: {adv_estimator: grpo}
+trainer: {n_gpus_per_node: 2}
+data: {train_batch_size: 16}
+actor_rollout_ref:
+  actor:
+    ppo_mini_batch_size: 8
+    ppo_micro_batch_size_per_gpu: 2
+    strategy: fsdp2
+    fsdp_config:
+      mixed_precision: {param_dtype: fp16}
+  rollout: {n: 4}
+  ref:
+    log_prob_use_dynamic_bsz: ${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}
+"""
+    found = [import_config(text, "x").knobs for text in (lines, listed, nested)]
+    assert found[0] == found[1] == found[2]
+    assert found[0]["precision"] == "fp16"
+    assert found[0]["fsdp"] == "fsdp2"
+    assert "dynamic_batching" not in found[0]
+
+
+def test_with_dynamic_batching_rows_need_not_be_said() -> None:
+    text = overrides("actor_rollout_ref.actor.use_dynamic_bsz=True").replace(
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", ""
+    )
+    found = import_config(text, "x").knobs
+    assert (found["micro_batch_size"], found["gradient_accumulation_steps"], found["steps_per_generation"]) == (
+        16,
+        1,
+        2,
+    )
+
+
+def test_ranks_that_share_a_sequence_have_rows_together() -> None:
+    for key in ("actor_rollout_ref.actor.", "actor_rollout_ref.actor.fsdp_config."):
+        found = read(f"{key}ulysses_sequence_parallel_size=2").knobs
+        assert found["sequence_parallel_size"] == 2
+        assert found["gradient_accumulation_steps"] == 16
+
+
+@pytest.mark.parametrize(
+    ("line", "knob", "value"),
+    [
+        ("actor_rollout_ref.rollout.free_cache_engine=False", "sleep_level", 0),
+        ("actor_rollout_ref.rollout.quantization=null", "rollout_quantization", "none"),
+        ("actor_rollout_ref.rollout.dtype=float16", "rollout_dtype", "fp16"),
+        ("actor_rollout_ref.actor.strategy=fsdp", "fsdp", "fsdp1"),
+        ("actor_rollout_ref.rollout.cudagraph_capture_sizes=[1,2,64]", "cuda_graph_max_batch", 64),
+        ("actor_rollout_ref.actor.pad_to_length=True", "pad_to_multiple", 1024),
+        ("actor_rollout_ref.actor.fsdp_config.pad_to_length_bucket=64", "pad_to_multiple", None),
+        ("+actor_rollout_ref.actor.optim.override_optimizer_config={fused:true}", "optimizer", "adamw_torch_fused"),
+        ("++actor_rollout_ref.model.override_config={attn_implementation:sdpa}", "attn_implementation", "sdpa"),
+        ("actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true", "custom_all_reduce", False),
+        ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len", None),
+    ],
+)
+def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
+    assert read(line).knobs.get(knob) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("actor_rollout_ref.rollout.name=sglang", "a trial generates with vLLM: expected vllm, got sglang"),
+        ("trainer.v1.trainer_mode=separate_async", "a trial trains on completions of its own weights"),
+        ("actor_rollout_ref.actor.strategy=megatron", "a trial shards with FSDP: expected fsdp or fsdp2"),
+        ("model_engine=megatron", "a trial trains with FSDP"),
+        ("actor_rollout_ref.rollout.mode=sync", "verl 0.9.1 has no other than async; expected async, got sync"),
+        ("actor_rollout_ref.rollout.pipeline_model_parallel_size=2", "verl's rollout has no pipeline"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "does not take rows over all GPUs"),
+        ("actor_rollout_ref.ref.log_prob_micro_batch_size=8", "use actor_rollout_ref.ref.log_prob_micro_batch_size_"),
+        ("critic.enable=true", "GRPO has no critic"),
+        ("algorithm.adv_estimator=gae", "only GRPO is tuned; expected grpo, got gae"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=0", "expected a whole number of at least 1, got 0"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "32 rows are no whole micro-batches of 3 rows on 2"),
+        ("trainer.n_gpus_per_node=3", "32 rows of an update cannot be shared by 3 ranks (3 GPUs)"),
+        ("actor_rollout_ref.actor.optim.optimizer=Muon", "a trial knows bitsandbytes.optim.AdamW8bit"),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=maybe", "expected true or false, got maybe"),
+        ("actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=true\nactor_rollout_ref.actor.use_dynamic_bsz=false",
+         "verl takes these for one thing, and they differ"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilization=1.5", "expected a number from 0.01 to 0.98, got 1.5"),
+        ("actor_rollout_ref.rollout.n=4,8", "expected one value, got several"),
+        ("~trainer.logger", "expected key=value"),
+        ("data.max_response_length=-1", "expected a whole number of at least 1, got -1"),
+        ("actor_rollout_ref.model.path=null\nactor_rollout_ref.model.path=7", "expected a path or a name, got 7"),
+        ("trainer.n_gpus_per_node=1000000", "expected a whole number of at least 1, got 1000000"),
+    ],
+)  # fmt: skip
+def test_what_a_trial_cannot_honour_is_refused_by_its_line(line: str, words: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(line)
+    said = str(refused.value)
+    assert said.startswith("mine.txt, line ")
+    assert int(said.split("line ")[1].split(":", maxsplit=1)[0]) in range(1, 9)
+    assert words in said
+    assert said.endswith(".")
+    assert "\n" not in said
+
+
+def test_gae_is_verls_default_and_not_ours() -> None:
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.adv_estimator: verl trains with GAE where nothing says otherwise"
+    ):
+        import_config("trainer.n_gpus_per_node=1", "x.txt")
+
+
+def test_a_secret_in_the_environment_is_refused() -> None:
+    with pytest.raises(ConfigError, match="WANDB_API_KEY: a secret would be stored"):
+        import_config("export WANDB_API_KEY=x\npython -m verl.trainer.main_ppo algorithm.adv_estimator=grpo", "t.sh")
+
+
+def test_other_files_of_verls_are_refused() -> None:
+    with pytest.raises(ConfigError, match="line 1: --config-name ppo_megatron_trainer: a trial starts from verl's own"):
+        import_config("python -m verl.trainer.main_ppo --config-name ppo_megatron_trainer a=1", "t.sh")
+    with pytest.raises(ConfigError, match="line 1: -m: an option of Hydra's"):
+        import_config("python -m verl.trainer.main_ppo -m a=1,2", "t.sh")
+
+
+def test_what_only_a_shell_knows_is_refused_by_its_line() -> None:
+    script = "A=$(date)\npython -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\\n trainer.experiment_name=$A"
+    words = r"t.sh, line 3: trainer.experiment_name: \$\(date\) is not set in the script, so its value is not known"
+    with pytest.raises(ConfigError, match=words):
+        import_config(script, "t.sh")
+
+
+def test_options_of_the_optimizer_may_be_said_one_by_one() -> None:
+    assert read("+actor_rollout_ref.actor.optim.override_optimizer_config.fused=true").knobs["optimizer"] == (
+        "adamw_torch_fused"
+    )
+
+
+def test_a_key_the_installed_verl_does_not_have_is_refused() -> None:
+    known = [line.partition("=")[0] for line in overrides().splitlines()]
+    fields = {key: Field(key, "any") for key in (*known, "actor_rollout_ref.rollout.top_k")}
+    free = ("+actor_rollout_ref.model.override_config.x=1", "+ray_kwargs.ray_init.address=local", "hydra.run.dir=/x")
+    assert import_config(overrides(*free), "x", fields).knobs
+    with pytest.raises(ConfigError, match=r"x, line 7: verl has no key actor_rollout_ref\.rollout\.topk; did you mean"):
+        import_config(overrides("actor_rollout_ref.rollout.topk=3"), "x", fields)
+
+
+def test_every_key_has_one_fate() -> None:
+    assert all(fate_of(key) is Fate.KNOB for key in KEYS)
+    assert not KEYS & set(FIXED)
+    assert len(set(NATIVE.values())) == len(NATIVE)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("main_ppo a=1", ["main_ppo", "a=1"]),
+        ("main_ppo \\\n a=1 # no\n b=2", ["main_ppo", "a=1"]),
+        ("X=1; main_ppo a=$X b=${X} c=${Y:-2} d='$X' e=\"$X\"", ["main_ppo", "a=1", "b=1", "c=2", "d=$X", "e=1"]),
+        ("A=(x=1 y='2 3') ; A+=(z=4)\nmain_ppo \"${A[@]}\"", ["main_ppo", "x=1", "y=2 3", "z=4"]),
+        ("cd /x && main_ppo a=1 > log 2>&1 &", ["main_ppo", "a=1"]),
+        ("main_ppo a=1 | tee b=2", ["main_ppo", "a=1"]),
+        ('main_ppo \'a=[1, 2]\' b="{c: \\"d\\"}" $@ "$@"', ["main_ppo", "a=[1, 2]", 'b={c: "d"}']),
+        ("main_ppo a=''", ["main_ppo", "a="]),
+    ],
+)
+def test_words_of_a_command(script: str, words: list[str]) -> None:
+    call = call_of(script, "main_ppo")
+    assert call is not None
+    assert [word.text for word in call.words] == words
+
+
+def test_what_only_a_shell_knows_is_marked() -> None:
+    call = call_of("A=$(date); B=`pwd`\nmain_ppo a=$A b=$B c=$C d=${D:-$HOME/x} e=${E%.txt}", "main_ppo")
+    assert call is not None
+    assert [word.unknown for word in call.words] == ["", "$(date)", "`pwd`", "$C", "${D:-$HOME/x}", "${E%.txt}"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="ab =\n\\'\"$(){}[]@#;|&<>`", max_size=40))
+def test_any_script_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(ShellError):
+        call = call_of(f"{text}\nmain_ppo x=1", "main_ppo")
+        assert call is None or any("main_ppo" in word.text for word in call.words)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(max_size=60) | st.text(alphabet="abc.=+-{}[]:, \n'\"#$", max_size=60))
+def test_any_file_is_refused_in_one_sentence_unless_it_says_grpo(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        import_config(text, "mine")
+    assert str(refused.value).startswith("mine")
+    assert "\n" not in str(refused.value)

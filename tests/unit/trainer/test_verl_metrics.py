@@ -1,0 +1,88 @@
+"""verl's log lines as records: a figure that is not there is not made up, and a phase is counted once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Peaks, parse_record
+from trainer.child.contract.codec import dumps
+from trainer.child.frameworks.verl import LIMITS, MetricsError, Plan, cycle_of, records
+
+PLAN = Plan(rows=8, updates=1, epochs=1, packed=True, warmup=1)
+STEP: dict[str, Any] = {
+    "timing_s/step": 10.0,
+    "timing_s/gen": 5.0,
+    "timing_s/old_log_prob": 1.0,
+    "timing_s/adv": 0.1,
+    "timing_s/update_actor": 2.0,
+    "timing_s/update_weights": 1.0,
+    "perf/total_num_tokens": 960,
+    "prompt_length/mean": 20.0,
+    "response_length/mean": 100.0,
+}
+
+
+def lines(*steps: dict[str, Any]) -> list[str]:
+    return [json.dumps({"step": number, "data": step}) for number, step in enumerate(steps, start=1)]
+
+
+def test_a_step_is_a_cycle() -> None:
+    cycle = cycle_of(STEP, 1, PLAN)
+    assert cycle.phases == {"generate": 5.0, "logprob": 1.0, "update": 2.0, "sync": 1.0, "idle": pytest.approx(1.0)}
+    assert sum(cycle.phases.values()) == pytest.approx(cycle.seconds)
+    assert (cycle.completion_tokens, cycle.prompt_tokens, cycle.computed_tokens) == (800, 160, 960)
+    assert cycle.cycle_kind is CycleKind.NATURAL
+    assert cycle.peaks == {"cycle": Peaks()}
+    assert (cycle.lengths, cycle.groups, cycle.zero_std_groups, cycle.logp_mismatch) == ((), 0, 0, None)
+    assert parse_record(dumps(cycle)) == cycle
+
+
+def test_what_cannot_be_separated_is_said_and_not_guessed() -> None:
+    note, cycle = records(lines(STEP), PLAN)
+    assert isinstance(note, NoteRecord)
+    assert isinstance(cycle, CycleRecord)
+    assert note.data == LIMITS
+    assert "reward" not in cycle.phases
+    assert "holds the reward" in LIMITS["generate"]
+    apart = cycle_of({**STEP, "timing_s/reward": 0.5}, 0, PLAN)
+    assert (apart.phases["reward"], apart.phases["generate"]) == (0.5, 5.0)
+
+
+def test_padded_rows_leave_unknown_what_was_computed() -> None:
+    padded = Plan(rows=8, updates=1, epochs=1, packed=False)
+    assert cycle_of(STEP, 0, padded).useful_share is None
+    twice = Plan(rows=8, updates=2, epochs=2, packed=True)
+    assert cycle_of(STEP, 0, twice).computed_tokens == 1920
+
+
+def test_validation_and_first_steps() -> None:
+    found = list(records(lines({"val-core/acc": 0.5}, STEP, STEP, STEP), Plan(8, 1, 1, True, warmup=2)))[1:]
+    kinds = [(cycle.index, cycle.cycle_kind) for cycle in found if isinstance(cycle, CycleRecord)]
+    assert kinds == [(0, CycleKind.WARMUP), (1, CycleKind.WARMUP), (2, CycleKind.NATURAL)]
+
+
+def test_a_figure_that_is_not_finite_is_none() -> None:
+    cycle = cycle_of({**STEP, "critic/score/mean": None, "actor/grad_norm": float("inf")}, 0, PLAN)
+    assert (cycle.reward_mean, cycle.grad_norm, cycle.loss) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 1: not JSON"),
+        ("[]", "line 1: expected"),
+        ('{"step": 1}', "line 1: expected"),
+        ('{"step": "1", "data": {}}', "line 1: expected"),
+        (lines({**STEP, "timing_s/step": 0})[0], "expected a positive number of seconds"),
+        (lines({**STEP, "timing_s/step": 8.0})[0], "its phases take 9.000 s, longer than the step's 8.000 s"),
+        (lines({**STEP, "response_length/mean": None})[0], "response_length/mean: expected a number, got None"),
+        (lines({**STEP, "timing_s/gen": "5"})[0], "timing_s/gen: expected a number, got '5'"),
+    ],
+)
+def test_a_line_verl_would_not_write_is_refused(line: str, words: str) -> None:
+    with pytest.raises(MetricsError) as refused:
+        list(records([line], PLAN))
+    assert words in str(refused.value)

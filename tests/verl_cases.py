@@ -1,0 +1,167 @@
+"""Random combinations for verl: legal ones, and ones that break a rule verl checks itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
+from search_spaces.knobs import KNOBS
+from search_spaces.legality import RULES, Case, Reference, is_legal
+from trainer.child.contract import RewardSpec
+from trainer.frameworks.verl import SUPPORTED, Wanted, explicit
+
+PROMPT, COMPLETION = 512, 1024
+LONGEST = PROMPT + COMPLETION
+REWARDS = (RewardSpec("reasoning_gym", "chain_sum", options={"min_terms": 2}),)
+SWITCHES = tuple(sorted(name for name in SUPPORTED if KNOBS[name].kind.value == "bool" and name != "dynamic_batching"))
+VALUES: Mapping[str, Sequence[KnobValue]] = {
+    "fsdp": ("fsdp1", "fsdp2"),
+    "precision": ("bf16", "fp16", "fp32"),
+    "master_weights": ("fp32", "bf16"),
+    "reduce_precision": ("fp32", "bf16"),
+    "optimizer": (
+        *("adamw_torch", "adamw_torch_fused", "adamw_torch_8bit", "adamw_torch_4bit"),
+        *("adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit"),
+    ),
+    "attn_implementation": ("flash_attention_2", "flash_attention_3", "sdpa", "eager", "kernels-community/flash-attn2"),
+    "logprob_token_chunk": (256, 2048),
+    "pad_to_multiple": (1, 64, 1024),
+    "dataloader_workers": (0, 8),
+    "reward_workers": (1, 8),
+    "gpu_memory_utilization": (0.3, 0.55, 0.9),
+    "weight_sync_bucket_mib": (256, 2048),
+    "max_model_len": (LONGEST, 4096),
+    "max_num_seqs": (32, 256, 4096),
+    "max_num_batched_tokens": (2048, 8192),
+    "rollout_load_format": ("auto", "dummy"),
+    "kv_cache_memory_bytes": (1 << 30, 1 << 33),
+    "kv_cache_dtype": ("auto", "fp8", "fp8_e5m2"),
+    "cuda_graph_max_batch": (8, 512),
+    "vllm_compile_mode": ("vllm_compile", "none", "dynamo_trace_once"),
+    "rollout_dtype": ("bf16", "fp16", "auto"),
+    "rollout_quantization": ("none", "fp8"),
+    "sleep_level": (0, 2),
+    "update_tokens": (LONGEST, 16384, 65536),
+    "logprob_tokens": (LONGEST, 32768),
+}
+"""Every knob a verl trial can set but switches and those of the batch."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A configuration on a machine."""
+
+    configuration: Configuration
+    resources: Resources
+
+    @property
+    def rules(self) -> set[str]:
+        """Those it breaks, against itself as the baseline."""
+        reference = Reference.of(self.configuration, self.resources)
+        case = Case(self.configuration, self.resources, reference)
+        return {rule.name for rule in RULES if rule.judge(case) is not None}
+
+    def explicit(self) -> Configuration:
+        return Configuration(explicit(self.configuration, self.rows, self.ranks))
+
+    @property
+    def ranks(self) -> int:
+        return max(1, self.resources.gpus // int(self.configuration.get("sequence_parallel_size", 1)))
+
+    @property
+    def rows(self) -> int:
+        values = self.configuration
+        return self.ranks * int(values["micro_batch_size"]) * int(values["gradient_accumulation_steps"])
+
+    def wanted(self, **changes: Any) -> Wanted:
+        given: dict[str, Any] = {
+            "title": "a combination",
+            "configuration": self.configuration,
+            "python": "/envs/verl/bin/python",
+            "model": "/models/small",
+            "rewards": REWARDS,
+            "rows_per_update": self.rows,
+            "max_completion_length": COMPLETION,
+            "max_prompt_length": PROMPT,
+            "device": "cuda",
+            "world_size": self.resources.gpus,
+        }
+        return Wanted(**{**given, **changes})
+
+
+def legal(random: Random) -> Combination:
+    """A combination no rule objects to."""
+    while True:
+        found = some(random)
+        if is_legal(found.configuration, found.resources, found.configuration):
+            return found
+
+
+def some(random: Random) -> Combination:
+    """A combination whose batch is whole; the other knobs are any."""
+    gpus = random.choice((1, 2, 4, 8))
+    sharing = random.choice([n for n in (1, 1, 1, 2, 4) if gpus % n == 0])
+    group, micro = random.choice((2, 4, 7, 8)), random.choice((1, 2, 3, 8))
+    ranks = gpus // sharing
+    accumulation = group // math.gcd(group, ranks * micro) * sharing * random.choice((1, 2, 5))
+    steps = accumulation * random.choice((1, 1, 1, 2))
+    values: dict[str, KnobValue] = {
+        "micro_batch_size": micro,
+        "gradient_accumulation_steps": accumulation,
+        "num_generations": group,
+        "steps_per_generation": steps,
+        "sequence_parallel_size": sharing,
+        "logprob_rows": random.choice([n for n in range(1, micro * steps + 1) if micro * steps % n == 0]),
+        "dynamic_batching": random.random() < 0.4,
+        "tensor_parallel_size": random.choice([n for n in (1, 2, 4) if gpus % n == 0]),
+    }
+    for name in SWITCHES:
+        if random.random() < 0.5:
+            values[name] = random.random() < 0.5
+    for name, choices in VALUES.items():
+        if random.random() < 0.5:
+            values[name] = random.choice(choices)
+    settled = {name: value for name, value in values.items() if _acts(name, values)}
+    return Combination(Configuration(settled), machine(gpus))
+
+
+def machine(gpus: int) -> Resources:
+    return Resources(
+        gpus=gpus,
+        device="cuda",
+        framework="verl",
+        compute_capability=(9, 0),
+        max_prompt_length=PROMPT,
+        max_completion_length=COMPLETION,
+        model=ModelFacts(attention_heads=16, key_value_heads=4, max_positions=8192),
+    )
+
+
+def _acts(name: str, values: Mapping[str, KnobValue]) -> bool:
+    """A knob that cannot act is left out: set, it would have to rest."""
+    defaults = {"rollout_engine": "vllm", "rollout_mode": "colocate", "fsdp": "fsdp1", "enforce_eager": False}
+    needs = KNOBS[name].needs
+    return all({**defaults, **values}.get(other, False) in wanted for other, wanted in needs.items())
+
+
+def anything(random: Random) -> Combination:
+    """A combination verl can be told and may refuse: any batch of whole groups, any split of sequences."""
+    gpus = random.choice((2, 4, 8))
+    sharing = random.choice([n for n in (1, 2, 4, 8) if gpus % n == 0])
+    group, micro, ranks = random.choice((2, 3, 4)), random.choice((1, 2, 3)), gpus // sharing
+    whole = group // math.gcd(group, ranks * micro)
+    values: dict[str, KnobValue] = {
+        "micro_batch_size": micro,
+        "gradient_accumulation_steps": whole * random.randint(1, 4),
+        "num_generations": group,
+        "steps_per_generation": whole * random.randint(1, 6),
+        "sequence_parallel_size": sharing,
+        "dynamic_batching": random.random() < 0.3,
+        "remove_padding": random.random() < 0.7,
+        "tensor_parallel_size": 1,
+    }
+    return Combination(Configuration(values), machine(gpus))
