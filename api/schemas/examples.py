@@ -156,7 +156,6 @@ _WHY: dict[str, Any] = {
             "name": "trial 9",
             "count": 6,
             "exact": True,
-    "began": ["#3 of \"night\", same model on another number of GPUs"],
             "sentence": "trial 9 ran out of memory in update with micro_batch_size 8, which asks for no more",
             "trials": [9],
         }
@@ -165,6 +164,7 @@ _WHY: dict[str, Any] = {
     "legal": 24,
     "tried": 12,
     "exact": True,
+    "began": ["23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)"],
 }
 
 TRIALS_DOCUMENT: dict[str, Any] = {"study": "first", "trials": [_TRIAL], "next_cursor": "WyJzcGVlZCIsIDAsIC0xLjAsIDdd"}
