@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ __all__ = [
     "Files",
     "Gpu",
     "GpuProcess",
+    "compiler",
+    "compiler_name",
     "cpu_model",
     "describe",
     "driver_problem",
@@ -44,6 +47,17 @@ class Files:
 
 
 HOST = Files()
+
+
+def compiler_name(environment: Mapping[str, str] | None = None) -> str:
+    """The C++ compiler that PyTorch's inductor will ask for: ``CXX``, else ``g++``."""
+    return (os.environ if environment is None else environment).get("CXX") or "g++"
+
+
+def compiler(environment: Mapping[str, str] | None = None) -> str | None:
+    """Where that compiler is; ``None`` if it is not there."""
+    variables = os.environ if environment is None else environment
+    return shutil.which(compiler_name(variables), path=variables.get("PATH"))
 
 
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:

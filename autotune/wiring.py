@@ -31,7 +31,7 @@ from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
 from autotune.user_input import is_folder
 from search_spaces import legality
-from search_spaces.configuration import ModelFacts
+from search_spaces.configuration import COMPILER, NOT_THERE, ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import encode
 
@@ -292,7 +292,9 @@ def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
 
 
 def _software(data: Mapping[str, Any]) -> dict[str, str]:
-    return {"python": str(data.get("python", "")), **{k: str(v) for k, v in data.get("packages", {}).items()}}
+    packages = {k: str(v) for k, v in data.get("packages", {}).items()}
+    compiler = {} if hardware.compiler() else {COMPILER: NOT_THERE}
+    return {"python": str(data.get("python", "")), **packages, **compiler}
 
 
 def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:

@@ -27,7 +27,7 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
     Completing twice changes nothing more.
     """
     values, names = normalised(baseline, resources), tuple(names)
-    unset = defaults(resources.framework)
+    unset = defaults(resources.framework, resources.device)
     for name in names:
         if name in values or name not in KNOBS:
             continue

@@ -70,6 +70,10 @@ class ModelFacts:
     max_positions: int | None = None
 
 
+COMPILER, NOT_THERE = "c++", ""
+"""In ``Resources.software`` where the machine is known to have no C++ compiler; nothing is said where it has one."""
+
+
 @dataclass(frozen=True)
 class Resources:
     """What a trial may use, and the fixed facts legality is judged against.

@@ -47,7 +47,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str 
     program = named or "g++"
     if find(program) is not None:
         return []
-    text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false end as illegal"
+    text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false are not tried"
     return [Finding("compiler", Verdict.WARNING, text, "sudo apt-get install g++")]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Trial, TrialKind
+from autotune.domain import Phase, Trial, TrialKind
 from autotune.proposals.lattice import Dimension, Lattice, Mask, Point
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import Knob
@@ -26,6 +26,10 @@ NO_STAKE = 0.02
 
 ROWS = "micro_batch_size"
 """What makes room: a move that has none is made with fewer rows."""
+
+ENGINE, VLLM = "rollout_engine", "vllm"
+TRAINERS = frozenset({"micro_batch_size", "attn_implementation"})
+"""With vLLM these act on the trainer alone: the engine generates with rows and kernels of its own."""
 
 Step = tuple[str, int]
 """A dimension and a place on it."""
@@ -103,12 +107,19 @@ def shares(trial: Trial | None) -> Mapping[str, float]:
     return {phase: spent / whole for phase, spent in seconds.items()} if whole > 0 else {}
 
 
-def stake(knob: Knob | None, of_phases: Mapping[str, float]) -> tuple[bool, float]:
-    """Whether ``knob`` acts on the limiting phase, and the share of a cycle in the phases it acts on."""
+def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
+    """Whether ``knob`` acts on the limiting phase, and the share of a cycle in the phases it acts on.
+
+    Args:
+        knob: ``None`` for one that is not in the catalogue, which may act on all.
+        of_phases: share of a cycle by phase; empty if not known.
+        engine: what generates there.
+    """
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
+    acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases
     limiting = max(sorted(of_phases), key=lambda phase: of_phases[phase])
-    return limiting in knob.phases, sum(of_phases.get(phase, 0.0) for phase in knob.phases)
+    return limiting in acts, sum(of_phases.get(phase, 0.0) for phase in acts)
 
 
 def last_run(trials: Sequence[Trial]) -> Configuration | None:
@@ -128,8 +139,8 @@ def next_move(
 ) -> int | None:
     """The candidate of ``left`` that is one move from the climb's base, or ``None`` once every knob had its turn.
 
-    Rounding goes before learning, then the knob with most at stake; where that decides nothing, what ``last``'s
-    process can run without a restart; of a knob's values, the one that needs more memory.
+    Rounding goes before learning, then the knob with most at stake; where that decides nothing, what saves no memory,
+    then what ``last``'s process can run without a restart; of a knob's values, the one that needs more memory.
 
     Args:
         lattice: the candidates; ``climb.point`` need not be one of them.
@@ -141,9 +152,10 @@ def next_move(
         last: what ran last (``last_run``).
     """
     places = list(knobs)
-    found: list[tuple[tuple[int, int, bool, float, int, int, float], int]] = []
+    base = {d.name: d.values[place] for d, place in zip(lattice.dimensions, climb.point, strict=True)}
+    found: list[tuple[tuple[int, int, bool, float, bool, int, int, float], int]] = []
     for dimension in lattice.dimensions:
-        limiting, share = stake(knobs.get(dimension.name), of_phases)
+        limiting, share = stake(knobs.get(dimension.name), of_phases, base.get(ENGINE))
         turns = climb.turns.get(dimension.name, 0)
         if turns >= TURNS or share <= NO_STAKE:
             continue
@@ -152,7 +164,8 @@ def next_move(
         for place, index in _reached(lattice, left, climb, dimension, knobs, steps):
             appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
             restart = 0 if last is None else int(restart_between(last, lattice.candidates[index]))
-            found.append(((turns, effect, not limiting, -round(share, 6), restart, order, -appetite), index))
+            saves = _saves(knobs.get(dimension.name), base[dimension.name], dimension.values[place])
+            found.append(((turns, effect, not limiting, -round(share, 6), saves, restart, order, -appetite), index))
     return min(found)[1] if found else None
 
 
@@ -190,6 +203,17 @@ def _reached(
                 yield place, lattice.nearest(point, free)
             if (alike & there).any():
                 break
+
+
+def _saves(knob: Knob | None, before: KnobValue, after: KnobValue) -> bool:
+    """Whether ``after`` needs less memory than ``before``, of any kind: mostly it is the slower."""
+    signs = [] if knob is None else [e.direction for e in knob.memory if e.direction]
+    if knob is None or not signs:
+        return False
+    ranks = [knob.order.index(v) if v in knob.order else v for v in (before, after)]
+    if not all(isinstance(rank, int | float) for rank in ranks):
+        return False
+    return (float(ranks[1]) - float(ranks[0])) * signs[0] < 0
 
 
 def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:

@@ -92,7 +92,7 @@ def competent(
 ) -> Configuration | None:
     """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
 
-    Of several such candidates the one with the fewest engine settings of its own, then the largest cache.
+    Of several such candidates the one with the fewest engine settings of its own, the largest cache, the first.
     ``None`` if there is none, or the baseline generates with vLLM itself.
     """
     if baseline.get(ENGINE) == VLLM:

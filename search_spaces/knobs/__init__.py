@@ -41,17 +41,17 @@ KNOBS: Mapping[str, Knob] = MappingProxyType({knob.name: knob for knob in _ALL})
 """By name, in the order they are shown."""
 
 
-def defaults(framework: str) -> Mapping[str, KnobValue]:
+def defaults(framework: str, device: str = "cuda") -> Mapping[str, KnobValue]:
     """What a framework does when a knob is not set; knobs whose default depends on others are left out."""
-    found = _DEFAULTS.get(framework)
+    found = _DEFAULTS.get((framework, device))
     if found is None:
-        settings = ((name, knob.frameworks.get(framework)) for name, knob in KNOBS.items())
-        found = {n: s.default for n, s in settings if s is not None and s.default is not None}
-        _DEFAULTS[framework] = found
+        settings = ((name, knob.unset_value(framework, device)) for name, knob in KNOBS.items())
+        found = {name: value for name, value in settings if value is not None}
+        _DEFAULTS[framework, device] = found
     return found
 
 
-_DEFAULTS: dict[str, Mapping[str, KnobValue]] = {}
+_DEFAULTS: dict[tuple[str, str], Mapping[str, KnobValue]] = {}
 
 
 def key_of(knob: str, framework: str) -> str:

@@ -82,6 +82,7 @@ KNOBS = (
         phases=GENERATE,
         memory=device(-1),
         needs=VLLM,
+        without_gpu=True,
         frameworks=engine_settings(
             "enforce_eager", False, native("vllm_enforce_eager", False), native(_ROLLOUT + "enforce_eager", False)
         ),

@@ -108,6 +108,8 @@ class Knob:
     """It acts only where each of these knobs has one of these values; elsewhere it rests."""
     rest: KnobValue | None = None
     """Where it rests if the framework has no default."""
+    without_gpu: KnobValue | None = None
+    """What it is on a CPU where nothing is set, if a seam of ours sees to that; the framework's default otherwise."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
     """Sets of values among which a change has a milder effect than ``effect``."""
 
@@ -118,12 +120,18 @@ class Knob:
         milder = [e for e, values in self.alike if before in values and after in values]
         return min([self.effect, *milder], key=lambda e: e.rank)
 
-    def resting_value(self, framework: str) -> KnobValue | None:
-        """The value it has where it cannot act; ``None`` only for knobs that always act."""
+    def unset_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
+        """What it is where nothing is set; ``None`` if that depends on other knobs or there is no such thing."""
         setting = self.frameworks.get(framework)
-        if setting is not None and setting.default is not None:
-            return setting.default
-        return self.rest
+        if setting is None:
+            return None
+        ours = device == "cpu" and setting.reach is Reach.SEAM
+        return self.without_gpu if ours and self.without_gpu is not None else setting.default
+
+    def resting_value(self, framework: str, device: str = "cuda") -> KnobValue | None:
+        """The value it has where it cannot act; ``None`` only for knobs that always act."""
+        unset = self.unset_value(framework, device)
+        return self.rest if unset is None else unset
 
     def parse(self, value: object) -> KnobValue:
         """``value`` as this knob holds it.

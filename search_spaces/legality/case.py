@@ -62,7 +62,7 @@ class Case:
     def get(self, name: str) -> KnobValue | None:
         """What is set, else the framework's default, else ``None``."""
         value = self.values.get(name)
-        return defaults(self.resources.framework).get(name) if value is None else value
+        return defaults(self.resources.framework, self.resources.device).get(name) if value is None else value
 
     def number(self, name: str) -> int | None:
         value = self.get(name)

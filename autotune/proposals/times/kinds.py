@@ -14,18 +14,16 @@ Key = tuple[bool, bool, bool, bool, bool]
 
 def key_of(task: Task, configuration: Mapping[str, KnobValue]) -> Key:
     """The kind of process a configuration needs."""
-    unset = defaults(task.resources.framework)
+    unset = defaults(task.resources.framework, task.resources.device)
 
     def get(name: str) -> object:
         return configuration.get(name, unset.get(name))
 
     vllm = get("rollout_engine") == "vllm"
-    # Without a GPU an engine is eager unless the configuration says otherwise.
-    eager = configuration.get("enforce_eager", task.resources.device == "cpu")
     return (
         vllm,
         vllm and get("rollout_mode") == "server",
-        vllm and eager is not True,
+        vllm and get("enforce_eager") is not True,
         get("torch_compile") is True,
         get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
     )

@@ -160,6 +160,23 @@ def test_knobs_of_the_limiting_phase_come_first() -> None:
     assert generate.index("kv_cache_memory_bytes") < generate.index("optimizer")
 
 
+def test_vllm_is_compiled_only_once_generation_is_worth_it() -> None:
+    """Compiling takes a minute of a short study: no opening, and early only where most of a cycle is at stake."""
+    gains: Gains = {
+        ("rollout_engine", "vllm"): 0.3,
+        ("enforce_eager", False): 0.2,
+        ("gradient_checkpointing", False): 0.2,
+        ("host_allocator", "keep"): 0.2,
+    }
+    tried = {
+        most: next(t.number for t in study(gains, 14, phases=phases) if t.configuration.get("enforce_eager") is False)
+        for most, phases in (("generate", GENERATE_MOST), ("update", UPDATE_MOST))
+    }
+    assert 2 < tried["generate"] <= 5
+    assert tried["update"] > tried["generate"] + 2
+    assert best(study(gains, 14, phases=GENERATE_MOST), headline=True)["enforce_eager"] is False
+
+
 def _moved(move: Trial, made: Sequence[Trial]) -> str:
     before = best(made[: move.number], headline=True)
     (name,) = changed(move.configuration, before)
@@ -220,7 +237,7 @@ def test_what_failed_first_is_no_base_and_what_was_had_is_not_had_again() -> Non
     assert ascent([ROWS, KIND], [Seen((4, 1), None)], KNOBS) is None
     climb = _climb(((4, 1), None), ((2, 1), 0.0))
     assert climb.point == (2, 1)
-    assert _next(climb, taken=[(3, 1)]) == (1, 1)
+    assert _next(climb, taken=[(3, 1)]) == (2, 0), "of as much at stake, what saves memory goes later"
 
 
 def test_a_move_without_room_is_made_with_fewer_rows_once() -> None:
@@ -235,6 +252,9 @@ def test_stakes() -> None:
     assert stake(KNOBS["kv_cache_memory_bytes"], UPDATE_MOST) == (False, 0.25)
     assert stake(KNOBS["host_allocator"], UPDATE_MOST) == (True, 1.0)
     assert stake(KNOBS["optimizer"], {}) == (True, 1.0)
+    assert stake(KNOBS["micro_batch_size"], GENERATE_MOST, "transformers") == (True, pytest.approx(0.95))
+    assert stake(KNOBS["micro_batch_size"], GENERATE_MOST, "vllm") == (False, pytest.approx(0.35))
+    assert stake(KNOBS["num_generations"], GENERATE_MOST, "vllm") == (True, pytest.approx(0.95))
 
 
 def test_shares_are_those_of_speed_cycles_alone() -> None:

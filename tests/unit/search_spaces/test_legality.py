@@ -200,6 +200,11 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
         ("multi_node", {"nodes": 2}, {}),
         ("vllm_installed", {"gpus": 1, "software": {"torch": "2"}}, {"rollout_engine": "vllm"}),
         (
+            "compiler_installed",
+            {"software": {"vllm": "1", "c++": ""}},
+            {"rollout_engine": "vllm", "enforce_eager": False},
+        ),
+        (
             "batched_tokens",
             {"gpus": 1},
             {"rollout_engine": "vllm", "max_num_seqs": 512, "max_num_batched_tokens": 256},
@@ -263,6 +268,10 @@ def test_a_rule_bites_and_its_nearest_values_are_legal(
         ({"gpus": 1}, {"gpu_memory_utilization": 0.3}),
         ({"gpus": 2}, {"zero_stage": 2, "offload_optimizer": "cpu"}),
         ({}, {"zero_stage": 2}),
+        ({"software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm"}),
+        ({"software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm", "enforce_eager": True}),
+        ({"software": {"vllm": "1"}}, {"rollout_engine": "vllm", "enforce_eager": False, "torch_compile": True}),
+        ({"gpus": 1, "software": {"vllm": "1", "c++": ""}}, {"rollout_engine": "vllm", "enforce_eager": False}),
         ({"gpus": 8}, {"rollout_engine": "vllm", "tensor_parallel_size": 4}),
         ({}, {"precision": "bf16", "master_weights": "bf16", "optimizer": "adamw_torch_fused"}),
         ({}, {"precision": "fp32", "continuous_batching": True, "continuous_batching_memory": 0.01}),

@@ -125,7 +125,7 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
         kwargs.update(given)
         kwargs.setdefault("disable_log_stats", False)  # counts preemptions and cache use
         if device != "cuda":
-            kwargs.setdefault("enforce_eager", True)  # graphs are the GPU's; compiling needs a C++ compiler
+            kwargs.setdefault("enforce_eager", True)  # as the catalogue says: graphs are the GPU's
             kwargs.setdefault("kv_cache_memory_bytes", FIRST_CACHE)
             kwargs.pop("gpu_memory_utilization", None)
         before = held_bytes(device)
