@@ -37,6 +37,11 @@ def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
     return replace(spec.protocol, natural=1, maximum=1, double=1, lengths=tuple(lengths))
 
 
+def bare(protocol: Protocol) -> Protocol:
+    """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, repeats."""
+    return replace(protocol, double=0, max_repeats=0)
+
+
 def next_trial(
     spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
 ) -> Plan | None:

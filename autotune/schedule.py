@@ -265,14 +265,24 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
     # Where both leaders' rounds do not fit, the one with the same learning has its own; a round too few
     # of both would leave two intervals too wide to say anything.
     for leaders, whole in ((2, True), (1, True), (1, False)):
-        rows_each = study.spec.workload.rows_per_update
-        plan = confirm.next_trial(study.spec, trials, study.lengths, rows_each, at_most=leaders)
+        plan = confirm.next_trial(
+            study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
+        )
         if plan is None:
             return Stop(because)
-        costs = [predict(trials, configuration) for configuration in (plan.owed if whole else plan.round)]
-        if left is None or left >= sum(c.total(plan.draft.protocol) for c in costs if c is not None):
-            return Run(replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration)))
+        draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+        if left is None or left >= _cost_s(trials, plan.owed if whole else plan.round, draft.protocol):
+            return Run(draft)
+        # A first round without its extras is still proof; a study that stops here has none.
+        bare = confirm.bare(draft.protocol)
+        if (leaders, whole) == (1, False) and draft.pair == 0 and left >= _cost_s(trials, plan.round, bare):
+            return Run(replace(draft, protocol=bare))
     return Stop("the time budget is used up")
+
+
+def _cost_s(trials: Sequence[Trial], configurations: Sequence[Configuration], protocol: Protocol) -> float:
+    costs = [predict(trials, configuration) for configuration in configurations]
+    return sum(cost.total(protocol) for cost in costs if cost is not None)
 
 
 def hopeless(trials: Sequence[Trial]) -> str | None:

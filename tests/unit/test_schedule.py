@@ -140,6 +140,34 @@ def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
     assert "time" in step.because
 
 
+@pytest.mark.parametrize(("share", "double"), [(1.01, 1), (0.99, 0)])
+def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: float, double: int) -> None:
+    """A study of 32 minutes once ended unconfirmed with 11 of them left."""
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
+    plan = confirm.next_trial(STUDY.spec, trials, (8, 8), 8, at_most=1)
+    assert plan is not None
+    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
+    left = share * sum(cost.total(plan.draft.protocol) for cost in costs)
+    ran: list[Configuration] = []
+    while isinstance(step := schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=left), NOTHING, PROPOSER), Run):
+        assert step.draft.kind is TrialKind.CONFIRM
+        if not ran:  # what the first leaves over may be enough for the second's extras
+            assert (step.draft.protocol.double, step.draft.protocol.max_repeats > 0) == (double, bool(double))
+        ran.append(step.draft.configuration)
+        cost = predict(trials, step.draft.configuration)
+        assert cost is not None
+        left -= cost.total(step.draft.protocol)
+        done = f.finished(len(trials), kind=TrialKind.CONFIRM, pair=step.draft.pair)
+        trials.append(done.with_(configuration=step.draft.configuration))
+    assert ran == list(plan.round)
+
+
+def test_with_no_time_for_a_bare_round_a_study_ends() -> None:
+    trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=60.0), NOTHING, PROPOSER)
+    assert isinstance(step, Stop)
+
+
 def test_an_exhausted_space_confirms_and_then_stops() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     empty = OneProposal(None)
