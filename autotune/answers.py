@@ -11,7 +11,8 @@ from autotune.domain import Budget, Event, Recommendation, Study, StudyStatus, T
 from autotune.insights.standings import count
 from autotune.ports import Store
 from autotune.recommend import recommend
-from autotune.serialise import Document, budget_json, plain, recommendation_json, study_json, trial_json
+from autotune.recommendation_json import recommendation_json
+from autotune.serialise import Document, budget_json, plain, study_json, trial_json
 from autotune.settings import HomePaths
 from trainer.child.contract import CurrentPhase, RunPaths, read_phase
 

@@ -21,7 +21,7 @@ from autotune.words import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import write_atomic
-from trainer.frameworks.trl.exported import Export, Wanted
+from trainer.frameworks.exported import Export, Wanted
 
 HERE = "{here}"
 README = "README.md"
@@ -243,7 +243,8 @@ def readme(exported: Exported, study: Study) -> str:
     lines += ["", "## How it was measured", "", *_measured(exported, study)]
     told = seam_sentence(exported)
     if told:
-        lines += ["", "## What `launch.py` is for", "", f"{told}.", native_sentence(exported.native)]
+        head = f"## What `{exported.framework.names.helper}` is for"
+        lines += ["", head, "", f"{told}.", native_sentence(exported.native)]
     return "\n".join(lines) + "\n"
 
 
@@ -286,11 +287,14 @@ def native_sentence(native: RecommendationRow | None) -> str:
 
 
 def seam_sentence(exported: Exported) -> str:
-    """What the launcher does, without a full stop; empty if it is not needed."""
+    """What the helper beside the run does, without a full stop; empty if there is nothing for it."""
     names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
     framework = exported.framework
     reasons = [f"{framework.title} has no key for {names}"] if names else []
     reasons += exported.export.parts
     if not reasons:
         return ""
-    return f"{'; '.join(reasons)}: launch.py sees to it and runs {framework.own_script}"
+    helper, script = framework.names.helper, framework.own_script
+    imported = framework.names.helper_is_imported
+    does = f"{helper}, which {script} imports, sees to it" if imported else f"{helper} sees to it and runs {script}"
+    return f"{'; '.join(reasons)}: {does}"

@@ -16,6 +16,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 MOST_CANDIDATES = 4000
 EACH_PAIR = 24
@@ -29,9 +30,10 @@ NORMAL95 = 1.96
 def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
     """The searched values by knob; none of a space this version cannot read."""
     try:
-        return SearchSpace.from_json(spec.space).values
+        found = SearchSpace.from_json(spec.space).values_in(spec.resources)
     except SpaceError:
         return {}
+    return {name: tuple(value for value in values if value != UNSET) for name, values in found.items()}
 
 
 def foreseen(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Foreseen]:

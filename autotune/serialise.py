@@ -1,4 +1,4 @@
-"""The public JSON of studies, trials and recommendations: one shape for every ``--json`` and every client.
+"""The public JSON of studies, trials and events: one shape for every ``--json`` and every client.
 
 Names are stable; a key that carries a measurement ends in its unit (``_seconds``, ``_bytes``,
 ``_tokens``, ``tokens_per_hour``, ``_share`` for 0..1). Times are UTC in ISO 8601. Unknown is ``null``;
@@ -13,23 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from autotune.domain import (
-    Budget,
-    Ceiling,
-    Configuration,
-    CycleRecord,
-    Event,
-    Gain,
-    LengthFigure,
-    Outcome,
-    Peaks,
-    Protocol,
-    Recommendation,
-    RecommendationRow,
-    Study,
-    Trial,
-)
-from autotune.lengths import figures_of
+from autotune.domain import Budget, Ceiling, Configuration, CycleRecord, Event, Outcome, Peaks, Protocol, Study, Trial
 
 Document = dict[str, Any]
 
@@ -235,66 +219,6 @@ def peaks_json(peaks: Peaks) -> Document:
         "device_reserved_bytes": peaks.device_reserved,
         "device_used_bytes": peaks.device_used,
         "host_bytes": peaks.host,
-    }
-
-
-def gain_json(gain: Gain) -> Document:
-    """Ratios minus one: 0.25 is 25 % faster."""
-    return {
-        "value": plain(gain.value),
-        "low": plain(gain.low),
-        "high": plain(gain.high),
-        "pairs": gain.pairs,
-        "cycles": gain.cycles,
-    }
-
-
-def length_json(figure: LengthFigure) -> Document:
-    """Tokens/hour at 1x, 2x or the maximum length; ``null`` where that was not measured."""
-    return {
-        "at": plain(figure.at),
-        "tokens_per_hour": plain(figure.tokens_per_hour),
-        "mean_completion_tokens": plain(figure.mean_length),
-        "cycles": figure.cycles,
-    }
-
-
-def row_json(row: RecommendationRow) -> Document:
-    """One configuration with its evidence."""
-    return {
-        "title": plain(row.title),
-        "configuration": configuration_json(row.configuration),
-        "changes": plain(row.changes),
-        "tokens_per_hour": plain(row.tokens_per_hour),
-        "tokens_per_hour_low": plain(row.low),
-        "tokens_per_hour_high": plain(row.high),
-        "gpus": row.gpus,
-        "tokens_per_hour_per_gpu": plain(row.tokens_per_hour_per_gpu),
-        "maximum_length_tokens_per_hour": plain(row.maximum_tokens_per_hour),
-        "at_lengths": [length_json(figure) for figure in figures_of(row)],
-        "gain": None if row.gain is None else gain_json(row.gain),
-        "confirmed": row.confirmed,
-        "worst_case_passed": row.worst_case_passed,
-        "phase_shares": plain(row.phase_shares),
-        "limit": plain(row.limit),
-        "host_peak_bytes": row.host_peak,
-        "device_peak_bytes": row.device_peak,
-        "headroom_share": plain(row.headroom),
-        "trials": list(row.trials),
-    }
-
-
-def recommendation_json(recommendation: Recommendation) -> Document:
-    """What a study hands back; intervals are two-sided 95 %."""
-    return {
-        "study": plain(recommendation.study),
-        "rows": [row_json(row) for row in recommendation.rows],
-        "baseline": plain(recommendation.baseline),
-        "reference": recommendation.reference,
-        "ended_by": plain(recommendation.ended_by),
-        "notes": plain(recommendation.notes),
-        "fingerprint": plain(recommendation.fingerprint),
-        "created_at": timestamp(recommendation.created_at),
     }
 
 

@@ -11,7 +11,7 @@ from autotune import beforehand, hardware, preparation
 from autotune.clock import SystemClock
 from autotune.control import Control
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
-from autotune.errors import MachineError, NotFoundError, StudyDiffersError, UsageError
+from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
 from autotune.held_gpus import usable_resources
 from autotune.inputs import Talk, complete, keep_prompts, prepared_prompts
@@ -29,11 +29,12 @@ from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
+from autotune.study_identity import check_machine, find_or_create
 from autotune.user_input import is_folder
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE, ModelFacts
 from search_spaces.space import SearchSpace
-from trainer.child.contract import encode
+from search_spaces.unset import UNSET
 
 __all__ = [
     "Prepared",
@@ -137,44 +138,6 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         legal=len(legal),
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
         scaling=scaling,
-    )
-
-
-def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> tuple[Study, bool]:
-    """The study of this specification, and whether it existed.
-
-    Raises:
-        StudyDiffersError: the name belongs to another specification; the message shows the difference.
-    """
-    try:
-        there = store.study(spec.name)
-    except NotFoundError:
-        return store.create_study(spec, now), False
-    if there.spec.digest == spec.digest:
-        return there, True
-    if fork:
-        return _beside(store, spec, now)
-    changed = "; ".join(preparation.differences(there.spec, spec)[:8])
-    raise StudyDiffersError(
-        f"study {spec.name!r} exists with another specification ({changed}); "
-        "--new starts a study beside it, --name gives it another name"
-    )
-
-
-def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
-    """Refuses to add to trials that were measured on another machine.
-
-    Raises:
-        StudyDiffersError: naming what differs.
-    """
-    before = store.fingerprint(study.id)
-    here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
-    if before is None or here is None or before.digest == here.digest:
-        return
-    changed = "; ".join(preparation.differing(encode(before), encode(here))[:8])
-    raise StudyDiffersError(
-        f"study {study.spec.name!r} was measured on another machine or stack ({changed}); "
-        "figures of the two cannot be compared: --name starts another study"
     )
 
 
@@ -298,7 +261,8 @@ def _software(data: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
-    wanted = Configuration({**baseline, **{name: values[0] for name, values in space.values.items()}})
+    firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
+    wanted = Configuration({**baseline, **firsts})
     missing = framework.unsupported(wanted)
     if missing:
         raise UsageError(
@@ -311,14 +275,3 @@ def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resou
     told = space.explain(baseline, resources)
     worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
     return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"
-
-
-def _beside(store: Store, spec: StudySpec, now: float) -> tuple[Study, bool]:
-    """The study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
-    there = {study.spec.name: study for study in store.studies()}
-    number = 2
-    while (other := there.get(f"{spec.name}-{number}")) is not None:
-        if other.spec.digest == spec.digest:
-            return other, True
-        number += 1
-    return store.create_study(replace(spec, name=f"{spec.name}-{number}"), now), False

@@ -27,7 +27,7 @@ import yaml
 from autotune import evidence
 from autotune.domain import Configuration, Study, Trial
 from autotune.insights import phases
-from autotune.proposals.proposer import competent
+from autotune.proposals.openings import competent
 from autotune.recommend import recommend
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store

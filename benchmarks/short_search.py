@@ -31,7 +31,8 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.proposals.lattice import coordinate
-from autotune.proposals.proposer import TwoTrackProposer, openings, roomy
+from autotune.proposals.openings import openings, roomy
+from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers.tpe import TpeSampler
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS

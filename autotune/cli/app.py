@@ -84,9 +84,8 @@ def build_app() -> typer.Typer:
     app.command()(import_module("autotune.cli.retrying").retry)
     app.command()(import_module("autotune.cli.sweeping").sweep)
     app.command("report")(import_module("autotune.cli.reporting").report_command)
-    exporting = import_module("autotune.cli.exporting")
-    for command in (exporting.export, exporting.verify):
-        app.command()(command)
+    app.command()(import_module("autotune.cli.exporting").export)
+    app.command()(import_module("autotune.cli.verifying").verify)
     app.command()(import_module("autotune.cli.planning").plan)
     app.add_typer(import_module("autotune.cli.space").app, name="space")
     add_url_option(app)

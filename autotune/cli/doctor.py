@@ -29,7 +29,7 @@ from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Environment, Source, environment_named, framework_named
 from autotune.request import PACKAGES
 from autotune.settings import Settings
-from autotune.user_input import rewards_configured, rewards_named, task_named
+from autotune.user_input import WITH_PLUGINS, rewards_configured, rewards_named, task_named
 from search_spaces.framework_names import resolved
 
 
@@ -155,9 +155,11 @@ def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Envi
     if wanted is None or blocking(found):
         return found
     rewards, packages = wanted
-    names = [*(f"{r.name} ({r.kind})" for r in rewards), *packages]
+    named = {f"{r.name} ({r.kind})": r.kind == WITH_PLUGINS for r in rewards}
+    names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
+    untried = [name for name, of_framework in named.items() if of_framework]
     program = os.path.abspath(shutil.which(python) or python)
-    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked))]
+    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked), untried)]
 
 
 def _has_gpu() -> bool:

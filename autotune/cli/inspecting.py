@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from autotune import memory_timeline
 from autotune.answers import attempt_paths
 from autotune.cli import console
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArgument, find_study, find_trial, reading
@@ -56,7 +57,8 @@ def show(
         console.document({"study": found.spec.name, "trial": {**document, "numerics": guards, "log_tail": plain(last)}})
         return
     where = str(log) if trial.attempt else ""
-    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes))
+    timeline = memory_timeline.read(attempt_paths(settings.home, found, trial).memory) if trial.attempt else None
+    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes, timeline=timeline))
 
 
 def logs(

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from autotune.cli import console
 from autotune.cli.options import JsonOption
-from autotune.cli.text import clean, knob_value
+from autotune.cli.space_screen import counted, knob_table, shown
+from autotune.cli.text import clean
 from autotune.errors import UsageError
 from autotune.preparation import RANKS_WITH_GPUS
 from search_spaces import legality
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.explanation import Explanation
 from search_spaces.framework_names import SHORT, resolved
-from search_spaces.knobs import FRAMEWORKS, KNOBS
-from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for, preset_names
+from search_spaces.knobs import FRAMEWORKS
+from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for
 
 ILLEGAL = 2
 """Exit code when nothing is legal."""
@@ -92,10 +90,10 @@ def show(
     baseline = _beside(found, question)
     told = found.explain(baseline, question.resources)
     if as_json:
-        console.document(_shown(name, found, question.resources.framework, told))
+        console.document(shown(name, found, question.resources.framework, told))
         return
-    console.show(_knob_table(found, question.resources.framework))
-    for text in _counted(name, found, told, question.resources):
+    console.show(knob_table(found, question.resources.framework))
+    for text in counted(name, found, told, question.resources):
         console.line(text)
 
 
@@ -163,7 +161,7 @@ def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
     for rule, count in told.removed.items():
         console.line(f"{rule} removes {count} of {told.combinations}:")
         console.line(f"  {clean(told.examples[rule].sentence)}")
-    for text in _counted(name, space, told, question.resources):
+    for text in counted(name, space, told, question.resources):
         console.line(text)
     return told.legal > 0
 
@@ -235,67 +233,3 @@ def _capability(text: str | None) -> tuple[int, int] | None:
     if not (major.isdecimal() and dot and minor.isdecimal() and len(text) < 8):
         raise UsageError(f"--compute-capability {clean(text)}: expected a number such as 8.9.")
     return int(major), int(minor)
-
-
-def _knob_table(space: SearchSpace, framework: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("knob", no_wrap=True, max_width=28)
-    table.add_column("values", overflow="fold", ratio=1)
-    table.add_column("class", no_wrap=True)
-    table.add_column("set by", no_wrap=True)
-    for name, values in _listed(space).items():
-        cells = (name, ", ".join(knob_value(v) for v in values), _class(name, values), _reach(name, framework))
-        table.add_row(*(Text(cell) for cell in cells))
-    return table
-
-
-def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
-    """Searched and fixed knobs in the catalogue's order."""
-    every = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
-    return {name: every[name] for name in KNOBS if name in every}
-
-
-def _class(name: str, values: Sequence[KnobValue]) -> str:
-    """What moving among ``values`` can change."""
-    effects = (KNOBS[name].effect_between(values[0], value) for value in values)
-    return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
-
-
-def _reach(name: str, framework: str) -> str:
-    setting = KNOBS[name].frameworks.get(framework)
-    return "-" if setting is None else setting.reach.value
-
-
-def _counted(name: str, space: SearchSpace, told: Explanation, resources: Resources) -> list[str]:
-    machine = f"{resources.framework}, " + (
-        f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
-    )
-    machine += f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
-    machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
-    about = "" if told.exact else "about "
-    lines = [
-        f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
-        f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
-    ]
-    if not told.legal and told.removed:
-        worst = next(iter(told.removed))
-        lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")
-    return lines
-
-
-def _shown(name: str, space: SearchSpace, framework: str, told: Explanation) -> dict[str, Any]:
-    knobs = []
-    for knob, values in _listed(space).items():
-        setting = KNOBS[knob].frameworks.get(framework)
-        knobs.append(
-            {
-                "knob": knob,
-                "values": list(values),
-                "unit": KNOBS[knob].unit,
-                "effect": _class(knob, values),
-                "reach": setting.reach.value if setting else None,
-                "key": setting.key if setting else None,
-                "summary": KNOBS[knob].summary,
-            }
-        )
-    return {"space": name, "framework": framework, "size": space.size, "knobs": knobs, **told.as_json()}

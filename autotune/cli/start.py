@@ -28,7 +28,7 @@ from autotune.cli.stopping import SignalStop, stopping
 from autotune.domain import Budget, Study, TrialKind
 from autotune.errors import UsageError
 from autotune.ports import Store
-from autotune.serialise import recommendation_json
+from autotune.recommendation_json import recommendation_json
 from autotune.settings import Settings
 from autotune.study import StudyResult
 from trainer.child.contract import write_atomic

@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin as a stop token: what a user asks a running tuner for."""
+"""Ctrl-C and its kin as stop tokens: what a user asks a running tuner, or a running command, for."""
 
 from __future__ import annotations
 
@@ -29,6 +29,30 @@ class SignalStop:
 def stopping(say: Callable[[str], None]) -> Iterator[SignalStop]:
     """A stop token driven by signals while the block runs."""
     stop = SignalStop(say)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Interrupt:
+    """A stop token: any signal stops at once."""
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.signal: int | None = None
+
+    def __call__(self, number: int, _: object) -> None:
+        self.level, self.signal = 2, number
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Ctrl-C and its kin end the running command, not this process, while the block runs."""
+    stop = Interrupt()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, stop) for number in numbers}
     try:

@@ -124,10 +124,12 @@ def _inside(requirement: Requirement, version: str | None) -> bool:
         return False
 
 
-def check_rewards(names: Sequence[str], result: Result) -> Finding:
-    """``result`` of loading the rewards ``names`` in the training interpreter."""
+def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:
+    """``result`` of loading the rewards ``names`` in the training interpreter; ``untried`` only a trial can load."""
     what = ", ".join(names) or "no reward is named"
     if result.ok:
-        return Finding("rewards", Verdict.OK, f"{what}: found")
+        said = [f"{what}: found"] if names or not untried else []
+        said += [f"{', '.join(untried)}: only a trial can load it"] if untried else []
+        return Finding("rewards", Verdict.OK, "; ".join(said))
     sentence, _, command = result.message.partition("; install with: ")
     return Finding("rewards", Verdict.PROBLEM, sentence or result.detail or f"{what}: cannot be loaded", command)

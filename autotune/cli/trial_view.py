@@ -17,6 +17,7 @@ from autotune.cli.sizes import format_size
 from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.serialise import cycle_rate
 from search_spaces import legality
 from search_spaces.batch import training_gpus
@@ -30,7 +31,13 @@ GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
 
 
 def trial_screen(
-    trial: Trial, study: Study, *, log: Sequence[str] = (), log_path: str = "", notes: Sequence[NoteRecord] = ()
+    trial: Trial,
+    study: Study,
+    *,
+    log: Sequence[str] = (),
+    log_path: str = "",
+    notes: Sequence[NoteRecord] = (),
+    timeline: MemoryTimeline | None = None,
 ) -> RenderableType:
     """Everything known of a trial, at most 80 columns wide.
 
@@ -40,20 +47,23 @@ def trial_screen(
         log: last lines of the log, shown for a trial that failed.
         log_path: where the whole log is.
         notes: what the trial said of itself.
+        timeline: its memory over time, if that is known.
     """
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
     for note in legality.notes(trial.configuration, study.spec.resources):
         facts.add("rows", note)
     _add_figures(more, trial)
-    if words := gpu_words(trial, study, notes):
-        more.add("GPUs", words)
-    if words := numerics_words(notes):
-        more.add("numerics", words)
-    if words := process_words(notes):
-        more.add("process", words)
-    if log_path:
-        more.add("log", log_path)
+    told = {
+        "memory": timeline_words(timeline),
+        "GPUs": gpu_words(trial, study, notes),
+        "numerics": numerics_words(notes),
+        "process": process_words(notes),
+        "log": log_path,
+    }
+    for name, words in told.items():
+        if words:
+            more.add(name, words)
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
     parts.append(configuration_table(trial.configuration, study.spec.baseline))
     if trial.cycles:
@@ -225,6 +235,13 @@ def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
     seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""
     each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / resources.gpus)} for each"
     return f"{training} train{'s' if training == 1 else ''}{split}{each}{seen}"
+
+
+def timeline_words(timeline: MemoryTimeline | None) -> str:
+    """``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty where nothing is known."""
+    series = [] if timeline is None else [("host", timeline.host), ("GPU", timeline.device)]
+    tops = [(name, top) for name, points in series if (top := peak(points)) is not None]
+    return "; ".join(f"{name}: most {moment_words(top)} ({format_size(top.used)})" for name, top in tops)
 
 
 def peaks_table(trial: Trial) -> Table | None:

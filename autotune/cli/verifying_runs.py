@@ -16,11 +16,12 @@ from autotune import evidence, exporting, long_runs, repeats, schedule
 from autotune.answers import answer
 from autotune.cli import console
 from autotune.cli.durations import parse_duration
-from autotune.cli.exporting import EXIT_DIFFERS, EXIT_SIGNAL, Interrupt, interruptible
 from autotune.cli.long_progress import LongProgress
 from autotune.cli.observer import QuietObserver
 from autotune.cli.options import find_study, reading
+from autotune.cli.stopping import Interrupt, interruptible
 from autotune.cli.text import clean, rate
+from autotune.cli.verifying import EXIT_DIFFERS, EXIT_SIGNAL
 from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
 from autotune.errors import MachineError, UsageError
 from autotune.lengths import ONCE

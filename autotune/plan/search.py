@@ -19,6 +19,7 @@ from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 SAMPLE = 12_000
 STARTS = 2
@@ -125,7 +126,8 @@ def _around(asked: Asked, here: Configuration, block: Sequence[str]) -> tuple[Co
         for name in (*asked.space.values, *asked.space.fixed)
         if name not in moved and name in here and not _follows(name)
     }
-    narrowed = SearchSpace(moved, Configuration(fixed), asked.space.require)
+    left = {name: (UNSET,) for name, listed in asked.space.values.items() if UNSET in listed and name not in here}
+    narrowed = SearchSpace({**left, **moved}, Configuration(fixed), asked.space.require)
     return narrowed.candidates(asked.baseline, asked.resources, same_learning=asked.same_learning, limit=BLOCK)
 
 

@@ -14,6 +14,7 @@ from autotune.proposals import dominance
 from autotune.proposals.dominance import Region
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Knob
+from search_spaces.unset import UNSET
 
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]
@@ -41,6 +42,7 @@ class Lattice:
         searched: knobs that may be dimensions; the others follow from them.
         anchors: configurations that must have a point too, such as the baseline.
         knobs: the catalogue.
+        unset: knobs that a candidate may leave to the framework; that is one of their values.
     """
 
     def __init__(
@@ -49,15 +51,17 @@ class Lattice:
         searched: Iterable[str],
         anchors: Sequence[Configuration],
         knobs: Mapping[str, Knob],
+        unset: Collection[str] = (),
     ) -> None:
         self.candidates = tuple(candidates)
         self._knobs = knobs
+        self._unset = frozenset(unset)
         self._set = {name for c in self.candidates for name in c}
         self._need_columns: dict[str, NDArray[np.float64]] = {}
         self._text_columns: dict[str, NDArray[np.str_]] = {}
         self._masks: dict[Region, Mask] = {}
         self._places = {c.key: i for i, c in enumerate(self.candidates)}
-        dimensions = (_dimension(n, self.candidates, anchors) for n in sorted(set(searched)))
+        dimensions = (self._dimension(n, anchors) for n in sorted(set(searched)))
         self.dimensions = tuple(d for d in dimensions if d is not None)
 
     def __len__(self) -> int:
@@ -67,7 +71,7 @@ class Lattice:
         """Where ``configuration`` lies, or ``None`` if it has a value that no dimension holds."""
         places = []
         for dimension in self.dimensions:
-            value = coordinate(dimension.name, configuration)
+            value = self._along(dimension.name, configuration)
             place = None if value is None else dimension.places.get(value)
             if place is None:
                 return None
@@ -76,7 +80,7 @@ class Lattice:
 
     def coordinates(self, configuration: Configuration) -> Mapping[str, KnobValue]:
         """What ``configuration`` has along each dimension it has a value for."""
-        values = ((d.name, coordinate(d.name, configuration)) for d in self.dimensions)
+        values = ((d.name, self._along(d.name, configuration)) for d in self.dimensions)
         return {name: value for name, value in values if value is not None}
 
     def at(self, point: Point) -> int | None:
@@ -148,6 +152,24 @@ class Lattice:
         best = indices[order == order.max()]
         return int(best[seed % len(best)])
 
+    def _along(self, name: str, configuration: Configuration) -> KnobValue | None:
+        """``coordinate``; ``UNSET`` of a knob that may be left to the framework."""
+        value = coordinate(name, configuration)
+        return UNSET if value is None and name in self._unset else value
+
+    def _dimension(self, name: str, anchors: Sequence[Configuration]) -> Dimension | None:
+        """``None`` where fewer than two values occur, or a candidate has none."""
+        found = {self._along(name, c) for c in self.candidates}
+        values = {v for v in found | {self._along(name, c) for c in anchors} if v is not None}
+        if None in found or len(values) < 2:
+            return None
+        numbers = sorted(v for v in values if isinstance(v, int | float))
+        if len(numbers) == len(values):
+            return Dimension(name, tuple(numbers), ordered=True)
+        if UNSET in values and len(numbers) == len(values) - 1:
+            return Dimension(name, (*numbers, UNSET), ordered=False)
+        return Dimension(name, tuple(sorted(values, key=repr)), ordered=False)
+
     def _distance(self, indices: NDArray[np.int64], point: Point) -> NDArray[np.float64]:
         distance = np.zeros(len(indices))
         for axis, dimension in enumerate(self.dimensions):
@@ -212,15 +234,3 @@ def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
         rows = dominance.generation_rows(configuration)
         return configuration.get(name) if rows is None else rows
     return configuration.get(name)
-
-
-def _dimension(name: str, candidates: Sequence[Configuration], anchors: Sequence[Configuration]) -> Dimension | None:
-    """``None`` where fewer than two values occur, or a candidate has none."""
-    found = {coordinate(name, c) for c in candidates}
-    values = {v for v in found | {coordinate(name, c) for c in anchors} if v is not None}
-    if None in found or len(values) < 2:
-        return None
-    numbers = [v for v in values if isinstance(v, int | float)]
-    if len(numbers) == len(values):
-        return Dimension(name, tuple(sorted(numbers)), ordered=True)
-    return Dimension(name, tuple(sorted(values, key=repr)), ordered=False)

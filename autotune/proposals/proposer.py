@@ -7,7 +7,7 @@ import importlib.util
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune import retries
@@ -19,12 +19,14 @@ from autotune.proposals.climbs import headline_move, permitted_move
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.lattice import Lattice, Mask
+from autotune.proposals.openings import COMPETENT, ROOMY, openings, roomy
 from autotune.proposals.samplers import SAMPLERS, ReadingSampler, Sampler, for_task, may_fit
 from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 HEADLINE = "headline"
 """Candidates that learn exactly as the baseline does: the gain stated first comes from these."""
@@ -32,21 +34,8 @@ HEADLINE = "headline"
 PERMITTED = "permitted"
 """The other candidates, with other numerics or learning where the space allows it; ranked apart."""
 
-COMPETENT = "competent"
-ROOMY = "roomy"
 MOVE = "move"
-"""Sources of the proposals that are made before the sampler is asked."""
-
-WITHOUT_SAVING: Mapping[str, KnobValue] = {
-    "gradient_checkpointing": False,
-    "activation_offload": False,
-    "offload_optimizer": "none",
-    "offload_parameters": "none",
-    "host_allocator": "keep",
-}
-"""Knobs that trade time for memory, each at its value that saves none."""
-
-ENGINE, VLLM = "rollout_engine", "vllm"
+"""Source of the proposals between the openings and the sampler's."""
 
 ELSEWHERE = 3
 """Headline draws far from what was tried, between the moves and the sampler: a model told of one knob at a time takes
@@ -84,45 +73,8 @@ def make_proposer(
         one_memory=resources.device == "cpu",
         firsts=openings(headline, space.complete(baseline, resources)),
         otherwise=roomy(headline, space.complete(baseline, resources)),
+        unset=[name for name, values in space.values_in(resources).items() if UNSET in values],
     )
-
-
-def competent(
-    candidates: Sequence[Configuration], baseline: Configuration, knobs: Mapping[str, Knob] = KNOBS
-) -> Configuration | None:
-    """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
-
-    Of several such candidates the one with the fewest engine settings of its own, the largest cache, the first.
-    ``None`` if there is none, or the baseline generates with vLLM itself.
-    """
-    if baseline.get(ENGINE) == VLLM:
-        return None
-    own = {name for name, knob in knobs.items() if ENGINE in knob.needs}
-    found = [c for c in candidates if c.get(ENGINE) == VLLM and set(c.difference(baseline)) <= own | {ENGINE}]
-    return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
-
-
-def roomy(candidates: Sequence[Configuration], start: Configuration) -> Configuration | None:
-    """``start`` without what saves memory at the cost of time, as far as the space has it.
-
-    Where it fits it is mostly the faster one, and where it does not its failure rules out the most.
-    ``None`` if that is ``start`` itself.
-    """
-    found = [c for c in candidates if set(c.difference(start)) <= set(WITHOUT_SAVING)]
-    best = max([start, *found], key=lambda c: sum(c.get(name) == value for name, value in WITHOUT_SAVING.items()))
-    return None if best == start else best
-
-
-def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
-    """What is tried before anything else, each with its source."""
-    known = competent(candidates, baseline)
-    ample = roomy(candidates, known or baseline)
-    return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
-
-
-def _number(configuration: Configuration, name: str) -> float:
-    value = configuration.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def named_sampler(name: str) -> Sampler:
@@ -162,6 +114,7 @@ class TwoTrackProposer:
         firsts: headline candidates to try before anything else, each with its source.
         otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
         knobs: the catalogue.
+        unset: those of ``searched`` that a candidate may leave to the framework.
     """
 
     def __init__(
@@ -178,13 +131,14 @@ class TwoTrackProposer:
         firsts: Sequence[tuple[Configuration, str]] = (),
         otherwise: Configuration | None = None,
         knobs: Mapping[str, Knob] = KNOBS,
+        unset: Collection[str] = (),
     ) -> None:
         names = tuple(searched)
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
-        self._headline = Track(HEADLINE, Lattice(headline, names, anchors, knobs))
-        self._permitted = Track(PERMITTED, Lattice(others, names, anchors, knobs)) if others else None
+        self._headline = Track(HEADLINE, Lattice(headline, names, anchors, knobs, unset))
+        self._permitted = Track(PERMITTED, Lattice(others, names, anchors, knobs, unset)) if others else None
         self._same_learning = own | {complete_baseline}
         self._as_candidate = {baseline: complete_baseline}
         self._sampler = sampler

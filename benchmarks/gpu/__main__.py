@@ -19,6 +19,7 @@ from autotune.clock import SystemClock
 from autotune.errors import AutotuneError, MachineError, UsageError
 from benchmarks.gpu import checks, design, journal, run, table
 from benchmarks.gpu.architectures import ARCHITECTURES, TINY
+from benchmarks.gpu.beginning import begin
 from benchmarks.gpu.slices import Slice, may_start, predicted, whole
 from benchmarks.gpu.summary import summary
 
@@ -147,7 +148,7 @@ def go(arguments: Sequence[str], stop: Asked) -> int:
     wanted = wanted_of(given)
     if wanted.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    here = run.begin(wanted, stop)
+    here = begin(wanted, stop)
     why = "left out by --no-tests" if given.no_tests else "no GPU" if given.device == "cpu" else checks.lacking() or ""
     files_left = 0
     if not given.finish:

@@ -13,6 +13,7 @@ from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
 from search_spaces.legality.batch_rules import RULES
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 
 BASELINE_EVERY = 10
 """Trials between two of the baseline, so that a drift of the machine is seen."""
@@ -88,7 +89,7 @@ def left_out(
     found, resting = [], []
     for name, values in space.values.items():
         there = {candidate.get(name) for candidate in candidates}
-        gone = [value for value in values if value not in there and value != "accumulation"]
+        gone = [value for value in values if value not in there and value not in ("accumulation", UNSET)]
         if not gone:
             continue
         broken = legality.check(baseline.with_(**{name: gone[0]}), resources, baseline)

@@ -18,7 +18,8 @@ from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
 from autotune.proposals.lattice import Mask
-from autotune.proposals.proposer import TwoTrackProposer, openings, roomy
+from autotune.proposals.openings import openings, roomy
+from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, Sampler
 from benchmarks.search.models import MODULE, Known
 from benchmarks.search.world import World

@@ -1,0 +1,55 @@
+"""The words of the tuner as frozen values.
+
+Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch.
+"""
+
+from autotune.domain.comparability import Fingerprint, Workload
+from autotune.domain.outcomes import Ceiling, Outcome
+from autotune.domain.recommendations import Gain, LengthFigure, Recommendation, RecommendationRow
+from autotune.domain.studies import Beforehand, Budget, EarlierStudy, Event, Study, StudySpec, StudyStatus
+from autotune.domain.trials import Trial, TrialDraft, TrialKind, TrialState
+from search_spaces.configuration import Configuration, Resources
+from trainer.child.contract import (
+    CycleKind,
+    CycleRecord,
+    FailureReason,
+    Peaks,
+    Phase,
+    Pool,
+    Protocol,
+    RewardSpec,
+    StartupRecord,
+)
+
+__all__ = [
+    "Beforehand",
+    "Budget",
+    "Ceiling",
+    "Configuration",
+    "CycleKind",
+    "CycleRecord",
+    "EarlierStudy",
+    "Event",
+    "FailureReason",
+    "Fingerprint",
+    "Gain",
+    "LengthFigure",
+    "Outcome",
+    "Peaks",
+    "Phase",
+    "Pool",
+    "Protocol",
+    "Recommendation",
+    "RecommendationRow",
+    "Resources",
+    "RewardSpec",
+    "StartupRecord",
+    "Study",
+    "StudySpec",
+    "StudyStatus",
+    "Trial",
+    "TrialDraft",
+    "TrialKind",
+    "TrialState",
+    "Workload",
+]

@@ -1,0 +1,59 @@
+"""How an attempt at a trial ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.child.contract import FailureReason, Pool
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Why a trial was ended before all its cycles: it cannot win. Tokens/hour; see ``autotune.stopping``."""
+
+    at_most: float
+    """What the trial can reach at most."""
+    best_at_least: float
+    """What the best it competes with has at least."""
+    rival: int
+    """Number of that trial."""
+    cycles: int
+    """Speed cycles of the trial this rests on."""
+    physical: bool = False
+    """By the phases of so few cycles that their noise is not known, not by the noise."""
+
+    def sentence(self) -> str:
+        """``stopped after 3 cycles: at most 171.2k tokens/hour, the best has at least 190.1k``."""
+        cycles = f"{self.cycles} cycle{'' if self.cycles == 1 else 's'}"
+        most, best = (f"{v / 1000:.1f}k" if v >= 1000 else f"{v:.3g}" for v in (self.at_most, self.best_at_least))
+        return f"stopped after {cycles}: at most {most} tokens/hour, the best has at least {best}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended. ``reason`` is ``None`` exactly when it ended OK."""
+
+    reason: FailureReason | None = None
+    phase: str | None = None
+    """``Phase`` or ``StartupPart`` value."""
+    pool: Pool | None = None
+    message: str = ""
+    suggestion: str = ""
+    log_path: str = ""
+    fresh: bool = True
+    """The worker was fresh, or its memory was checked clean, when the trial began."""
+    ceiling: Ceiling | None = None
+    """Of a PRUNED trial: nothing went wrong, but it cannot win."""
+
+    @property
+    def ok(self) -> bool:
+        return self.reason is None
+
+    def sentence(self) -> str:
+        """``OOM in update (host memory): ...``, ``OK`` or what stopped it."""
+        if self.reason is None:
+            return "OK" if self.ceiling is None else self.ceiling.sentence()
+        where = f" in {self.phase}" if self.phase else ""
+        pool = f" ({self.pool.value} memory)" if self.pool else ""
+        text = f": {self.message}" if self.message else ""
+        return f"{self.reason.value}{where}{pool}{text}"

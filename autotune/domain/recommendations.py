@@ -1,0 +1,93 @@
+"""What a study hands back: configurations with their figures and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search_spaces.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A ratio of throughputs minus one, with a two-sided 95 % interval; 0.25 means 25 % faster."""
+
+    value: float
+    low: float
+    high: float
+    pairs: int
+    """Interleaved rounds it rests on; 0 means it was read from unconfirmed search trials."""
+    cycles: int
+    """Speed cycles on the smaller side."""
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class LengthFigure:
+    """Tokens/hour of a configuration at one distribution of completion lengths."""
+
+    at: str
+    """``1x``: the recorded lengths; ``2x``: twice those, cut at the maximum; ``maximum``."""
+    tokens_per_hour: float | None = None
+    """``None``: not measured."""
+    mean_length: float | None = None
+    """Completion tokens of a row."""
+    cycles: int = 0
+
+
+@dataclass(frozen=True)
+class RecommendationRow:
+    """One answer: a configuration with its evidence."""
+
+    title: str
+    configuration: Configuration
+    tokens_per_hour: float
+    low: float
+    high: float
+    gain: Gain | None
+    """Over the baseline, or over ``reference`` when the baseline failed; ``None`` if it is the reference itself."""
+    confirmed: bool
+    worst_case_passed: bool
+    phase_shares: Mapping[str, float]
+    """Share of cycle time by phase; they sum to 1."""
+    limit: str
+    """One sentence: what limits it."""
+    host_peak: int | None
+    device_peak: int | None
+    headroom: float | None
+    """1 - peak / limit of the pool closest to its limit; ``None`` if no limit is known."""
+    trials: tuple[int, ...]
+    """Numbers of the supporting trials."""
+    changes: tuple[str, ...] = ()
+    """Knobs that differ from the baseline, as ``name: before -> after``."""
+    maximum_tokens_per_hour: float | None = None
+    """At maximum completion length."""
+    gpus: int = 0
+    """GPUs held, those of a rollout server included: tokens/hour are over all of them. 0 on a CPU."""
+    lengths: tuple[LengthFigure, ...] = ()
+    """At 1x, 2x and the maximum length; empty in recommendations of earlier versions."""
+
+    @property
+    def tokens_per_hour_per_gpu(self) -> float | None:
+        """``None`` on a CPU."""
+        return self.tokens_per_hour / self.gpus if self.gpus else None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What a study hands back."""
+
+    study: str
+    rows: tuple[RecommendationRow, ...]
+    """First: same learning as the baseline. Second, if any: with permitted numerics or learning changes."""
+    baseline: str
+    """``ok``, or the sentence of how the baseline failed."""
+    reference: int | None
+    """Trial number gains are stated over; ``None`` if nothing ran."""
+    ended_by: str
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    created_at: float = 0.0

@@ -1,0 +1,139 @@
+"""A study: its specification and state, what may be spent on it, and what happened in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from autotune.domain.comparability import Workload
+from search_spaces.configuration import Configuration, Resources
+from trainer.child.contract import Protocol, encode
+
+
+class StudyStatus(StrEnum):
+    """Whether a study can still gain trials on its own."""
+
+    OPEN = "open"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class StudySpec:
+    """A search, complete: the same specification always means the same study.
+
+    The budget is not part of it: more budget continues a study.
+    """
+
+    name: str
+    workload: Workload
+    framework: str
+    space: Mapping[str, Any]
+    """The search space as plain data (``SearchSpace.as_json``)."""
+    baseline: Configuration
+    resources: Resources
+    sampler: str = "tpe"
+    seed: int = 0
+    protocol: Protocol = field(default_factory=Protocol)
+    memory_limit: int | None = None
+    python: str = ""
+    """The training interpreter; part of the fingerprint, not of the identity."""
+    user_config: str = ""
+    """Text of the user's own configuration, as given by ``--config``. Not part of the identity: all it says
+    stands in the other fields too."""
+    user_folder: str = ""
+    """Working directory that configuration speaks of; not part of the identity."""
+    user_prompts: bool = False
+    """The prompts are those that configuration names, not others given beside it; not part of the identity."""
+    user_accelerate: str = ""
+    """Text of the accelerate file given beside it; not part of the identity."""
+    checkout: str = ""
+    """Folder of the framework's own source, where its trials run from one; as ``python``, not part of the identity."""
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data of everything that makes two studies the same or not."""
+        value: dict[str, Any] = encode(self)
+        value["workload"] = self.workload.identity()
+        value["baseline"] = dict(self.baseline)
+        value["resources"] = self.resources.as_json()
+        if not value["protocol"]["double"]:  # which studies from before there was such a thing do not name
+            value["protocol"].pop("double")
+        value.pop("name")
+        value.pop("python")
+        for name in ("user_config", "user_folder", "user_prompts", "user_accelerate", "checkout"):
+            value.pop(name)
+        if not self.protocol.looks:  # as studies have it that were stored before there were looks
+            value["protocol"].pop("looks")
+        return value
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of ``identity``."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class EarlierStudy:
+    """Another study of the database whose trials a search begins with."""
+
+    study_id: int
+    name: str
+    trials: tuple[int, ...]
+    """Numbers of those that count. They had finished, so they never change."""
+    distance: float
+    """Doublings its figures have to be carried (``insights.related``)."""
+    sentence: str
+    """Which study it is, and what differs."""
+
+
+@dataclass(frozen=True)
+class Beforehand:
+    """What a search knows before its first trial and beside its specification; fixed at its first start."""
+
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: it could not be measured."""
+    earlier: tuple[EarlierStudy, ...] = ()
+    """Nearest first."""
+    history: bool = True
+    """Earlier studies were looked for; otherwise the user wanted none."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A stored study."""
+
+    id: int
+    spec: StudySpec
+    created_at: float
+    status: StudyStatus = StudyStatus.OPEN
+    lengths: tuple[int, ...] = ()
+    """Recorded completion lengths every speed cycle replays; empty until the reference has run."""
+    revision: int = 0
+    """Grows with every change, so that a poller knows whether to look."""
+    beforehand: Beforehand | None = None
+    """``None``: nothing is known beforehand (a sampler that asks for nothing, or a study of an earlier version)."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent; the first limit reached ends the study. ``None`` = no such limit."""
+
+    wall_s: float | None = None
+    max_trials: int | None = None
+    gpu_hours: float | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, for people and for the record."""
+
+    kind: str
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    trial: int | None = None
+    at: float = 0.0
+    id: int = 0

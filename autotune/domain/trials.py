@@ -1,0 +1,129 @@
+"""A trial, before and after it has a number, and what its cycles say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from autotune.domain.outcomes import Outcome
+from search_spaces.configuration import Configuration
+from search_spaces.native import emulated
+from trainer.child.contract import CycleKind, CycleRecord, Protocol
+
+
+class TrialKind(StrEnum):
+    """Why a trial is run."""
+
+    BASELINE = "baseline"
+    SEARCH = "search"
+    CONFIRM = "confirm"
+    WORST_CASE = "worst_case"
+    VERIFY = "verify"
+
+
+class TrialState(StrEnum):
+    """Optuna's states. WAITING and RUNNING may change; the others never do."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAIL = "FAIL"
+
+    @property
+    def is_finished(self) -> bool:
+        return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+@dataclass(frozen=True)
+class TrialDraft:
+    """A trial before it has a number."""
+
+    kind: TrialKind
+    configuration: Configuration
+    protocol: Protocol
+    rows_per_update: int
+    pair: int | None = None
+    """Interleaving round of a CONFIRM trial; members of one round ran next to each other."""
+    source: str = ""
+    """Who proposed it: ``baseline``, ``tpe/headline``, ``tpe/permitted``, ``confirm`` ..."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One execution of one configuration."""
+
+    study_id: int
+    number: int
+    kind: TrialKind
+    configuration: Configuration
+    protocol: Protocol
+    rows_per_update: int
+    state: TrialState = TrialState.WAITING
+    attempt: int = 0
+    """Attempts started so far; a repeat after INFRA or a killed tuner keeps the number."""
+    pair: int | None = None
+    source: str = ""
+    outcome: Outcome | None = None
+    """Set when the trial is finished."""
+    cycles: tuple[CycleRecord, ...] = ()
+    """Of the last attempt, in order."""
+    startup: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by ``StartupPart`` value."""
+    worst_case_passed: bool = False
+    host_peak: int | None = None
+    """Summed PSS of the process tree, by the parent's watchdog."""
+    created_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    seconds: float | None = None
+    """Wall seconds of all attempts, start-up included."""
+
+    def with_(self, **changes: Any) -> Trial:
+        return replace(self, **changes)
+
+    @property
+    def emulated(self) -> bool:
+        """It ran FP8 in emulation: that it runs is known, how fast is not."""
+        return emulated(self.configuration)
+
+    @property
+    def at_most(self) -> float | None:
+        """Tokens/hour a trial that was stopped early can reach at most; ``None`` of any other."""
+        ceiling = None if self.outcome is None else self.outcome.ceiling
+        return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
+
+    @property
+    def fits(self) -> bool:
+        """Ended well and went through the worst case; of a PRUNED trial that is known too."""
+        return self.worst_case_passed and self.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+    @property
+    def feasible(self) -> bool:
+        """Finished, OK, and through the worst case."""
+        return self.state is TrialState.COMPLETE and self.worst_case_passed
+
+    def speed_cycles(self) -> tuple[CycleRecord, ...]:
+        """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock)."""
+        return self._speed_cycles
+
+    @cached_property
+    def _speed_cycles(self) -> tuple[CycleRecord, ...]:
+        return tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
+
+    @cached_property
+    def tokens_per_hour(self) -> float | None:
+        """Distinct completion tokens per hour over the speed cycles; ``None`` before there are any.
+
+        ``None`` also of a PRUNED trial: it was ended when it could not win, so of it only a bound is known.
+        """
+        if self.state is TrialState.PRUNED:
+            return None
+        cycles = self.speed_cycles()
+        seconds = sum(c.seconds for c in cycles)
+        if not cycles or seconds <= 0:
+            return None
+        return 3600.0 * sum(c.completion_tokens for c in cycles) / seconds

@@ -1,0 +1,27 @@
+"""What the tuner needs from the outside, as protocols. Each has a behavioural suite in tests/contracts."""
+
+from autotune.ports.clock import Clock
+from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place
+from autotune.ports.people import Observer, Requests, StopToken
+from autotune.ports.proposers import PreparingProposer, Proposer
+from autotune.ports.runners import Assignment, RunReport, TrialRunner, Watcher
+from autotune.ports.store import Store, StudyLock
+
+__all__ = [
+    "Assignment",
+    "Clock",
+    "Companion",
+    "Diagnosis",
+    "Framework",
+    "Observer",
+    "Place",
+    "PreparingProposer",
+    "Proposer",
+    "Requests",
+    "RunReport",
+    "StopToken",
+    "Store",
+    "StudyLock",
+    "TrialRunner",
+    "Watcher",
+]

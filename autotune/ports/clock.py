@@ -1,0 +1,15 @@
+"""Time, as the tuner asks for it."""
+
+from __future__ import annotations
+
+from typing import Protocol as Port
+
+
+class Clock(Port):
+    """Time. ``monotonic`` never jumps; ``now`` is UTC seconds since the epoch, for people."""
+
+    def monotonic(self) -> float: ...
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...

@@ -1,0 +1,47 @@
+"""Who decides what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol as Port
+from typing import runtime_checkable
+
+from autotune.domain import Configuration, Trial
+
+
+class Proposer(Port):
+    """Decides what to try next. Keeps nothing: the same arguments always give the same answer."""
+
+    def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        """The next configuration and who proposed it (``Trial.source``).
+
+        Args:
+            history: every trial of the study so far, any kind and state, by number. CANCELLED and
+                INFRA failures teach nothing; RUNNING ones count as taken.
+            number: of the trial to be proposed; with the study's seed it seeds the sampler.
+
+        Returns:
+            A legal configuration no trial of ``history`` has had and no OOM of it rules out, or
+            ``None`` when none is left.
+        """
+        ...
+
+    def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
+        """The sentence saying which OOM rules ``configuration`` out, or ``None``."""
+        ...
+
+    def count_ruled_out(self, history: Sequence[Trial]) -> int:
+        """How many of the legal configurations the OOMs of ``history`` rule out, those that met one included."""
+        ...
+
+
+@runtime_checkable
+class PreparingProposer(Port):
+    """A proposer that can use the time a trial takes."""
+
+    def prepare(self, history: Sequence[Trial], number: int) -> None:
+        """Get ready to propose ``number`` once the newest trial of ``history``, which is running, has ended.
+
+        Proposals are the same whether they were prepared or not.
+        """
+        ...

@@ -1,0 +1,62 @@
+"""What a study tries before its sampler is asked: competent defaults, and those without what saves memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.domain import Configuration
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, Knob
+
+COMPETENT = "competent"
+ROOMY = "roomy"
+"""Sources of the openings."""
+
+WITHOUT_SAVING: Mapping[str, KnobValue] = {
+    "gradient_checkpointing": False,
+    "activation_offload": False,
+    "offload_optimizer": "none",
+    "offload_parameters": "none",
+    "host_allocator": "keep",
+}
+"""Knobs that trade time for memory, each at its value that saves none."""
+
+ENGINE, VLLM = "rollout_engine", "vllm"
+
+
+def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
+    """What is tried before anything else, each with its source."""
+    known = competent(candidates, baseline)
+    ample = roomy(candidates, known or baseline)
+    return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
+
+
+def competent(
+    candidates: Sequence[Configuration], baseline: Configuration, knobs: Mapping[str, Knob] = KNOBS
+) -> Configuration | None:
+    """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
+
+    Of several such candidates the one with the fewest engine settings of its own, the largest cache, the first.
+    ``None`` if there is none, or the baseline generates with vLLM itself.
+    """
+    if baseline.get(ENGINE) == VLLM:
+        return None
+    own = {name for name, knob in knobs.items() if ENGINE in knob.needs}
+    found = [c for c in candidates if c.get(ENGINE) == VLLM and set(c.difference(baseline)) <= own | {ENGINE}]
+    return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
+
+
+def roomy(candidates: Sequence[Configuration], start: Configuration) -> Configuration | None:
+    """``start`` without what saves memory at the cost of time, as far as the space has it.
+
+    Where it fits it is mostly the faster one, and where it does not its failure rules out the most.
+    ``None`` if that is ``start`` itself.
+    """
+    found = [c for c in candidates if set(c.difference(start)) <= set(WITHOUT_SAVING)]
+    best = max([start, *found], key=lambda c: sum(c.get(name) == value for name, value in WITHOUT_SAVING.items()))
+    return None if best == start else best
+
+
+def _number(configuration: Configuration, name: str) -> float:
+    value = configuration.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
