@@ -23,6 +23,7 @@ from api.routes import (
     health,
     login,
     logs,
+    memory,
     metrics,
     pages,
     recommendation,
@@ -101,9 +102,9 @@ def application_of(
     app.state.tally = Tally()
     app.state.allow_control = allow_control and access.token is not None
     errors.install(app)
-    for routes in (studies, trials, logs, events, fingerprints, recommendation, exports, recommendations, control):
+    for routes in (studies, trials, logs, memory, events, fingerprints, recommendation, exports):
         app.include_router(routes.router)
-    for routes in (health, metrics, login, pages, study_pages):
+    for routes in (recommendations, control, health, metrics, login, pages, study_pages):
         app.include_router(routes.router)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app

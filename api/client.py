@@ -22,7 +22,7 @@ from api.schemas.events import Event, Events, Requested
 from api.schemas.exports import Export
 from api.schemas.matches import Matches
 from api.schemas.studies import Status, Studies, Study
-from api.schemas.trials import OneTrial, Trial, Trials
+from api.schemas.trials import MemoryTimeline, OneTrial, Trial, Trials
 from autotune.errors import MachineError, NotFoundError, UsageError
 from autotune.words import clean
 
@@ -76,6 +76,10 @@ class Client:
     def trial(self, study: int, number: int) -> OneTrial:
         """With its cycles."""
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
+
+    def memory(self, study: int, number: int, attempt: int | None = None) -> MemoryTimeline:
+        """Over the time of an attempt, the last unless told; raises ``NotFoundError`` where there is none yet."""
+        return self._get(MemoryTimeline, f"/studies/{study}/trials/{number}/memory", {"attempt": attempt})
 
     def log(self, study: int, number: int, first_byte: int = 0) -> bytes:
         """From ``first_byte`` on, 4 MiB at most; empty if nothing is there yet."""

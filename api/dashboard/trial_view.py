@@ -15,12 +15,14 @@ from api.snapshot import Snapshot
 from autotune.answers import Life
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import over_cycles
+from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
 from autotune.domain import Configuration, Trial, TrialState
 from autotune.exporting import Exported
 from autotune.figures import format_duration, format_size, signed_percent
 from autotune.insights.phases import device_peak, host_peak, limit_sentence
 from autotune.insights.standings import outcome_word
+from autotune.memory_timeline import MemoryTimeline
 from autotune.sentences import measured_words, phase_words
 from autotune.serialise import plain, timestamp
 from autotune.words import clean, in_order, knob_value
@@ -64,6 +66,7 @@ class TrialView:
     best: int | None
     cycles: Chart
     memory: Chart
+    timeline: Chart
     startup: tuple[tuple[str, str], ...]
     notes: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
@@ -86,8 +89,9 @@ def trial_view(
     notes: Sequence[NoteRecord],
     exported: Exported | str,
     folder: Path,
+    timeline: MemoryTimeline | None = None,
 ) -> TrialView:
-    """Everything the page of a trial shows; ``exported`` is of its configuration, ``folder`` of its last attempt."""
+    """Everything the page of a trial shows; ``exported`` is of its configuration, what follows of its last attempt."""
     spec, outcome = found.study.spec, trial.outcome
     capacity = capacity_of(spec)
     running = trial.state is TrialState.RUNNING
@@ -112,6 +116,7 @@ def trial_view(
         best=None if best is None else best.number,
         cycles=by_cycle(trial),
         memory=over_cycles(trial, capacity),
+        timeline=over_time(timeline, capacity),
         startup=_startup(trial),
         notes=tuple((clean(n.name), _note(n)) for n in list(notes)[:SHOWN_NOTES]),
         logs=tuple(logs),
@@ -196,6 +201,7 @@ def _files(folder: Path) -> tuple[tuple[str, str], ...]:
         ("what it was given", paths.config),
         ("what it measured", paths.metrics),
         ("its result", paths.result),
+        ("its memory over time", paths.memory),
         ("its log", paths.log),
         ("the rollout server's log", paths.server_log),
     ]

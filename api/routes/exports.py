@@ -15,7 +15,8 @@ from api.schemas.exports import Export
 from api.schemas.problems import problems
 from api.snapshot import Snapshot
 from autotune.exporting import Choice, Exported, native_sentence, seam_sentence
-from autotune.serialise import plain, row_json
+from autotune.recommendation_json import row_json
+from autotune.serialise import plain
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"])
 

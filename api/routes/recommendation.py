@@ -38,6 +38,7 @@ class Format(StrEnum):
     TRL = "trl"
     OPENR1 = "openr1"
     SWIFT = "swift"
+    VERL = "verl"
 
 
 class RecommendationQuery(BaseModel):
@@ -59,7 +60,13 @@ class RecommendationQuery(BaseModel):
     response_model=Answer,
     responses={
         **problems(404, 409, 422, 503),
-        200: {"content": {YAML: {"schema": {"type": "object"}}, **ANSWER_EXAMPLE}},
+        200: {
+            "content": {
+                YAML: {"schema": {"type": "object"}},
+                SHELL: {"schema": {"type": "string"}},
+                **ANSWER_EXAMPLE,
+            }
+        },
     },
 )
 def get_recommendation(

@@ -19,7 +19,8 @@ from api.schemas.problems import problems
 from api.snapshot import Snapshot
 from autotune.insights.matching import Match, Wanted, nearest
 from autotune.insights.nearest import Neighbour, neighbours
-from autotune.serialise import plain, recommendation_json, row_json, study_json
+from autotune.recommendation_json import recommendation_json, row_json
+from autotune.serialise import plain, study_json
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 

@@ -17,6 +17,7 @@ from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import Asked, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
+from api.memory import timeline_in
 from api.responses import HTML, conditional
 from autotune.answers import running_trial
 from autotune.charts.feasibility_map import Foreseen, Pair
@@ -54,13 +55,14 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     running = running_trial(found.trials)
     life = studies.life(found) if running is not None and running.number == number else None
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
+    timeline = timeline_in(folder, studies.home.runs) if trial.attempt else None
     export = studies.kept(("export", found.progress, number), lambda: studies.exported(found, Choice(trial=number)))
-    key = ("trial", found.stamp, number, life, logs)
+    key = ("trial", found.stamp, number, life, logs, timeline)
     body = studies.body(
         key,
         lambda: render(
             "trial.html",
-            trial=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder),
+            trial=trial_view(found, trial, life, logs, studies.notes(found, trial), export, folder, timeline),
             stream=stream,
         ),
     )

@@ -1,1 +1,1 @@
-"""The shapes of the JSON, for the API's description. What is sent is built by ``autotune.serialise``."""
+"""The shapes of the JSON, for the API's description; ``serialise`` and ``recommendation_json`` build what is sent."""

@@ -163,3 +163,33 @@ class Cycles(Shape):
     trial: int
     cycles: list[Cycle]
     next_cursor: str | None = Field(description="For `cursor` of the next page; `null` at the end.")
+
+
+class HostMemory(Shape):
+    """The process tree at one moment."""
+
+    seconds: Seconds = Field(description="Seconds since the attempt began.")
+    host_bytes: Bytes = Field(description="Summed PSS of the process tree, in bytes.")
+    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
+    cycle: int | None = Field(description="`null` in the start-up.")
+
+
+class DeviceMemory(Shape):
+    """The GPUs at one moment."""
+
+    seconds: Seconds = Field(description="Seconds since the attempt began.")
+    device_used_bytes: Bytes = Field(description="Of the GPUs held the fullest one, by the driver, in bytes.")
+    phase: str | None = Field(description="Phase or part of the start-up it was in; `null` before the first.")
+    cycle: int | None = Field(description="`null` in the start-up.")
+
+
+class MemoryTimeline(Shape):
+    """The memory of an attempt at a trial over its time; each series has at most 300 points, growing in time."""
+
+    study: str
+    trial: int
+    attempt: int
+    memory_limit_bytes: Bytes | None = Field(description="Of the process tree; `null`: it has none.")
+    began_at: Time | None
+    host: list[HostMemory] = Field(description="Looked at ten times a second; each the highest of its stretch of time.")
+    device: list[DeviceMemory] = Field(description="Looked at every five seconds; empty without a GPU.")

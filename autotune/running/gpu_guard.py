@@ -21,6 +21,9 @@ STEP_S = 0.5
 class Guard(Protocol):
     """What the supervisor asks about the GPUs; sentences are reasons, ``None`` means all is well."""
 
+    used: int | None
+    """Bytes in use on the fullest of them when ``during`` looked last, whoever used them; ``None``: not known."""
+
     def before(self, clock: Clock) -> str | None:
         """Why no trial should be started now. Waits a bounded time for memory to be freed."""
         ...
@@ -40,6 +43,8 @@ class Guard(Protocol):
 
 class NoGuard:
     """For trials that use no GPU."""
+
+    used: int | None = None
 
     def before(self, clock: Clock) -> str | None:  # noqa: ARG002
         return None
@@ -79,6 +84,7 @@ class GpuGuard:
         self._known: set[int] = set()
         self._suspects: set[int] = set()
         self._used: dict[str, int] = {}
+        self.used: int | None = None
         self.peaks: dict[str, int] = {}
         """GPU, as CUDA is told of it -> the most bytes seen in use during the trial, whoever used them."""
         self.busy: str | None = None
@@ -103,10 +109,12 @@ class GpuGuard:
         return None
 
     def during(self, members: Set[int]) -> str | None:
+        self.used = None
         try:
             gpus = self._look()
         except MachineError as error:
             return str(error)
+        self.used = max((gpu.memory_used for gpu in gpus), default=None)
         for gpu in gpus:
             self.peaks[gpu.cuda_name] = max(gpu.memory_used, self.peaks.get(gpu.cuda_name, 0))
         if not self._pids_are_ours:

@@ -173,6 +173,6 @@ def lost(ending: Ending, paths: RunPaths) -> bool:
 
 def clear(paths: RunPaths) -> None:
     """The files of a trial that was not begun, but for its configuration."""
-    for path in (paths.metrics, paths.phase, paths.log):
+    for path in (paths.metrics, paths.phase, paths.log, paths.memory):
         path.unlink(missing_ok=True)
     shutil.rmtree(paths.scratch, ignore_errors=True)

@@ -9,27 +9,18 @@ from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of
-from autotune.running.child import Child
-from autotune.running.companion import Server
 from autotune.running.ending import Ending, Stop
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
-from autotune.running.log import CappedLog, LogPump, read_tail
+from autotune.running.log import read_tail
 from autotune.running.memory import TreeMemory
-from autotune.running.preloaded import Forked
-from autotune.running.process_tree import ProcessTree, Send, become_subreaper
+from autotune.running.process_tree import Send, become_subreaper
+from autotune.running.processes import Processes
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.tail import MetricsTail, PhaseTail
-from autotune.running.warm_worker import Process, Worker
+from autotune.running.timeline import Timeline
 from autotune.running.watchdog import Watchdog
-from trainer.child.contract import (
-    SERVER_VARIABLE,
-    CycleKind,
-    CycleRecord,
-    Record,
-    Result,
-    write_atomic,
-)
+from trainer.child.contract import CycleKind, CycleRecord, Record, Result, write_atomic
 
 STEP_S = 0.05
 TICK_S = 0.5
@@ -71,55 +62,22 @@ class _Attempt:
         become_subreaper()
         self._clock, self._graces, self._limits = settings.clock, settings.graces, settings.hang_limits
         self._job = job
-        self._spawn = settings.spawn
         self._metrics = MetricsTail(job.paths.metrics)
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
+        self._timeline = Timeline(job.paths.memory, self._clock, lambda: self._phase.current)
         self._oom_kills = proc.oom_kills()
         job.paths.scratch.mkdir(parents=True, exist_ok=True)
         job.paths.log.touch()
         self._worker = job.worker
         self._complete = False
-        self._tree = ProcessTree(lambda tag: tag == job.tag, send=settings.send)
-        self._child: Child | None = None
-        self._pump: LogPump | None = None
-        self._server: Server | None = None
-        if job.worker is not None:
-            self._call(job.worker)
-        elif job.companion is None:
-            self._start()
-        else:
-            self._server = Server(job.companion, job.paths, job.tag, self._clock)
-            self._tree.add(self._server.child)
-        self._watchdog = Watchdog(self._tree, TreeMemory(beside=self._beside), job.memory_limit, job.paths.phase)
+        self._processes = Processes(job, self._clock, self._graces, settings.send, settings.spawn)
+        self._tree, self._server = self._processes.tree, self._processes.server
+        memory = TreeMemory(beside=self._processes.beside)
+        self._watchdog = Watchdog(self._tree, memory, job.memory_limit, job.paths.phase, self._timeline.host)
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
-
-    def _start(self) -> None:
-        """The trial's own process. Raises ``OSError`` if it cannot be started."""
-        job = self._job
-        environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
-        if self._server is not None:
-            environment[SERVER_VARIABLE] = str(self._server.child.pid)
-        place = job.paths.scratch if job.worker is None else job.worker.mailbox.scratch
-        self._child, self._pump = self._spawn(job.argv, place, job.tag, CappedLog(job.paths.log), environment)
-        self._tree.add(self._child)
-
-    def _call(self, worker: Worker) -> None:
-        """The trial to the worker, which is started if it is not there. Raises ``OSError`` if that cannot be done."""
-        worker.call(self._job.paths.root)
-        if worker.process is None:
-            self._start()
-            assert self._child is not None and self._pump is not None  # noqa: S101, PT018  (narrowing)
-            worker.process = Process(self._child, self._pump, self._tree)
-            return
-        self._child, self._pump, self._tree = worker.process.child, worker.process.pump, worker.process.tree
-        self._pump.redirect(CappedLog(self._job.paths.log))
-
-    def _beside(self) -> int:
-        """Bytes of the tree's pages that the kernel counts as those of what the child was forked from."""
-        return self._child.beside() if isinstance(self._child, Forked) else 0
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """To the end; called once."""
@@ -127,6 +85,7 @@ class _Attempt:
             return self._run(watcher, stop)
         finally:
             self._metrics.close()
+            self._timeline.finish()
 
     def _run(self, watcher: Watcher, stop: StopToken) -> Ending:
         self._watchdog.start()
@@ -150,7 +109,7 @@ class _Attempt:
             if self._server is not None:
                 server_log = self._server.finish()
         ending = self._ending(watcher, why, result, quarantined)
-        return replace(ending, server_log=server_log, server_exit=server_exit, served=self._served)
+        return replace(ending, server_log=server_log, server_exit=server_exit, served=self._processes.served)
 
     def _may_stay(self, result: Result | None) -> bool:
         """Whether the worker is one for the next trial; its log is then its own again."""
@@ -162,54 +121,30 @@ class _Attempt:
 
     def _end(self, grace_s: float) -> tuple[int, ...]:
         """Leave no process; returns those that cannot be ended."""
-        quarantined = self._tree.kill(self._clock, grace_s, self._graces.kill_s)
+        quarantined = self._processes.kill(grace_s)
         self._watchdog.finish()
-        if self._pump is not None:
-            self._pump.finish()
-        if self._worker is not None:
-            self._worker.process = None
+        self._processes.release()
         return quarantined
-
-    @property
-    def _served(self) -> bool:
-        return self._server is not None and self._server.greeted
 
     def _grace(self, why: tuple[Stop, str] | None) -> float:
         """Seconds between SIGTERM and SIGKILL."""
         if why is not None and why[0] is Stop.MEMORY:
             return 0.0
-        if self._ended and self._server is None:  # nobody is left who has anything to put in order
+        if self._processes.ended and self._server is None:  # nobody is left who has anything to put in order
             return min(self._graces.orphans_s, self._graces.terminate_s)
         return self._graces.terminate_s
-
-    @property
-    def _ended(self) -> bool:
-        """The child has, or has put everything back and waits for another trial."""
-        gone = self._child is not None and self._child.poll() is not None
-        return gone or (self._worker is not None and self._worker.answered)
 
     def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
         """Until the child has ended (``None``) or must be ended (why)."""
         while True:
             self._pass_on(watcher)
-            if self._ended:
+            if self._processes.ended:
                 return self._over_limit() or self._felled()
             if (why := self._must_stop(stop)) is not None:
                 return why
-            if (why := self._follow()) is not None:
+            if (why := self._processes.follow()) is not None:
                 return why
             self._clock.sleep(STEP_S)
-
-    def _follow(self) -> tuple[Stop, str] | None:
-        """Start the child once its server is ready."""
-        if self._server is None:
-            return None
-        try:
-            if self._server.greet():
-                self._start()
-        except OSError as error:
-            return Stop.NOT_STARTED, f"the training process could not be started: {error}"
-        return None
 
     def _felled(self) -> tuple[Stop, str] | None:
         """The child failed for a reason it does not know, and its server is gone: that is why."""
@@ -226,6 +161,7 @@ class _Attempt:
             self._answer(record, watcher)
         if self._clock.monotonic() - self._ticked >= TICK_S:
             self._ticked = self._clock.monotonic()
+            self._timeline.save()
             watcher.tick()
 
     def _answer(self, record: Record, watcher: Watcher) -> None:
@@ -279,6 +215,7 @@ class _Attempt:
             return None
         self._guarded = now
         who = self._job.guard.during({m.pid for m in self._tree.refresh()})
+        self._timeline.device(self._job.guard.used)
         return None if who is None else (Stop.STRANGER, who)
 
     def _pulse(self) -> Pulse:
@@ -298,7 +235,7 @@ class _Attempt:
         if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped
             result = late
         ending = Ending(
-            exit_code=self._child.poll() if self._child is not None else None,
+            exit_code=self._processes.exit_code,
             seconds=self._clock.monotonic() - self._began,
             stop=stop,
             why=sentence,

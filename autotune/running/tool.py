@@ -15,7 +15,7 @@ from autotune.running.supervisor import Supervisor
 from trainer.child.contract import CurrentPhase, Record, Result, RunPaths, dumps, write_atomic
 
 DETAIL_LINES = 20
-KNOWN_FILES = ("config", "metrics", "result", "phase", "log")
+KNOWN_FILES = ("config", "metrics", "result", "phase", "log", "memory")
 
 
 class _Listener:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from autotune.running.memory import TreeMemory
@@ -20,12 +21,21 @@ class Watchdog(threading.Thread):
     A thread of its own, because the limit must hold while the watcher waits for a disk.
     """
 
-    def __init__(self, tree: ProcessTree, memory: TreeMemory, limit: int | None, phase_file: Path) -> None:
+    def __init__(
+        self,
+        tree: ProcessTree,
+        memory: TreeMemory,
+        limit: int | None,
+        phase_file: Path,
+        seen: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``seen`` is told the summed PSS at each look, in bytes; what it raises ends the watchdog."""
         super().__init__(name="memory-watchdog", daemon=True)
         self._tree = tree
         self._memory = memory
         self._limit = limit
         self._phase_file = phase_file
+        self._seen = seen
         self._done = threading.Event()
         self.cpu_s = 0.0
         """CPU seconds of the tree so far."""
@@ -59,6 +69,7 @@ class Watchdog(threading.Thread):
                 self.phase = read_phase(self._phase_file)
                 self.over = used
             self._tree.signal(signal.SIGKILL)
+        self._seen(used)
 
     def finish(self) -> None:
         """Stop looking."""

@@ -29,7 +29,7 @@ from .prompt_rows import (
     sample,
     task_rows,
 )
-from .rewards import create_task, load_reward
+from .rewards import OF_FRAMEWORK, create_task, load_reward
 from .trial_reward import check_rewards, name_of
 from .user_environment import put_environment
 
@@ -63,8 +63,8 @@ def main(directory: Path) -> Result:
 
     ``Result.data``: ``count`` of ``found`` prompts (0 = not known) that were written, ``longest_prompt``
     and ``mean_prompt`` (tokens), ``sha256`` of ``prompts`` (the file's path), ``columns``, ``rewards``
-    (the functions' names), ``model`` (facts by the names of ``ModelFacts``, ``None`` where not known),
-    ``model_folder`` and ``commit`` (``None`` for a folder).
+    (names of the functions that were tried), ``model`` (facts by the names of ``ModelFacts``, ``None`` where
+    not known), ``model_folder`` and ``commit`` (``None`` for a folder).
     """
     paths = RunPaths(directory)
     try:
@@ -106,7 +106,7 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
     put_environment(wanted.passthrough)
     # What is quick and most often wrong comes first, so that a broken line is said before anything heavy is imported.
     given = read_rows(Path(wanted.data)) if wanted.data is not None else None
-    rewards = [load_reward(spec) for spec in wanted.rewards]
+    rewards = [load_reward(spec) for spec in wanted.rewards if spec.kind not in OF_FRAMEWORK]
     if wanted.task is not None:
         create_task(wanted.task.name, {**wanted.task.options, "size": 1, "seed": wanted.task.seed})
     folder = model_folder(wanted.model, wanted.passthrough.get("model_revision"))
@@ -114,7 +114,8 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
     rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
     lengths = measure([row["prompt"] for row in rows], tokenizer, wanted.model, template_arguments(wanted.passthrough))
     refuse_long(lengths, wanted.max_prompt_length or max(lengths))
-    check_rewards(rewards, rows[:TRIED_PROMPTS], tokenizer)
+    if rewards:
+        check_rewards(rewards, rows[:TRIED_PROMPTS], tokenizer)
     kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
     text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
     prompts = directory / PROMPTS_FILE

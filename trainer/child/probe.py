@@ -20,8 +20,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from .contract import ContractError, FailureReason, Phase, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
 from .failures import classify
 from .reward_files import PIP_NAMES, RewardLoadError
+from .rewards import OF_FRAMEWORK, TRL_PACKAGES, load_reward
 from .rewards import PACKAGES as REWARD_PACKAGES
-from .rewards import TRL_PACKAGES, load_reward
 
 PACKAGES = (
     "torch",
@@ -66,7 +66,8 @@ def main(directory: Path) -> Result:
         result = judge(data, needed) if modules is None else judge_packages(data, needed)
         if result.ok and wanted.get("load"):
             for spec in wanted["rewards"]:
-                load_reward(spec)
+                if spec.kind not in OF_FRAMEWORK:
+                    load_reward(spec)
     except RewardLoadError as error:
         result = Result(ok=False, reason=FailureReason.REWARD_ERROR, phase=Phase.REWARD, message=str(error))
     except Exception as error:

@@ -27,6 +27,8 @@ __all__ = ["ENTRY_COLUMN", "Reward", "RewardLoadError", "close_rewards", "create
 ENTRY_COLUMN = "entry"
 """Column of the prompts file that holds a reasoning-gym entry, as JSON text."""
 
+OF_FRAMEWORK = frozenset({"ms_swift"})
+"""Kinds of reward that the framework itself loads, with its arguments and plugins: only a trial can try them."""
 OPEN_R1 = "AUTOTUNE_OPENR1"
 """Variable that names a checkout of Open-R1."""
 PACKAGES: Mapping[str, str] = {"reasoning_gym": "reasoning_gym", "math_verify": "math_verify"}

@@ -39,15 +39,19 @@ def dumps(value: Any) -> str:
     return json.dumps(encode(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Write ``text`` so that a reader sees the old file or the whole new one (temp, fsync, replace)."""
+def write_atomic(path: Path, text: str, durable: bool = True) -> None:
+    """Write ``text`` so that a reader sees the old file or the whole new one (temp, fsync, replace).
+
+    Not ``durable``: without waiting for the disk; a machine that stops may then leave neither.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=str(path.parent), prefix="." + path.name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
         os.replace(name, path)
     except BaseException:
         if os.path.exists(name):

@@ -112,6 +112,11 @@ class RunPaths:
         return self.root / "enough"
 
     @property
+    def memory(self) -> Path:
+        """The attempt's memory over its time; the parent's, for people (``autotune.memory_timeline``)."""
+        return self.root / "memory.json"
+
+    @property
     def log(self) -> Path:
         return self.root / "log.txt"
 

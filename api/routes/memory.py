@@ -1,0 +1,63 @@
+"""The memory of a trial over its time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
+from api.logs import paths_of
+from api.memory import WORDS, timeline_in
+from api.responses import JSON, conditional, dumps
+from api.routes.trials import trial_of
+from api.schemas.problems import problems
+from api.schemas.trials import MemoryTimeline
+from autotune.errors import NotFoundError
+from autotune.memory_timeline import timeline_json
+from autotune.serialise import plain
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
+
+
+class MemoryQuery(BaseModel):
+    """Which attempt at a trial."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    attempt: int | None = Field(None, ge=1, le=LARGEST_ID, description="An earlier attempt; else the last.")
+
+
+@router.get(
+    "/trials/{number}/memory",
+    operation_id="getMemory",
+    response_model=MemoryTimeline,
+    responses=problems(404, 422, 503),
+)
+def get_memory(
+    request: Request,
+    studies: StudiesDep,
+    study_id: StudyId,
+    number: TrialNumber,
+    query: Annotated[MemoryQuery, Query()],
+) -> Response:
+    """The memory of an attempt over its time: of its process tree, and where there are GPUs of the fullest one.
+
+    Each has at most 300 points, the highest of as many stretches of time, so that no peak is lost. While the trial runs
+    they are written down every ten seconds; before that, and of trials of earlier versions, there is none (404).
+    """
+    found = studies.snapshot(study_id)
+    trial = trial_of(found, number)
+    paths = paths_of(studies.home, found.study, trial, query.attempt, WORDS)
+    timeline = timeline_in(paths.root, studies.home.runs)
+    if timeline is None:
+        raise NotFoundError(f"trial {number} has no {WORDS} yet, or none that can be read")
+    document = {
+        "study": plain(found.study.spec.name),
+        "trial": number,
+        "attempt": query.attempt or trial.attempt,
+        "memory_limit_bytes": found.study.spec.memory_limit,
+        **timeline_json(timeline),
+    }
+    return conditional(request, dumps(document), JSON)
