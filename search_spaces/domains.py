@@ -18,6 +18,7 @@ from search_spaces.knobs import KNOBS, Effect
 from search_spaces.legality.case import Reference
 from search_spaces.legality.knob_rules import resting
 from search_spaces.product import spread
+from search_spaces.unset import UNSET, resolved
 
 Values = Mapping[str, KnobValue]
 Domains = dict[str, tuple[KnobValue, ...]]
@@ -39,7 +40,7 @@ class Part:
     """All combinations with the same switches.
 
     ``context`` holds what does not vary here. ``variables`` are independent choices; each option of a
-    variable sets the same knobs.
+    variable sets the same knobs, but for an empty one, which leaves its knob to the framework.
     """
 
     context: dict[str, KnobValue]
@@ -68,6 +69,7 @@ class Situation:
         same_learning: bool,
     ) -> Situation:
         """``values`` and ``fixed`` of the space, less what changes numerics or learning where that is not wanted."""
+        values = resolved(values, resources.framework, resources.device)
         whole = complete(baseline, resources, (*values, *fixed))
         allowed = Effect.SPEED if same_learning else Effect.LEARNING if resources.allow_learning else Effect.NUMERICS
         listed = {**values, **{name: (value,) for name, value in fixed.items()}}
@@ -91,7 +93,7 @@ class Situation:
                 yield self._part(context, switches)
 
     def _single(self) -> dict[str, KnobValue]:
-        """The baseline with every listed knob at its first value."""
+        """The baseline with every listed knob at its first value, which may be ``UNSET``."""
         return {**self.baseline, **{name: found[0] for name, found in self.domains.items()}}
 
     def _part(self, context: dict[str, KnobValue], switches: list[str]) -> Part:
@@ -105,7 +107,10 @@ class Situation:
         context.update(batches[0])
         others = [(name, found) for name, found in free.items() if name not in BATCH_CHOICES]
         context.update({name: found[0] for name, found in others})
-        variables = [tuple({name: value} for value in found) for name, found in others if len(found) > 1]
+        for name, found in others:
+            if UNSET in found:  # an option that does not set it must find it not set
+                del context[name]
+        variables = [tuple(_option(name, v) for v in found) for name, found in others if len(found) > 1]
         if len(batches) > 1:
             variables.insert(0, batches)
         return Part(context, tuple(variables))
@@ -159,6 +164,10 @@ class Situation:
         if "logprob_rows" in values:
             found["logprob_rows"] = capped({**values, **found}, self.resources)["logprob_rows"]
         return found
+
+
+def _option(name: str, value: KnobValue) -> dict[str, KnobValue]:
+    return {} if value == UNSET else {name: value}
 
 
 def _allowed(

@@ -89,7 +89,7 @@ def _draw(total: int, count: int, seed: int | str) -> list[int]:
 
 def applicable(part: Part) -> tuple[tuple[Rule, tuple[int, ...]], ...]:
     """Every rule with the variables of ``part`` it reads."""
-    keys = [frozenset(options[0]) for options in part.variables]
+    keys = [frozenset(options[0] or options[1]) for options in part.variables]  # one may leave its knob unset
     return tuple((rule, tuple(i for i, names in enumerate(keys) if names & rule.reads)) for rule in RULES)
 
 

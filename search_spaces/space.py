@@ -21,6 +21,7 @@ from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
 from search_spaces.legality.knob_rules import unknown_knob
 from search_spaces.space_file import Content, Requirements, preset_for, preset_names, preset_path, understand
+from search_spaces.unset import resolved
 from search_spaces.yaml_text import problem
 
 __all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_for", "preset_names"]
@@ -31,7 +32,10 @@ _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Knobs with two values or more are searched, knobs with one are fixed, all others stay as in the baseline."""
+    """Knobs with two values or more are searched, knobs with one are fixed, all others stay as in the baseline.
+
+    ``unset.UNSET`` may be among the values; ``values_in`` says what it comes to.
+    """
 
     values: Mapping[str, tuple[KnobValue, ...]]
     fixed: Configuration = field(default_factory=lambda: Configuration({}))
@@ -82,7 +86,11 @@ class SearchSpace:
 
     def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
         """The baseline as the candidates are written: same keys, so that equal configurations have equal keys."""
-        return baselines.complete(baseline, resources, (*self.values, *self.fixed))
+        return baselines.complete(baseline, resources, (*self.values_in(resources), *self.fixed))
+
+    def values_in(self, resources: Resources) -> Mapping[str, tuple[KnobValue, ...]]:
+        """``values`` of this framework: ``UNSET`` only where it has no default, no knob it has no setting for."""
+        return resolved(self.values, resources.framework, resources.device)
 
     def candidates(
         self,
@@ -95,8 +103,8 @@ class SearchSpace:
     ) -> tuple[Configuration, ...]:
         """Legal configurations, each once, in an order that depends on nothing but the arguments.
 
-        Each sets the knobs of ``complete(baseline)``. The accumulation follows from rows per update,
-        which are ``resources.rows_per_update`` or else the baseline's.
+        Each sets the knobs of ``complete(baseline)`` but those it leaves unset. The accumulation
+        follows from rows per update, which are ``resources.rows_per_update`` or else the baseline's.
 
         Args:
             same_learning: keep what would change numerics or learning at the baseline's values.

@@ -12,6 +12,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import FRAMEWORKS, KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
 from search_spaces.legality.knob_rules import unknown_knob
+from search_spaces.unset import UNSET, must_be_known
 from search_spaces.yaml_text import Entry, problem
 
 PRESETS = Path(__file__).with_name("presets")
@@ -113,7 +114,8 @@ def values_of(knob: Knob, entry: Entry, source: str) -> tuple[KnobValue, ...]:
         raise problem(source, entry.line, f"knobs.{knob.name}: more than {MAX_VALUES} values")
     found: dict[str, KnobValue] = {}
     for item in entries:
-        value = _parsed(knob, item, source)
+        unset = item.value == UNSET
+        value = _unset(knob, item.line, len(entries), source) if unset else _parsed(knob, item, source)
         if repr(value) in found:
             raise problem(source, item.line, f"knobs.{knob.name}: {show(value)} is listed twice")
         found[repr(value)] = value
@@ -144,6 +146,16 @@ def preset_path(name: str, source: str, line: int = 0) -> Path:
     close = difflib.get_close_matches(name[:80], names, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]}" if close else f"the presets are {', '.join(names)}"
     raise problem(source, line, f"there is no preset {show(name)}; {hint}")
+
+
+def _unset(knob: Knob, line: int, count: int, source: str) -> KnobValue:
+    """``UNSET`` as one of ``count`` values."""
+    known = must_be_known(knob)
+    if not known and count > 1:
+        return UNSET
+    why = "it must be known in every trial and cannot be unset" if known else "unset stands in a list beside values"
+    text = f"knobs.{knob.name}: {why}; list its values, or leave the knob out to keep the baseline's"
+    raise problem(source, line, text)
 
 
 def _parsed(knob: Knob, entry: Entry, source: str) -> KnobValue:
