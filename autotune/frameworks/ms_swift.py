@@ -8,10 +8,10 @@ from typing import Any
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
 from trainer.frameworks import ms_swift
-from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN
+from trainer.frameworks.exported import Wanted
+from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
 from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
-from trainer.frameworks.trl.exported import Wanted
 from trainer.frameworks.trl.import_config import Field, Imported
 
 ADDED = ("model_type", "template", "template_backend", "use_chat_template")
@@ -23,7 +23,7 @@ class SwiftFramework(Packaged):
 
     name = "ms_swift"
     package = ms_swift
-    names = ExportNames(config=CONFIG, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
+    names = ExportNames(CONFIG, RUN, PROMPTS, launching=frozenset({RUN}), helper=PLUGIN, helper_is_imported=True)
     model_key = "model"
     data_key = "dataset"
     reads_datasets = False

@@ -19,8 +19,9 @@ from search_spaces.native import acting
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
 from trainer.frameworks import diagnosis
-from trainer.frameworks.trl.exported import Export, Wanted
-from trainer.frameworks.trl.import_config import ConfigError, Field, Imported
+from trainer.frameworks.config_entries import ConfigError
+from trainer.frameworks.exported import Export, Wanted
+from trainer.frameworks.trl.import_config import Field, Imported
 
 _LISTENING = (
     "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",

@@ -10,7 +10,7 @@ from typing import Protocol as Port
 from autotune.frameworks.environments import Environment
 from autotune.ports import Framework
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.trl.exported import Export, Wanted
+from trainer.frameworks.exported import Export, Wanted
 from trainer.frameworks.trl.import_config import Field, Imported
 
 
@@ -26,6 +26,10 @@ class ExportNames:
     """Folder of the prompts."""
     launching: frozenset[str] = frozenset()
     """Files that only start it: ``config`` alone trains as measured without them."""
+    helper: str = "launch.py"
+    """The file that sees to what the framework has no setting for."""
+    helper_is_imported: bool = False
+    """It does not start the framework's own script, which imports it instead."""
 
 
 @dataclass(frozen=True)

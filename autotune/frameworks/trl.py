@@ -9,6 +9,7 @@ from autotune.frameworks.port import ExportNames
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
+from trainer.frameworks.gpu_split import split
 from trainer.frameworks.trl import import_config, server
 from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, PROMPTS, RUN
 
@@ -26,7 +27,7 @@ class TrlFramework(Packaged):
         configuration, attempt = assignment.trial.configuration, assignment.trial.attempt
         if not server.wants_server(configuration):
             return None
-        training, serving = server.split(place.gpus, configuration)
+        training, serving = split(place.gpus, configuration)
         name = f"autotune-{spec.trial}-{attempt}".replace("/", "-")
         return Companion(
             argv=server.server_command(

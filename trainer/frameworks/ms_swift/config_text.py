@@ -19,7 +19,7 @@ from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
 from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
-from trainer.frameworks.trl.launching import comment
+from trainer.frameworks.texts import same_model, sections_text
 
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
 """Knobs that nobody set and that say nothing then."""
@@ -101,11 +101,7 @@ def written(wanted: Wanted, plugin: Plugin) -> str:
     sections["everything else"] = {key: value for key, value in run.items() if key not in said and value is not None}
     if environment:
         sections["variables of the processes"] = {ENVIRONMENT: environment}
-    lines = [f"# {comment(wanted.title)}"]
-    for head, keys in sections.items():
-        lines += ["", f"# {head}"]
-        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
-    return "\n".join(lines) + "\n"
+    return sections_text(wanted.title, sections)
 
 
 def by_torchrun(wanted: Wanted) -> bool:
@@ -138,7 +134,7 @@ def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> 
             found[key] = None
     if "generation_batch_size" in present:
         found["generation_batch_size"] = None  # steps_per_generation says it
-    if not _same_model(_word(present, "model"), wanted.model):
+    if not same_model(_word(present, "model"), wanted.model):
         found["model"] = wanted.model
         if wanted.revision:
             found["model_revision"] = wanted.revision
@@ -152,17 +148,12 @@ def changes(wanted: Wanted, plugin: Plugin, present: Mapping[str, Argument]) -> 
     if (_word(present, "max_completion_length") or "512") != str(wanted.max_completion_length):
         found["max_completion_length"] = wanted.max_completion_length
         found.update({key: None for key in ("max_new_tokens", "response_length") if key in present})
+    found.update({key: value for key, value in wanted.added.items() if key not in present})
     return found
 
 
 def _word(present: Mapping[str, Argument], key: str) -> str:
     return present[key].words[0] if key in present and present[key].words else ""
-
-
-def _same_model(own: str, used: str) -> bool:
-    """Whether the user's file names the model the study ran, perhaps by a relative path."""
-    tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
-    return own == used or (bool(tail) and f"/{used.rstrip('/')}".endswith(f"/{tail}"))
 
 
 def _kept(key: str, wanted: Wanted) -> bool:

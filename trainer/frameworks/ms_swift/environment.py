@@ -7,22 +7,14 @@ from collections.abc import Mapping
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.ms_swift.key_tables import BUCKET_VARIABLE
 from trainer.frameworks.ms_swift.keys import acting
-from trainer.frameworks.trl.values import KnobKeyError, parsed
-from trainer.frameworks.trl.variables import HUGE, KEEP
-
-ALLOCATOR, TUNABLES = "PYTORCH_CUDA_ALLOC_CONF", "GLIBC_TUNABLES"
-_SEGMENTS = "expandable_segments:True"
-_HOST = {"keep": ":".join(KEEP), "keep_huge_pages": ":".join((*KEEP, HUGE))}
+from trainer.frameworks.values import KnobKeyError, parsed
+from trainer.frameworks.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
+from trainer.frameworks.variables import variables as allocators
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
     """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
-    acts = acting(configuration)
-    found: dict[str, str] = {}
-    if acts.get("expandable_segments") is True:
-        found[ALLOCATOR] = _SEGMENTS
-    if acts.get("host_allocator") in _HOST:
-        found[TUNABLES] = _HOST[str(acts["host_allocator"])]
+    acts, found = acting(configuration), allocators(configuration)
     if acts.get("rollout_mode") == "server" and "weight_sync_bucket_mib" in acts:
         found[BUCKET_VARIABLE] = str(acts["weight_sync_bucket_mib"])
     return found
@@ -36,10 +28,10 @@ def knobs_of(environment: Mapping[str, str]) -> tuple[dict[str, KnobValue], dict
     """
     found: dict[str, KnobValue] = {}
     rest = dict(environment)
-    if rest.get(ALLOCATOR, "").replace(" ", "") == _SEGMENTS:
+    if rest.get(ALLOCATOR, "").replace(" ", "") == SEGMENTS:
         del rest[ALLOCATOR]
         found["expandable_segments"] = True
-    for word, text in _HOST.items():
+    for word, text in HEAPS.items():
         if rest.get(TUNABLES) == text:
             del rest[TUNABLES]
             found["host_allocator"] = word

@@ -5,8 +5,6 @@ The user's own file or script is edited in place where there is one; else a YAML
 
 from __future__ import annotations
 
-import difflib
-
 from search_spaces.native import seam_values
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
 from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
@@ -14,6 +12,7 @@ from trainer.frameworks.ms_swift.launching import command, script, server_script
 from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
 from trainer.frameworks.ms_swift.server import wants_server
+from trainer.frameworks.texts import difference
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
@@ -39,12 +38,5 @@ def export(wanted: Wanted) -> Export:
         files[SERVER] = server_script(wanted)
     named = seam_values(wanted.configuration, "ms_swift")
     seams = {name: value for name, value in named.items() if name in plugin.seams}
-    return Export(files, made, seams, (), plugin.prompts, _diff(wanted, text), server)
-
-
-def _diff(wanted: Wanted, text: str) -> str:
-    if not wanted.user_config:
-        return ""
-    old, new = wanted.user_config.splitlines(), text.splitlines()
-    name = RUN if is_script(wanted.user_config) else CONFIG
-    return "\n".join(difflib.unified_diff(old, new, "your configuration", name, lineterm=""))
+    diff = difference(wanted.user_config, text, RUN if is_script(wanted.user_config) else CONFIG)
+    return Export(files, made, seams, (), plugin.prompts, diff, server)

@@ -1,4 +1,4 @@
-"""What an export is of; what it is, is as TRL's."""
+"""What an export to ms-swift is of."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer.frameworks.trl.exported import PROMPTS, RUN, SERVER, Command, Export
-from trainer.frameworks.trl.exported import Wanted as TrlWanted
+from trainer.frameworks.exported import PROMPTS, RUN, SERVER, Command, Export
+from trainer.frameworks.exported import Wanted as AnyWanted
 
 __all__ = ["CONFIG", "PLUGIN", "PROMPTS", "RUN", "SERVER", "TRAIN", "Command", "Export", "Wanted"]
 
@@ -17,7 +17,7 @@ TRAIN = f"{PROMPTS}/train.jsonl"
 
 
 @dataclass(frozen=True)
-class Wanted(TrlWanted):
+class Wanted(AnyWanted):
     """What is to be exported; ``user_config`` is a YAML or JSON file's text, or a shell script's."""
 
     added: Mapping[str, Any] = field(default_factory=dict)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.trl.fates import environment_refusal
-
-__all__ = ["INPUTS", "LAUNCH", "MEASURING", "environment_refusal", "for_trial", "note", "refusal"]
-
 INPUTS = frozenset(
     {
         *("model", "model_revision", "reward_funcs"),

@@ -7,19 +7,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
-from search_spaces.yaml_text import Entry, read
+from search_spaces.yaml_text import Entry
+from trainer.frameworks.config_entries import problem, read_mapping
 from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.shell_text import Command, ShellError, Word, commands
 from trainer.frameworks.ms_swift.words import as_words
-from trainer.frameworks.trl.import_config import ConfigError
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
 _REDIRECTION = re.compile(r"\d*[<>]")
+_CALLERS = ("$@", "$*")
+"""What stands for the words a script itself is given."""
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -45,6 +46,8 @@ class Given:
     """Arguments that stand at the script's ``swift rollout``."""
     end: int = 0
     """In a script: after the last word of ``swift rlhf``."""
+    forwards: bool = False
+    """In a script: that command is given the script's own arguments too."""
 
 
 def is_file(name: str) -> bool:
@@ -61,20 +64,8 @@ def given(text: str, name: str) -> Given:
     return _of_file(text, name) if is_file(name) else _of_script(text, name)
 
 
-def problem(name: str, line: int, text: str) -> ConfigError:
-    """One finished sentence that begins with the place."""
-    where = f"{name}, line {line}" if line else name
-    return ConfigError(f"{where}: {text}.")
-
-
 def _of_file(text: str, name: str) -> Given:
-    try:
-        document = read(text.encode("utf-8", "surrogatepass"), name, kind="config", exact=True)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
-    if not isinstance(document.value, dict):
-        raise problem(name, document.line, f"expected a mapping of ms-swift's arguments, got {document.described}")
-    entries = dict(document.value)
+    entries = dict(read_mapping(text, name, "config", "ms-swift's arguments"))
     variables = entries.pop(ENVIRONMENT, Entry({}, 0))
     if not isinstance(variables.value, dict):
         raise problem(name, variables.line, f"{ENVIRONMENT}: expected a mapping, got {variables.described}")
@@ -96,13 +87,13 @@ def _of_script(text: str, name: str) -> Given:
         found = list(_swift_commands(commands(text)))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
-    training = [(command, words) for kind, command, words in found if kind == "rlhf"]
+    training = [(command, _own(words), words) for kind, command, words in found if kind == "rlhf"]
     if len(training) != 1:
         counted = "none" if not training else f"{len(training)}"
         raise problem(name, 0, f"expected one command `swift rlhf --rlhf_type grpo ...`, found {counted}")
-    command, words = training[0]
+    command, words, all_words = training[0]
     arguments = _arguments(words, name)
-    rollouts = [_arguments(words, name) for kind, _, words in found if kind == "rollout"]
+    rollouts = [_arguments(_own(words), name) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
     environment = {
         key: Argument((word.text,), word.line, spans=((word.start, word.end),))
@@ -110,10 +101,11 @@ def _of_script(text: str, name: str) -> Given:
         if not word.unknown
     }
     end = words[-1].end if words else command.words[-1].end
-    return Given({**arguments, **served}, environment, frozenset(served), end)
+    forwards = any(word.text in _CALLERS for word in all_words)
+    return Given({**arguments, **served}, environment, frozenset(served), end, forwards)
 
 
-def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, list[Word]]]:
+def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
     """(``rlhf`` or ``rollout``, the command, the words behind)."""
     for command in found:
         for at, word in enumerate(command.words):
@@ -121,9 +113,9 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, li
             named = entry is None and PurePosixPath(word.text).name == "swift"
             following = command.words[at + 1].text if at + 1 < len(command.words) else ""
             if entry is not None and entry[1] != "main":
-                yield entry[1], command, _own(command.words[at + 1 :])
+                yield entry[1], command, command.words[at + 1 :]
             elif (named or entry is not None) and following in ("rlhf", "rollout"):
-                yield following, command, _own(command.words[at + 2 :])
+                yield following, command, command.words[at + 2 :]
             else:
                 continue
             break
@@ -135,7 +127,7 @@ def _own(words: Sequence[Word]) -> list[Word]:
     for word in words:
         if _REDIRECTION.match(word.text):
             break
-        if word.text not in ("$@", "$*"):
+        if word.text not in _CALLERS:
             found.append(word)
     return found
 

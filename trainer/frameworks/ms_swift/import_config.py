@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,24 +15,23 @@ from typing import Any
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
+from trainer.frameworks.config_entries import NAME, ConfigError, check_weights, environment_refusal, problem
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.fates import DATASET, INPUTS, LAUNCH, environment_refusal, note, refusal
-from trainer.frameworks.ms_swift.given import Argument, Given, given, problem
+from trainer.frameworks.ms_swift.fates import DATASET, INPUTS, LAUNCH, note, refusal
+from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 from trainer.frameworks.ms_swift.words import typed
 from trainer.frameworks.trl.fields import Field, FieldError, fields_of
-from trainer.frameworks.trl.import_config import ConfigError
 from trainer.frameworks.trl.import_config import Imported as TrlImported
-from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.values import KnobKeyError
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
 _NO_FILES: Mapping[str, str] = {}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
@@ -176,7 +174,7 @@ def _environment(found: Given, name: str) -> tuple[dict[str, str], int]:
             counted[variable] = int(text)
         if variable in LAUNCH:
             continue
-        if not _NAME.fullmatch(variable):
+        if not NAME.fullmatch(variable):
             raise problem(name, told.line, f"{show(variable)} is not a name an environment can have")
         why = environment_refusal(variable)
         if why is not None:
@@ -187,10 +185,7 @@ def _environment(found: Given, name: str) -> tuple[dict[str, str], int]:
 
 def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, ...]:
     rewards = tuple(values.get("reward_funcs") or ())
-    weights = values.get("reward_weights")
-    if rewards and weights is not None and len(weights) != len(rewards):
-        text = f"reward_weights: expected one for each of the {len(rewards)} reward_funcs, got {len(weights)}"
-        raise problem(name, _line(found, "reward_weights"), text)
+    check_weights(rewards, values.get("reward_weights"), name, _line(found, "reward_weights"))
     if "soft_overlong" in rewards and values.get("soft_cache_length") is None:
         raise problem(name, _line(found, "reward_funcs"), "reward_funcs: soft_overlong needs soft_cache_length")
     return rewards

@@ -7,7 +7,6 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
-from search_spaces.knobs.model import show
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
@@ -19,7 +18,8 @@ from trainer.frameworks.ms_swift.key_tables import (
     STEPS,
 )
 from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_left, zero_of
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.trainer_keys import compiles, inside, micro_batches, weights_held
+from trainer.frameworks.values import KnobKeyError, parsed
 
 _FLASH = "flash_attn"
 """An older name of ``flash_attention_2``."""
@@ -41,8 +41,8 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     found.update({knob: size * int(parsed(knob, key, given[key])) for knob, key in STEPS.items() if key in given})
     if "generation_batch_size" in given:
         found["steps_per_generation"] = _steps(given, found, processes)
-    if given.get("torch_compile_mode") is not None or given.get("torch_compile_backend") is not None:
-        found["torch_compile"] = True  # as TrainingArguments does
+    if compiles(given):
+        found["torch_compile"] = True
     found.update(_numerics(given))
     if "use_vllm" in given:
         found["rollout_engine"] = "vllm" if given["use_vllm"] else "transformers"
@@ -85,11 +85,7 @@ def _steps(given: Mapping[str, Any], found: Mapping[str, KnobValue], processes: 
     key, rows = "generation_batch_size", given["generation_batch_size"]
     micro = int(found.get("micro_batch_size", defaults("ms_swift")["micro_batch_size"]))
     size = int(found.get("sequence_parallel_size", 1))
-    each = micro * processes
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
-        text = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
-        raise KnobKeyError(key, f"expected a multiple of {each} ({text}), got {show(rows)}")
-    steps = rows // each * size
+    each, steps = micro * processes, micro_batches(rows, micro, processes) * size
     if found.get("steps_per_generation", steps) != steps:
         own = int(found["steps_per_generation"]) // size
         raise KnobKeyError(key, f"expected {each * own} ({each} x steps_per_generation {own}), got {rows}")
@@ -102,21 +98,13 @@ def _numerics(given: Mapping[str, Any]) -> dict[str, KnobValue]:
         found["optimizer"] = "muon"
     elif "optim" in given:
         found["optimizer"] = parsed("optimizer", "optim", given["optim"])
-    key, inner = CHECKPOINTING
-    own = given.get(key)
-    if isinstance(own, Mapping) and own.get(inner) is not None:
-        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", f"{key}.{inner}", own[inner])
+    reentrant = inside(given, CHECKPOINTING)
+    if reentrant is not None:
+        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
     dtype = given.get("torch_dtype")
     if dtype is not None:
-        found["master_weights"] = _held(dtype)
+        found["master_weights"] = weights_held("torch_dtype", dtype, DTYPES)
     return {**found, **_precision(given, dtype)}
-
-
-def _held(dtype: Any) -> str:
-    for precision, name in DTYPES.items():
-        if dtype == name:
-            return precision
-    raise KnobKeyError("torch_dtype", f"a trial holds weights in {' or '.join(DTYPES.values())}, got {show(dtype)}")
 
 
 def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:

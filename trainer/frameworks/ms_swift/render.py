@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.child.contract import TrialSpec
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.fates import for_trial
 from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
+from trainer.frameworks.told import Told, longest
 from trainer.frameworks.trl.sharding import merged
+from trainer.frameworks.updates import following
 
 NO_SERVER = (
     "rollout_mode server: a trial cannot give the completions of ms-swift's rollout server a length; use colocate"
@@ -43,11 +45,9 @@ def settings(
     Raises:
         ValueError: a knob or value ms-swift cannot be given (``unsupported``).
     """
-    whole = dict(configuration)
-    micro = configuration.get("micro_batch_size")
-    if micro is not None and "gradient_accumulation_steps" not in configuration:
-        ranks = max(1, world_size // int(configuration.get("sequence_parallel_size", 1)))
-        whole["gradient_accumulation_steps"] = max(1, rows_per_update // (int(micro) * ranks))
+    ranks = max(1, world_size // int(configuration.get("sequence_parallel_size", 1)))
+    steps = following(configuration, rows_per_update, ranks)
+    whole = dict(configuration) if steps is None else {**configuration, "gradient_accumulation_steps": steps}
     found = to_keys(whole, longest, device)
     for key in _MAPPINGS:
         own = (passthrough or {}).get(key)
@@ -71,23 +71,7 @@ def own_keys(
 
 
 def render(
-    *,
-    trial: str,
-    configuration: Mapping[str, KnobValue],
-    model: str,
-    prompts: str,
-    rewards: tuple[RewardSpec, ...],
-    rows_per_update: int,
-    max_prompt_length: int,
-    max_completion_length: int,
-    protocol: Protocol,
-    passthrough: Mapping[str, Any],
-    device: str = "cpu",
-    world_size: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    meter: bool = True,
-    revision: str = "",
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -98,31 +82,18 @@ def render(
         raise ValueError(NO_SERVER)
     arguments, loading, replaced = settings(
         configuration,
-        rows_per_update,
-        world_size,
-        device=device,
-        longest=max_prompt_length + max_completion_length,
+        told["rows_per_update"],
+        told.get("world_size", 1),
+        device=told.get("device", "cpu"),
+        longest=longest(told),
         passthrough=passthrough,
     )
     return TrialSpec(
-        trial=trial,
         framework="ms_swift",
-        model=model,
-        prompts=prompts,
-        rewards=rewards,
         settings=arguments,
         model_settings=loading,
         seams=replaced,
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        protocol=protocol,
-        device=device,
-        world_size=world_size,
-        seed=seed,
-        memory_limit=memory_limit,
-        meter=meter,
         passthrough=own_keys(passthrough, configuration),
-        revision=revision,
         environment=variables(configuration),
+        **told,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import PurePosixPath
 from typing import Any
 
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
@@ -11,8 +12,8 @@ from trainer.frameworks.ms_swift.exported import PLUGIN, RUN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.words import words_of
+from trainer.frameworks.scripts import FIND_HERE
 
-_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
 _BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)
 
@@ -38,12 +39,19 @@ def edited_script(wanted: Wanted, plugin: Plugin) -> str:
             pieces.append((there.spans[0][0], there.spans[-1][1], _argument(key, value)))
         elif there is None and value is not None:
             added.append(_argument(key, value))
+    added += [] if found.forwards else ['"$@"']  # what a caller adds wins, as it does over a file
     pieces += [(found.end, found.end, "".join(f" \\\n    {words}" for words in added))]
     variables, exported = _environment(wanted, found)
     pieces += variables
     for start, end, new in sorted(pieces, key=lambda piece: piece[:2], reverse=True):
         text = text[:start] + new + text[end:]
-    return _begun(text, [_HERE, *exported, *([f"cd {shlex.quote(wanted.folder)} || exit 1"] if wanted.folder else [])])
+    place = [f"cd {shlex.quote(wanted.folder)} || exit 1"] if wanted.folder else []
+    return _begun(text, [FIND_HERE, _found(wanted), *exported, *place])
+
+
+def _found(wanted: Wanted) -> str:
+    """The line by which ``swift`` is the one of the interpreter that was measured."""
+    return f'export PATH={shlex.quote(str(PurePosixPath(wanted.python).parent))}:"$PATH"'
 
 
 def _removed(text: str, there: Argument) -> Piece:

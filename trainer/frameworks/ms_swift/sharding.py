@@ -14,7 +14,7 @@ from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from trainer.frameworks.trl.deepspeed import CPU_BUCKET, deepspeed_config
 from trainer.frameworks.trl.sharding import zero_knobs, zero_rest
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.values import KnobKeyError, parsed
 
 _BUCKET = 200_000_000
 _HALF = {

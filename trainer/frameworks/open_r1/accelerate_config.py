@@ -15,16 +15,17 @@ from search_spaces import yaml_edit
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
-from search_spaces.yaml_text import Entry, read
-from trainer.frameworks.open_r1.key_tables import FILE_ZERO, SHORT_ZERO
+from search_spaces.yaml_text import read
+from trainer.frameworks.config_entries import lines_of
+from trainer.frameworks.deepspeed_places import PLACES, said, whole
+from trainer.frameworks.exported import DEEPSPEED
+from trainer.frameworks.open_r1.key_tables import SHORT_ZERO
 from trainer.frameworks.open_r1.keys import acting
 from trainer.frameworks.trl.deepspeed import deepspeed_config
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.values import KnobKeyError, parsed
 
-DEEPSPEED = "deepspeed.json"
 FILE_KEY = "deepspeed_config_file"
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
-_AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Accelerate:
 def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
     """A knob acts that has no short key."""
     acts = acting(configuration)
-    return bool(acts.get("zero_stage")) and any(knob in acts for knob in FILE_ZERO if knob not in SHORT_ZERO)
+    return bool(acts.get("zero_stage")) and any(knob in acts for knob in PLACES if knob not in SHORT_ZERO)
 
 
 def deepspeed_text(configuration: Mapping[str, KnobValue], device: str) -> str:
@@ -144,7 +145,7 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
     knobs: dict[str, KnobValue] = {"zero_stage": 0}
     if isinstance(zero, Mapping):
         knobs = _from_file(zero, files or {}) if zero.get(FILE_KEY) else _from_short(zero)
-    return Accelerate(knobs, values.get("num_processes"), _lines(document.value))
+    return Accelerate(knobs, values.get("num_processes"), lines_of(document.value))
 
 
 def _check(values: Mapping[str, Any]) -> None:
@@ -179,27 +180,6 @@ def _from_file(zero: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, K
     except ValueError as error:
         raise KnobKeyError(f"deepspeed_config.{FILE_KEY}", f"{show(path)} is not JSON ({error})") from None
     found: dict[str, KnobValue] = {"zero_stage": 0}
-    for knob, place in FILE_ZERO.items():
-        value = _at(settings, place)
-        if value is not None and value != _AUTO:
-            found[knob] = parsed(knob, ".".join((FILE_KEY, *place)), _whole(value))
+    for knob, value in said(settings).items():
+        found[knob] = parsed(knob, ".".join((FILE_KEY, *PLACES[knob])), whole(value))
     return acting(found)
-
-
-def _at(settings: Any, place: tuple[str, ...]) -> Any:
-    for name in place:
-        settings = settings.get(name) if isinstance(settings, Mapping) else None
-    return settings
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _lines(entries: Mapping[str, Entry]) -> dict[str, int]:
-    found = {}
-    for key, entry in entries.items():
-        found[key] = entry.line
-        if isinstance(entry.value, dict):
-            found.update({f"{key}.{inner}": item.line for inner, item in entry.value.items()})
-    return found

@@ -15,7 +15,7 @@ from trainer.frameworks.open_r1.keys import acting
 from trainer.frameworks.open_r1.render import settings
 from trainer.frameworks.open_r1.rewards import Rewards
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys, wants_server
-from trainer.frameworks.trl.launching import comment
+from trainer.frameworks.texts import sections_text
 
 _EXPLICIT = frozenset(NATIVE) | {"precision", "master_weights", "rollout_engine", "checkpointing_reentrant"}
 """Knobs that are written though nobody set them."""
@@ -78,11 +78,7 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
             key: value for key, value in run.items() if key not in tuned
         },
     }
-    lines = [f"# {comment(wanted.title)}"]
-    for head, keys in sections.items():
-        lines += ["", f"# {head}"]
-        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
-    return "\n".join(lines) + "\n"
+    return sections_text(wanted.title, sections)
 
 
 def _lengths(wanted: Wanted) -> dict[str, int]:

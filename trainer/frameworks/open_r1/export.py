@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-
+from trainer.frameworks.exported import DEEPSPEED, Command, Export
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.config_text import edited, explicit, written
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SERVER, Wanted
 from trainer.frameworks.open_r1.launching import by_torchrun, command, script, server_script
 from trainer.frameworks.open_r1.rewards import rewards_of
 from trainer.frameworks.open_r1.server import wants_server
-from trainer.frameworks.trl.exported import Command, Export
-from trainer.frameworks.trl.launching import comment
+from trainer.frameworks.scripts import comment
+from trainer.frameworks.texts import difference
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
@@ -33,11 +32,12 @@ def export(wanted: Wanted) -> Export:
     if not by_torchrun(whole):
         files[ACCELERATE] = _accelerate(whole)
     if sharding := accelerate_config.deepspeed_text(whole.configuration, whole.device):
-        files[accelerate_config.DEEPSPEED] = sharding
+        files[DEEPSPEED] = sharding
     if server:
         files[SERVER] = server_script(whole)
     parts = ("rewards that Open-R1's registry does not have",) if rewards.files else ()
-    return Export(files, made, {}, parts, prompts, _diff(wanted, recipe), server)
+    diff = difference(wanted.user_config, recipe, RECIPE, "your recipe")
+    return Export(files, made, {}, parts, prompts, diff, server)
 
 
 def _accelerate(wanted: Wanted) -> str:
@@ -46,10 +46,3 @@ def _accelerate(wanted: Wanted) -> str:
     if wanted.accelerate:
         return accelerate_config.edited(wanted.accelerate, *told)
     return accelerate_config.written(*told, comment(wanted.title))
-
-
-def _diff(wanted: Wanted, recipe: str) -> str:
-    if not wanted.user_config:
-        return ""
-    old, new = wanted.user_config.splitlines(), recipe.splitlines()
-    return "\n".join(difflib.unified_diff(old, new, "your recipe", RECIPE, lineterm=""))

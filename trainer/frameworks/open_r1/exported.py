@@ -1,17 +1,25 @@
-"""What an Open-R1 export is of. ``Command`` and ``Export`` are those of TRL's."""
+"""What an Open-R1 export is of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.frameworks.trl.exported import Wanted as TrlWanted
+from trainer.frameworks.exported import ACCELERATE, LAUNCHER, PROMPTS, RUN, SERVER
+from trainer.frameworks.exported import Wanted as AnyWanted
+
+__all__ = [
+    "ACCELERATE",
+    "LAUNCHER",
+    "PROMPTS",
+    "PROMPT_COLUMN",
+    "RECIPE",
+    "RUN",
+    "SCRIPT",
+    "SERVER",
+    "Wanted",
+]
 
 RECIPE = "recipe.yaml"
-ACCELERATE = "accelerate.yaml"
-RUN = "run.sh"
-SERVER = "server.sh"
-LAUNCHER = "launch.py"
-PROMPTS = "prompts"
 SCRIPT = "src/open_r1/grpo.py"
 """In a checkout of Open-R1."""
 PROMPT_COLUMN = "prompt"
@@ -19,7 +27,7 @@ PROMPT_COLUMN = "prompt"
 
 
 @dataclass(frozen=True)
-class Wanted(TrlWanted):
+class Wanted(AnyWanted):
     """What is to be exported; ``user_config`` is the user's recipe."""
 
     checkout: str = ""

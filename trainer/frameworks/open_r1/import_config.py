@@ -6,7 +6,6 @@ Pure; opens and evaluates nothing.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +15,27 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry, read
+from trainer.frameworks.config_entries import (
+    ENVIRONMENT,
+    ConfigError,
+    check_storable,
+    check_weights,
+    environment_of,
+    line_of,
+    lines_of,
+    problem,
+    read_mapping,
+    refuse_one_reward,
+)
 from trainer.frameworks.open_r1.accelerate_config import FILE_KEY, Accelerate, read_accelerate
 from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
 from trainer.frameworks.open_r1.server import read_server, wants_server
-from trainer.frameworks.trl.fates import environment_refusal
 from trainer.frameworks.trl.fields import Field, FieldError, fields_of
-from trainer.frameworks.trl.import_config import ConfigError, located
 from trainer.frameworks.trl.import_config import Imported as TrlImported
-from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.trl.import_config import located
+from trainer.frameworks.values import KnobKeyError
 
 __all__ = [
     "FIELDS",
@@ -39,8 +49,6 @@ __all__ = [
     "read_keys",
 ]
 
-ENVIRONMENT = "env"
-"""The key TRL's parser puts into the process's environment."""
 _NOTHING: Mapping[str, str] = {}
 _OF_COLOCATED = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size")
 
@@ -114,11 +122,11 @@ def import_config(
     try:
         knobs = from_keys(known, ranks)
     except KnobKeyError as error:
-        raise _problem(name, _line(entries, error.key), f"{error.key}: {error.text}") from None
+        raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
     served = _served(launch, knobs)
     passthrough = {key: value for key, value in rest(known).items() if key not in INPUTS}
     if ENVIRONMENT in entries:
-        passthrough[ENVIRONMENT] = _environment(entries[ENVIRONMENT], name)
+        passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name, any_name=True)
     return Imported(
         knobs={**knobs, **beside.knobs, **served},
         passthrough=passthrough,
@@ -126,7 +134,7 @@ def import_config(
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
         rewards=_rewards(known, entries, name),
         max_completion_length=_length("max_completion_length", known, entries, name),
-        lines=dict(_lines(entries)),
+        lines=lines_of(entries),
         text=text,
         notes=tuple(_notes(known, entries, name, fields, knobs)),
         max_prompt_length=_length("max_prompt_length", known, entries, name),
@@ -136,49 +144,27 @@ def import_config(
 
 
 def _entries(text: str, name: str) -> dict[str, Entry]:
-    try:
-        document = read(text.encode("utf-8", "surrogatepass"), name, kind="recipe", exact=True)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
-    if not isinstance(document.value, dict):
-        raise _problem(name, document.line, f"expected a mapping of Open-R1's keys, got {document.described}")
-    for key, entry in document.value.items():
-        _check_storable(key, entry, name)
+    found = read_mapping(text, name, "recipe", "Open-R1's keys")
+    for key, entry in found.items():
+        check_storable(key, entry, name)
         why = refusal(key, entry.plain)
         if why is not None:
-            raise _problem(name, entry.line, f"{key}: {why}")
-    return document.value
-
-
-def _check_storable(key: str, entry: Entry, name: str) -> None:
-    """Refuse what JSON or a database cannot hold, wherever it is inside."""
-    value = entry.value
-    if isinstance(value, dict):
-        for inner, item in value.items():
-            _check_storable(f"{key}.{inner}", item, name)
-    elif isinstance(value, list):
-        for item in value:
-            _check_storable(key, item, name)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise _problem(name, entry.line, f"{show(key)}: expected a finite number, got {value}")
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise _problem(name, entry.line, f"{show(key)}: expected a number of at most 63 bits, got {show(value)}")
-    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in f"{key}{value if isinstance(value, str) else ''}"):
-        raise _problem(name, entry.line, f"{show(key)}: it holds a character that is none (a surrogate or NUL)")
+            raise problem(name, entry.line, f"{key}: {why}")
+    return found
 
 
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
     try:
         return fields[key].typed(entry.plain)
     except FieldError as error:
-        raise _problem(name, entry.line, f"{key}: {error}") from None
+        raise problem(name, entry.line, f"{key}: {error}") from None
 
 
 def _accelerate(text: str, name: str, files: Mapping[str, str]) -> Accelerate:
     try:
         return read_accelerate(text, name, files)
     except KnobKeyError as error:
-        raise _problem(name, 0, f"{error.key}: {error.text}") from None
+        raise problem(name, 0, f"{error.key}: {error.text}") from None
     except SpaceError as error:
         raise ConfigError(str(error)) from None
 
@@ -195,32 +181,16 @@ def _served(launch: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
         raise ConfigError(f"the launch of the rollout server: {error.key}: {error.text}.") from None
 
 
-def _environment(entry: Entry, name: str) -> dict[str, str]:
-    if not isinstance(entry.value, dict):
-        raise _problem(name, entry.line, f"env: expected a mapping of names to values, got {entry.described}")
-    for variable, item in entry.value.items():
-        why = environment_refusal(variable)
-        if why is not None:
-            raise _problem(name, item.line, f"env.{variable}: {why}")
-        if isinstance(item.value, list | dict):
-            raise _problem(name, item.line, f"env.{variable}: expected text or a number, got {item.described}")
-    return {variable: str(item.value) for variable, item in entry.value.items()}
-
-
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
     given = values.get("reward_funcs")
-    line = _line(entries, "reward_funcs")
-    if isinstance(given, str):
-        raise _problem(name, line, f"reward_funcs: expected a list of names, got {show(given)}; write [{show(given)}]")
+    line = line_of(entries, "reward_funcs")
+    refuse_one_reward(given, name, line)
     strange = unknown_rewards(given or ())
     if strange:
         close = difflib.get_close_matches(strange[0][:80], REWARDS, n=1)
         advice = f"did you mean {close[0]}" if close else f"it has {', '.join(REWARDS)}"
-        raise _problem(name, line, f"reward_funcs: Open-R1's registry has no {show(strange[0])}; {advice}")
-    weights = values.get("reward_weights")
-    if given and weights is not None and len(weights) != len(given):
-        text = f"reward_weights: expected one for each of the {len(given)} reward_funcs, got {len(weights)}"
-        raise _problem(name, _line(entries, "reward_weights"), text)
+        raise problem(name, line, f"reward_funcs: Open-R1's registry has no {show(strange[0])}; {advice}")
+    check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
 
 
@@ -229,7 +199,7 @@ def _length(key: str, values: Mapping[str, Any], entries: Mapping[str, Entry], n
     if length is None:
         return None
     if not isinstance(length, int) or length < 1:
-        raise _problem(name, _line(entries, key), f"{key}: expected a whole number of at least 1, got {show(length)}")
+        raise problem(name, line_of(entries, key), f"{key}: expected a whole number of at least 1, got {show(length)}")
     return length
 
 
@@ -245,28 +215,11 @@ def _notes(
             close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.8)
             meant = f"; did you mean {close[0]}" if close else ""
             said = f"{show(key)}: Open-R1 has no such key and passes over it{meant}"
-            yield str(_problem(name, _line(entries, key), said))
+            yield str(problem(name, line_of(entries, key), said))
     server = wants_server(knobs)
     for key in values:
         if key in _OF_COLOCATED and server:
             said = "it is of a colocated engine; the rollout server takes its own on its command line"
-            yield str(_problem(name, _line(entries, key), f"{key}: {said}"))
+            yield str(problem(name, line_of(entries, key), f"{key}: {said}"))
         elif key in SERVER and server:
-            yield str(_problem(name, _line(entries, key), f"{key}: a trial starts a rollout server of its own"))
-
-
-def _lines(entries: Mapping[str, Entry]) -> Iterator[tuple[str, int]]:
-    for key, entry in entries.items():
-        yield key, entry.line
-        if isinstance(entry.value, dict):
-            yield from ((f"{key}.{inner}", item.line) for inner, item in entry.value.items())
-
-
-def _line(entries: Mapping[str, Entry], key: str) -> int:
-    entry = entries.get(key) or entries.get(key.partition(".")[0])
-    return entry.line if entry is not None else 0
-
-
-def _problem(name: str, line: int, text: str) -> ConfigError:
-    where = f"{name}, line {line}" if line else name
-    return ConfigError(f"{where}: {text}.")
+            yield str(problem(name, line_of(entries, key), f"{key}: a trial starts a rollout server of its own"))

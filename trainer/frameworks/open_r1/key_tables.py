@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from search_spaces.legality.openr1_rules import SERVER_OPTIONS
+from trainer.frameworks.deepspeed_places import PLACES
 
 NATIVE: Mapping[str, str] = {
     "micro_batch_size": "per_device_train_batch_size",
@@ -46,19 +47,6 @@ SHORT_ZERO: Mapping[str, str] = {
     "offload_parameters": "offload_param_device",
 }
 """Knob -> key of ``deepspeed_config`` in the accelerate file."""
-FILE_ZERO: Mapping[str, tuple[str, ...]] = {
-    "zero_stage": ("zero_optimization", "stage"),
-    "offload_optimizer": ("zero_optimization", "offload_optimizer", "device"),
-    "offload_parameters": ("zero_optimization", "offload_param", "device"),
-    "zero_overlap": ("zero_optimization", "overlap_comm"),
-    "zero_contiguous_gradients": ("zero_optimization", "contiguous_gradients"),
-    "zero_reduce_bucket": ("zero_optimization", "reduce_bucket_size"),
-    "zero_allgather_bucket": ("zero_optimization", "allgather_bucket_size"),
-    "zero_prefetch_bucket": ("zero_optimization", "stage3_prefetch_bucket_size"),
-    "reduce_precision": ("communication_data_type",),
-}
-"""Knob -> place in a DeepSpeed file, for which the accelerate file has no short key."""
-
 SERVER: Mapping[str, str] = {
     "tensor_parallel_size": "--tensor_parallel_size",
     "rollout_data_parallel_size": "--data_parallel_size",
@@ -71,7 +59,7 @@ ENVIRONMENT = frozenset({"expandable_segments", "host_allocator"})
 
 SUPPORTED = frozenset(
     {
-        *(*NATIVE, *FILE_ZERO, *SERVER, *ENVIRONMENT),
+        *(*NATIVE, *PLACES, *SERVER, *ENVIRONMENT),
         *("precision", "master_weights", "rollout_engine", "rollout_gpus", "checkpointing_reentrant"),
     }
 )

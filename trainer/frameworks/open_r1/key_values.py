@@ -7,10 +7,10 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
-from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import FRAMEWORK
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, DTYPES, KEYS, NATIVE, NULL_IS_UNSET
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
+from trainer.frameworks.values import parsed
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
@@ -25,16 +25,16 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     """
     found = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if _is_set(keys, key)}
     if _is_set(keys, "generation_batch_size"):
-        found["steps_per_generation"] = _steps(keys, found, processes)
-    if any(keys.get(key) is not None for key in ("torch_compile_mode", "torch_compile_backend")):
-        found["torch_compile"] = True  # as TrainingArguments does
+        unset = int(defaults(FRAMEWORK)["micro_batch_size"])
+        found["steps_per_generation"] = steps_of(keys, found, unset, processes)  # TRL 0.18 rounds down without a word
+    if compiles(keys):
+        found["torch_compile"] = True
     found.update(_precision(keys))
     if _is_set(keys, "torch_dtype"):
-        found["master_weights"] = _master_weights(keys["torch_dtype"])
-    key, inner = CHECKPOINTING
-    mapping = keys.get(key)
-    if isinstance(mapping, Mapping) and mapping.get(inner) is not None:
-        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", f"{key}.{inner}", mapping[inner])
+        found["master_weights"] = weights_held("torch_dtype", keys["torch_dtype"], DTYPES)
+    reentrant = inside(keys, CHECKPOINTING)
+    if reentrant is not None:
+        found["checkpointing_reentrant"] = parsed("checkpointing_reentrant", ".".join(CHECKPOINTING), reentrant)
     if "use_vllm" in keys:
         found["rollout_engine"] = "vllm" if keys["use_vllm"] else "transformers"
     return found
@@ -56,41 +56,12 @@ def _is_set(keys: Mapping[str, Any], key: str) -> bool:
 
 
 def _native(knob: str, key: str, value: Any) -> KnobValue:
-    if key == "torch_empty_cache_steps" and value is None:
-        return 0
-    if key == "torch_empty_cache_steps" and value == 0:
-        raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
-    return parsed(knob, key, value)
-
-
-def _steps(keys: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
-    """``generation_batch_size`` in micro-batches. TRL 0.18 rounds one that does not divide down without a word."""
-    key, rows = "generation_batch_size", keys["generation_batch_size"]
-    if "steps_per_generation" in found:
-        raise KnobKeyError(key, "it cannot be set beside steps_per_generation; remove one of them")
-    micro = found.get("micro_batch_size", defaults(FRAMEWORK)["micro_batch_size"])
-    each = int(micro) * processes
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
-        size = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
-        raise KnobKeyError(key, f"expected a multiple of {each} ({size}), got {show(rows)}")
-    return rows // each
+    return parsed(knob, key, cache_steps(key, value) if key == "torch_empty_cache_steps" else value)
 
 
 def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     """Without either key it is fp32, which is what TrainingArguments of transformers 4.52 leave it at."""
-    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
-    for key, value in (("bf16", bf16), ("fp16", fp16)):
-        if value is not None and not isinstance(value, bool):
-            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
-    if bf16 and fp16:
-        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+    bf16, fp16 = half_precision(keys)
     if bf16 is None and fp16 is None:
         return {}
     return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
-
-
-def _master_weights(dtype: Any) -> str:
-    for precision, name in DTYPES.items():
-        if dtype == name:
-            return precision
-    raise KnobKeyError("torch_dtype", f"a trial holds weights in {' or '.join(DTYPES.values())}, got {show(dtype)}")

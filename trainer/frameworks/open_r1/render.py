@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.child.contract import TrialSpec
 from trainer.frameworks.open_r1.fates import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys
+from trainer.frameworks.told import Told
 from trainer.frameworks.trl.deepspeed import deepspeed_config
-from trainer.frameworks.trl.variables import variables
+from trainer.frameworks.updates import following
+from trainer.frameworks.variables import variables
 
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable a trial finds the user's checkout of Open-R1 by."""
@@ -38,31 +40,18 @@ def settings(
         own = (passthrough or {}).get(key)
         if isinstance(own, Mapping) and isinstance(ours, Mapping):
             found[key] = {**own, **ours}
-    micro = configuration.get("micro_batch_size")
-    if micro is not None and "gradient_accumulation_steps" not in configuration:
-        found["gradient_accumulation_steps"] = max(1, rows_per_update // (int(micro) * world_size))
+    steps = following(configuration, rows_per_update, world_size)
+    if steps is not None:
+        found["gradient_accumulation_steps"] = steps
     return found
 
 
 def render(
     *,
-    trial: str,
     configuration: Mapping[str, KnobValue],
-    model: str,
-    prompts: str,
-    rewards: tuple[RewardSpec, ...],
-    rows_per_update: int,
-    max_prompt_length: int,
-    max_completion_length: int,
-    protocol: Protocol,
     passthrough: Mapping[str, Any],
     checkout: str,
-    device: str = "cpu",
-    world_size: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    meter: bool = True,
-    revision: str = "",
+    **told: Unpack[Told],
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -74,28 +63,16 @@ def render(
     """
     if not checkout:
         raise ValueError("an Open-R1 trial needs a checkout of Open-R1, whose grpo.py it runs")
-    chosen = settings(configuration, rows_per_update, world_size, passthrough=passthrough)
-    if sharding := deepspeed_config(acting(configuration), device):
+    rows, ranks = told["rows_per_update"], told.get("world_size", 1)
+    chosen = settings(configuration, rows, ranks, passthrough=passthrough)
+    if sharding := deepspeed_config(acting(configuration), told.get("device", "cpu")):
         chosen["deepspeed"] = sharding
     return TrialSpec(
-        trial=trial,
         framework="open_r1",
-        model=model,
-        prompts=prompts,
-        rewards=rewards,
         settings=chosen,
         model_settings={},
         seams={},
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        protocol=protocol,
-        device=device,
-        world_size=world_size,
-        seed=seed,
-        memory_limit=memory_limit,
-        meter=meter,
         passthrough=for_trial(passthrough),
-        revision=revision,
         environment={**variables(configuration), CHECKOUT: checkout},
+        **told,
     )

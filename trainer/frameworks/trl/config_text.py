@@ -8,9 +8,10 @@ from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from trainer.frameworks.texts import same_model, sections_text
 from trainer.frameworks.trl.exported import DEEPSPEED, PROMPTS, Wanted
 from trainer.frameworks.trl.key_tables import NATIVE, NESTED
-from trainer.frameworks.trl.launching import GROUP_PORT, PORT, comment, on_cpu_with_deepspeed
+from trainer.frameworks.trl.launching import GROUP_PORT, PORT, on_cpu_with_deepspeed
 from trainer.frameworks.trl.render import own_keys, settings
 from trainer.frameworks.trl.reward_module import Rewards
 from trainer.frameworks.trl.server import trainer_settings, wants_server
@@ -91,11 +92,7 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
         "what was tuned": tuned,
         "everything else": {key: value for key, value in run.items() if key not in tuned},
     }
-    lines = [f"# {comment(wanted.title)}"]
-    for head, keys in sections.items():
-        lines += ["", f"# {head}"]
-        lines += [f"{yaml_edit.scalar(key)}: {yaml_edit.scalar(value)}" for key, value in keys.items()]
-    return "\n".join(lines) + "\n"
+    return sections_text(wanted.title, sections)
 
 
 def _use_cpu(wanted: Wanted) -> bool:
@@ -111,7 +108,7 @@ def edited(wanted: Wanted, rewards: Rewards, prompts: bool) -> str:
         changes.update({path: None for path in compiling if path in document.values})
     if (yaml_edit.lookup(document, ("use_cpu",)) is True) != _use_cpu(wanted) and wanted.device == "cpu":
         changes[("use_cpu",)] = _use_cpu(wanted)
-    if not _same_model(yaml_edit.lookup(document, ("model_name_or_path",)), wanted.model):
+    if not same_model(yaml_edit.lookup(document, ("model_name_or_path",)), wanted.model):
         changes[("model_name_or_path",)] = wanted.model
         if wanted.revision or ("model_revision",) in document.values:
             changes[("model_revision",)] = wanted.revision or "main"
@@ -152,11 +149,3 @@ def _keep_generation_size(document: yaml_edit.Document, changes: dict[yaml_edit.
         return
     del changes[("steps_per_generation",)]
     changes[("generation_batch_size",)] = steps * micro * wanted.world_size
-
-
-def _same_model(own: Any, used: str) -> bool:
-    """Whether the user's file names the model the study ran, perhaps by a relative path."""
-    if not isinstance(own, str):
-        return False
-    tail = "/".join(part for part in own.split("/") if part not in ("", ".", "..", "~"))
-    return own == used or (bool(tail) and f"/{used.rstrip('/')}".endswith(f"/{tail}"))

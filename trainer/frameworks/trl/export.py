@@ -6,9 +6,8 @@ no key for goes through a launcher that sets it and runs the same script.
 
 from __future__ import annotations
 
-import difflib
-
 from search_spaces.native import seam_values
+from trainer.frameworks.texts import difference
 from trainer.frameworks.trl.config_text import deepspeed_text, edited, written
 from trainer.frameworks.trl.exported import (
     ACCELERATE,
@@ -51,11 +50,4 @@ def export(wanted: Wanted) -> Export:
     whys = tuple(part.why for part in parts if part.why)
     named = {name for part in parts for name in part.seams}
     seams = {name: value for name, value in seam_values(wanted.configuration, "trl").items() if name in named}
-    return Export(files, made, seams, whys, prompts, _diff(wanted, text), server)
-
-
-def _diff(wanted: Wanted, text: str) -> str:
-    if not wanted.user_config:
-        return ""
-    old, new = wanted.user_config.splitlines(), text.splitlines()
-    return "\n".join(difflib.unified_diff(old, new, "your configuration", CONFIG, lineterm=""))
+    return Export(files, made, seams, whys, prompts, difference(wanted.user_config, text, CONFIG), server)

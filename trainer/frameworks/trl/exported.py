@@ -1,81 +1,30 @@
-"""What an export is of, and what it is."""
+"""What an export to TRL is of, and what it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from trainer.frameworks.exported import (
+    ACCELERATE,
+    DEEPSPEED,
+    LAUNCHER,
+    PROMPTS,
+    RUN,
+    SERVER,
+    Command,
+    Export,
+    Wanted,
+)
 
-from search_spaces.configuration import KnobValue
-from trainer.child.contract import RewardSpec
+__all__ = [
+    "ACCELERATE",
+    "CONFIG",
+    "DEEPSPEED",
+    "LAUNCHER",
+    "PROMPTS",
+    "RUN",
+    "SERVER",
+    "Command",
+    "Export",
+    "Wanted",
+]
 
 CONFIG = "grpo.yaml"
-ACCELERATE = "accelerate.yaml"
-DEEPSPEED = "deepspeed.json"
-RUN = "run.sh"
-SERVER = "server.sh"
-LAUNCHER = "launch.py"
-PROMPTS = "prompts"
-"""Folder of the prompts, as ``datasets`` takes one: its only file is the ``train`` split."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be exported."""
-
-    title: str
-    """One line for the heads of the files."""
-    configuration: Mapping[str, KnobValue]
-    python: str
-    """Training interpreter."""
-    model: str
-    """Folder or hub id."""
-    rewards: tuple[RewardSpec, ...]
-    rows_per_update: int
-    max_completion_length: int
-    passthrough: Mapping[str, Any] = field(default_factory=dict)
-    revision: str = ""
-    """Commit of a hub id."""
-    max_prompt_length: int | None = None
-    """Tokens; with the completion's, what vLLM prepares for."""
-    device: str = "cpu"
-    world_size: int = 1
-    """Processes that train."""
-    seed: int = 0
-    threads: int = 1
-    """CPU threads of a training process: the launcher would choose its own."""
-    user_config: str = ""
-    """Text of the user's own configuration; empty writes one."""
-    own_data: bool = False
-    """The prompts are those the user's configuration names, so they are not exported."""
-    folder: str = ""
-    """The user's working directory, which a configuration of their own speaks of."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """The command that trains. ``{here}`` in a word stands for the exported folder."""
-
-    argv: tuple[str, ...]
-    folder: str
-    """Where it runs: ``{here}``, a path, or empty for wherever it is started."""
-    environment: Mapping[str, str]
-    """Set unless the caller has set it; ``PYTHONPATH`` is put in front of the caller's."""
-
-
-@dataclass(frozen=True)
-class Export:
-    """Everything but the prompts, which are copied."""
-
-    files: Mapping[str, str]
-    command: Command
-    seams: Mapping[str, KnobValue]
-    """Knobs that TRL has no key for, with a value other than TRL's own: the launcher sets them."""
-    parts: tuple[str, ...]
-    """What else the launcher is for, a sentence each (``seam_files.Part.why``)."""
-    prompts: bool
-    """Whether ``prompts/train.jsonl`` belongs to it."""
-    diff: str = ""
-    """Against the user's own configuration; empty without one."""
-    server: bool = False
-    """A rollout server has to be started first, by ``SERVER``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -103,12 +102,6 @@ REFUSED_WORDS: Mapping[tuple[str, str], str] = {
     for word in ("reduce_lr_on_plateau", "greedy")
 }
 
-_ENVIRONMENT = re.compile(
-    r"AUTOTUNE_.*|ACCELERATE_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|RANK|LOCAL_RANK|WORLD_SIZE"
-    r"|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
-)
-_SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
-
 
 def fate_of(key: str) -> Fate:
     """What becomes of ``key``."""
@@ -141,15 +134,6 @@ def note(key: str, values: Mapping[str, Any]) -> str | None:
     if key == "deepspeed" and isinstance(values[key], Mapping):
         stage = (values[key].get("zero_optimization") or {}).get("stage", 0)
         return None if stage else "at stage 0 a trial trains without DeepSpeed, by DDP"
-    return None
-
-
-def environment_refusal(name: str) -> str | None:
-    """Why a file's ``env`` may not set ``name``; ``None`` if it may."""
-    if _ENVIRONMENT.fullmatch(name):
-        return "the tuner sets it for each trial; remove it"
-    if _SECRET.search(name):
-        return "a secret would be stored with the study; set it outside the file"
     return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,24 +17,29 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
-from search_spaces.yaml_text import Entry, plain, read
-from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, environment_refusal, note, refusal
+from search_spaces.yaml_text import Entry, plain
+from trainer.frameworks.config_entries import (
+    ENVIRONMENT,
+    ConfigError,
+    check_storable,
+    check_weights,
+    environment_of,
+    line_of,
+    lines_of,
+    problem,
+    read_mapping,
+    refuse_one_reward,
+)
+from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.fields import Field, FieldError, fields_of
 from trainer.frameworks.trl.key_values import from_keys, rest
-from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.values import KnobKeyError
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "located", "named_files", "read_keys"]
 
-ENVIRONMENT = "env"
-"""The key TRL's parser puts into the process's environment."""
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
 _NO_FILES: Mapping[str, str] = {}
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class ConfigError(ValueError):
-    """What is wrong with a config, in one finished sentence with file and line."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,10 @@ def import_config(
     try:
         knobs = from_keys(values, processes)
     except KnobKeyError as error:
-        raise _problem(name, _line(entries, error.key), f"{error.key}: {error.text}") from None
+        raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     if ENVIRONMENT in entries:
-        passthrough[ENVIRONMENT] = _environment(entries[ENVIRONMENT], name)
+        passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name)
     return Imported(
         knobs=knobs,
         passthrough=passthrough,
@@ -113,7 +117,7 @@ def import_config(
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
         rewards=_rewards(values, entries, name),
         max_completion_length=_length(values, entries, name),
-        lines=dict(_lines(entries)),
+        lines=lines_of(entries),
         text=text,
         notes=tuple(_notes(values, entries, name)),
     )
@@ -123,24 +127,19 @@ def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
     """``sentence`` about the keys of file ``name``, with the line of the first key it mentions."""
     words = re.findall(r"[A-Za-z_][\w.]*", sentence)
     mentioned = next((lines[word] for word in (w.rstrip(".") for w in words) if word in lines), 0)
-    return str(_problem(name, mentioned, sentence.rstrip(".")))
+    return str(problem(name, mentioned, sentence.rstrip(".")))
 
 
 def _entries(text: str, name: str, files: Mapping[str, str]) -> dict[str, Entry]:
     """Keys that are not refused by name, in the order of the file; what a named file holds in place of its path."""
-    try:
-        document = read(text.encode("utf-8", "surrogatepass"), name, kind="config", exact=True)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
-    if not isinstance(document.value, dict):
-        raise _problem(name, document.line, f"expected a mapping of TRL's keys, got {document.described}")
-    for key, entry in document.value.items():
-        _check_storable(key, entry, name)
+    found = read_mapping(text, name, "config", "TRL's keys")
+    for key, entry in found.items():
+        check_storable(key, entry, name)
         why = refusal(key, entry.plain)
         if why is not None:
-            raise _problem(name, entry.line, f"{key}: {why}")
-    read_in = {key: _from_file(key, document.value[key], files[key], name) for key in files if key in document.value}
-    return {**document.value, **read_in}
+            raise problem(name, entry.line, f"{key}: {why}")
+    read_in = {key: _from_file(key, found[key], files[key], name) for key in files if key in found}
+    return {**found, **read_in}
 
 
 def _is_path(entry: Entry | None) -> bool:
@@ -153,11 +152,11 @@ def _from_file(key: str, entry: Entry, text: str, name: str) -> Entry:
         found = json.loads(text)
         mapping = plain(found, name) if isinstance(found, dict) else None
     except (ValueError, RecursionError, SpaceError) as error:
-        raise _problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
+        raise problem(name, entry.line, f"{key}: {show(entry.value)} is not JSON ({error})") from None
     if mapping is None or not isinstance(mapping.value, dict):
-        raise _problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
+        raise problem(name, entry.line, f"{key}: {show(entry.value)} holds no JSON object")
     placed = _at_line(mapping, entry.line)
-    _check_storable(key, placed, name)
+    check_storable(key, placed, name)
     return placed
 
 
@@ -170,40 +169,19 @@ def _at_line(entry: Entry, line: int) -> Entry:
     return Entry(entry.value, line)
 
 
-def _check_storable(key: str, entry: Entry, name: str) -> None:
-    """Refuse what JSON, a database or an environment cannot hold, wherever it is inside."""
-    value = entry.value
-    if isinstance(value, dict):
-        for inner, item in value.items():
-            _check_storable(f"{key}.{inner}", item, name)
-    elif isinstance(value, list):
-        for item in value:
-            _check_storable(key, item, name)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise _problem(name, entry.line, f"{show(key)}: expected a finite number, got {value}")
-    elif isinstance(value, int) and abs(value) >= 2**63:
-        raise _problem(name, entry.line, f"{show(key)}: expected a number of at most 63 bits, got {show(value)}")
-    if not _is_text(key) or (isinstance(value, str) and not _is_text(value)):
-        raise _problem(name, entry.line, f"{show(key)}: it holds a character that is none (a surrogate or NUL)")
-
-
-def _is_text(text: str) -> bool:
-    return not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text)
-
-
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
     if key not in fields:
         close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.6)
         advice = f"did you mean {close[0]}" if close else "remove it"
-        raise _problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
+        raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:
         value = fields[key].typed(entry.plain)
     except FieldError as error:
-        raise _problem(name, entry.line, f"{key}: {error}") from None
+        raise problem(name, entry.line, f"{key}: {error}") from None
     inside = _inside(key, entry, value, name)
     for inner in inside:
         if (key, inner) in REFUSED_INSIDE:
-            raise _problem(name, inside[inner].line or entry.line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
+            raise problem(name, inside[inner].line or entry.line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
     return value
 
 
@@ -214,24 +192,9 @@ def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry
     try:
         found = plain(value, name)
     except SpaceError:
-        raise _problem(name, entry.line, f"{key}: it is nested too deep") from None
-    _check_storable(key, Entry(found.value, entry.line), name)
+        raise problem(name, entry.line, f"{key}: it is nested too deep") from None
+    check_storable(key, Entry(found.value, entry.line), name)
     return found.value if isinstance(found.value, dict) else {}
-
-
-def _environment(entry: Entry, name: str) -> dict[str, str]:
-    """Names and texts, as TRL's parser sets them."""
-    if not isinstance(entry.value, dict):
-        raise _problem(name, entry.line, f"env: expected a mapping of names to values, got {entry.described}")
-    for variable, item in entry.value.items():
-        if not _NAME.fullmatch(variable):
-            raise _problem(name, item.line, f"env: {show(variable)} is not a name an environment can have")
-        why = environment_refusal(variable)
-        if why is not None:
-            raise _problem(name, item.line, f"env.{variable}: {why}")
-        if isinstance(item.value, list | dict):
-            raise _problem(name, item.line, f"env.{variable}: expected text or a number, got {item.described}")
-    return {variable: str(item.value) for variable, item in entry.value.items()}
 
 
 def _is_dataset(field: Field) -> bool:
@@ -240,13 +203,8 @@ def _is_dataset(field: Field) -> bool:
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
     given = values.get("reward_funcs")
-    if isinstance(given, str):
-        text = f"reward_funcs: expected a list of names, got {show(given)}; write [{show(given)}]"
-        raise _problem(name, _line(entries, "reward_funcs"), text)
-    weights = values.get("reward_weights")
-    if given and weights is not None and len(weights) != len(given):
-        text = f"reward_weights: expected one for each of the {len(given)} reward_funcs, got {len(weights)}"
-        raise _problem(name, _line(entries, "reward_weights"), text)
+    refuse_one_reward(given, name, line_of(entries, "reward_funcs"))
+    check_weights(given or (), values.get("reward_weights"), name, line_of(entries, "reward_weights"))
     return tuple(given or ())
 
 
@@ -256,7 +214,7 @@ def _length(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) 
     length = values["max_completion_length"]
     if not isinstance(length, int) or length < 1:
         text = f"max_completion_length: expected a whole number of at least 1, got {show(length)}"
-        raise _problem(name, _line(entries, "max_completion_length"), text)
+        raise problem(name, line_of(entries, "max_completion_length"), text)
     return length
 
 
@@ -264,21 +222,4 @@ def _notes(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -
     for key in values:
         said = note(key, values)
         if said is not None:
-            yield str(_problem(name, _line(entries, key), f"{key}: {said}"))
-
-
-def _lines(entries: Mapping[str, Entry]) -> Iterator[tuple[str, int]]:
-    for key, entry in entries.items():
-        yield key, entry.line
-        if isinstance(entry.value, dict):
-            yield from ((f"{key}.{inner}", item.line) for inner, item in entry.value.items())
-
-
-def _line(entries: Mapping[str, Entry], key: str) -> int:
-    entry = entries.get(key) or entries.get(key.partition(".")[0])
-    return entry.line if entry is not None else 0
-
-
-def _problem(name: str, line: int, text: str) -> ConfigError:
-    where = f"{name}, line {line}" if line else name
-    return ConfigError(f"{where}: {text}.")
+            yield str(problem(name, line_of(entries, key), f"{key}: {said}"))

@@ -7,10 +7,10 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
-from search_spaces.knobs.model import show
+from trainer.frameworks.trainer_keys import cache_steps, compiles, half_precision, inside, steps_of, weights_held
 from trainer.frameworks.trl.key_tables import DTYPES, KEYS, NATIVE, NESTED
 from trainer.frameworks.trl.sharding import fsdp_knobs, fsdp_rest, zero_knobs, zero_rest
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.values import parsed
 
 _NULL_IS_UNSET = frozenset(
     {
@@ -19,7 +19,6 @@ _NULL_IS_UNSET = frozenset(
     }
 )
 _NO_PADDING = ("auto", "none", "null")
-_COMPILING = ("torch_compile_mode", "torch_compile_backend")
 
 
 def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValue]:
@@ -34,12 +33,13 @@ def from_keys(keys: Mapping[str, Any], processes: int = 1) -> dict[str, KnobValu
     """
     found = {knob: _native(knob, key, keys[key]) for knob, key in NATIVE.items() if _is_set(keys, key)}
     if _is_set(keys, "generation_batch_size"):
-        found["steps_per_generation"] = _steps(keys, found, processes)
-    if any(keys.get(key) is not None for key in _COMPILING):
-        found["torch_compile"] = True  # as TrainingArguments does
+        unset = int(defaults("trl")["micro_batch_size"])
+        found["steps_per_generation"] = steps_of(keys, found, unset, processes)
+    if compiles(keys):
+        found["torch_compile"] = True
     found.update(_precision(keys))
     if "dtype" in keys:
-        found["master_weights"] = _master_weights(keys["dtype"])
+        found["master_weights"] = weights_held("dtype", keys["dtype"], DTYPES)
     if _is_set(keys, "attn_implementation"):
         found["attn_implementation"] = parsed("attn_implementation", "attn_implementation", keys["attn_implementation"])
     found.update(_inside(keys))
@@ -76,10 +76,7 @@ def _is_set(keys: Mapping[str, Any], key: str) -> bool:
 
 def _native(knob: str, key: str, value: Any) -> KnobValue:
     if key == "torch_empty_cache_steps":
-        if value is None:
-            return 0
-        if value == 0:
-            raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
+        value = cache_steps(key, value)
     if key == "pad_to_multiple_of" and isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 20 else value
     return parsed(knob, key, value)
@@ -87,10 +84,10 @@ def _native(knob: str, key: str, value: Any) -> KnobValue:
 
 def _inside(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     found = {}
-    for knob, (key, inner) in NESTED.items():
-        mapping = keys.get(key)
-        if isinstance(mapping, Mapping) and mapping.get(inner) is not None:
-            found[knob] = parsed(knob, f"{key}.{inner}", mapping[inner])
+    for knob, place in NESTED.items():
+        value = inside(keys, place)
+        if value is not None:
+            found[knob] = parsed(knob, ".".join(place), value)
     return found
 
 
@@ -103,35 +100,10 @@ def _rollout(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     return found
 
 
-def _steps(keys: Mapping[str, Any], found: Mapping[str, KnobValue], processes: int) -> int:
-    """``generation_batch_size`` in micro-batches, by TRL's own rule."""
-    key, rows = "generation_batch_size", keys["generation_batch_size"]
-    if "steps_per_generation" in found:
-        raise KnobKeyError(key, "it cannot be set beside steps_per_generation; remove one of them")
-    micro = found.get("micro_batch_size", defaults("trl")["micro_batch_size"])
-    each = int(micro) * processes
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
-        size = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
-        raise KnobKeyError(key, f"expected a multiple of {each} ({size}), got {show(rows)}")
-    return rows // each
-
-
 def _precision(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     """``bf16`` counts as true unless it is given or ``fp16`` is true, as in TRL."""
-    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
-    for key, value in (("bf16", bf16), ("fp16", fp16)):
-        if value is not None and not isinstance(value, bool):
-            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
-    if bf16 and fp16:
-        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+    bf16, fp16 = half_precision(keys)
     if bf16 is None and fp16 is None:
         return {}
     mixed = not fp16 if bf16 is None else bf16
     return {"precision": "fp16" if fp16 else "bf16" if mixed else "fp32"}
-
-
-def _master_weights(dtype: Any) -> str:
-    for precision, name in DTYPES.items():
-        if dtype == name:
-            return precision
-    raise KnobKeyError("dtype", f"a trial holds weights in {' or '.join(DTYPES.values())}, got {show(dtype)}")

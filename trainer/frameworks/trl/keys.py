@@ -19,7 +19,7 @@ from trainer.frameworks.trl.key_tables import (
     SUPPORTED,
 )
 from trainer.frameworks.trl.key_values import from_keys
-from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.values import KnobKeyError
 
 __all__ = [
     "KEYS",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shlex
-
 from search_spaces import yaml_edit
+from trainer.frameworks import scripts
+from trainer.frameworks.gpu_split import split
+from trainer.frameworks.scripts import gpus_of, visible
 from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, DEEPSPEED, LAUNCHER, PROMPTS, Command, Wanted
 from trainer.frameworks.trl.keys import acting
 from trainer.frameworks.trl.reward_module import Rewards
 from trainer.frameworks.trl.server import (
     server_command,
     server_environment,
-    split,
     trainer_environment,
     wants_server,
 )
-from trainer.frameworks.trl.variables import variables
+from trainer.frameworks.variables import variables
 
 PORT, GROUP_PORT = 8000, 51216
 """Of an exported rollout server, and of the group that weights are sent in: TRL's own."""
@@ -84,27 +84,8 @@ def _environment(wanted: Wanted) -> dict[str, str]:
     if wanted.device == "cpu" and wanted.world_size > 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
     if wants_server(wanted.configuration):
-        found.update(trainer_environment(split(_gpus(wanted), wanted.configuration)[0]))
-    elif wanted.device == "cuda" and wanted.world_size == 1:
-        found["CUDA_VISIBLE_DEVICES"] = "0"  # of several, TRL would use all
-    return found
-
-
-def _gpus(wanted: Wanted) -> list[str]:
-    """Those that train, then those of the rollout server."""
-    return [str(i) for i in range(wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0)))]
-
-
-def _taken(wanted: Wanted, *, serving: bool) -> str:
-    """The line that leaves one side its GPUs, of those the caller lets it see as of all.
-
-    Both scripts are started with the same GPUs visible: the first train, the last are the server's.
-    """
-    gpus = _gpus(wanted)
-    training = len(split(gpus, wanted.configuration)[0])
-    places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
-    visible = f'"${{CUDA_VISIBLE_DEVICES:-{",".join(gpus)}}}"'
-    return f'CUDA_VISIBLE_DEVICES=$(printf "%s\\n" {visible} | cut -s -d, -f{places})'
+        return {**found, **trainer_environment(split(gpus_of(wanted), wanted.configuration)[0])}
+    return {**found, **visible(wanted, served=False)}
 
 
 def server_script(wanted: Wanted) -> str:
@@ -123,13 +104,10 @@ def server_script(wanted: Wanted) -> str:
         revision=wanted.revision,
         passthrough=wanted.passthrough,
     )
-    lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
-    environment = server_environment(split(_gpus(wanted), wanted.configuration)[1])
+    environment = server_environment(split(gpus_of(wanted), wanted.configuration)[1])
     del environment["HF_HUB_OFFLINE"]  # a study has fetched the model before; here it may have to be
-    del environment["CUDA_VISIBLE_DEVICES"]
-    lines += [_taken(wanted, serving=True), "export CUDA_VISIBLE_DEVICES"]
-    lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
-    return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
+    del environment["CUDA_VISIBLE_DEVICES"]  # the script itself says it
+    return scripts.server_script(wanted, argv, environment)
 
 
 def _files(wanted: Wanted) -> tuple[str, ...]:
@@ -142,36 +120,7 @@ def _files(wanted: Wanted) -> tuple[str, ...]:
     return tuple(found)
 
 
-def script(wanted: Wanted, command: Command) -> str:
-    """``RUN``: the same command from wherever it is started."""
-    lines = [
-        "#!/bin/sh",
-        f"# {comment(wanted.title)}",
-        f"# Options of TRL's script may follow; they win over {CONFIG}.",
-        'here=$(cd "$(dirname "$0")" && pwd) || exit 1',
-    ]
-    for name, value in command.environment.items():
-        if name == "PYTHONPATH":
-            lines.append(f"PYTHONPATH={_quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
-        elif name == "CUDA_VISIBLE_DEVICES" and wants_server(wanted.configuration):
-            lines.append(_taken(wanted, serving=False))
-        else:
-            lines.append(f': "${{{name}:={value}}}"')
-        lines.append(f"export {name}")
-    if command.folder:
-        lines.append(f"cd {_quoted(command.folder)} || exit 1")
-    lines.append("exec " + " ".join(_quoted(word) for word in command.argv) + ' "$@"')
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(word: str) -> str:
-    """A word for the shell, ``{here}`` being the script's own folder."""
-    before, sign, after = word.partition("{here}")
-    if not sign:
-        return shlex.quote(word)
-    return (shlex.quote(before) if before else "") + '"$here"' + (shlex.quote(after) if after else "")
-
-
-def comment(text: str) -> str:
-    """``text`` as it can stand behind a ``#``."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+def script(wanted: Wanted, made: Command) -> str:
+    """``RUN``."""
+    remark = f"Options of TRL's script may follow; they win over {CONFIG}."
+    return scripts.run_script(wanted, made, remark, served=wants_server(wanted.configuration))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.child.contract import TrialSpec
+from trainer.frameworks.told import Told, longest
 from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.sharding import beside
-from trainer.frameworks.trl.variables import variables
+from trainer.frameworks.updates import following
+from trainer.frameworks.variables import variables
 
 
 def settings(
@@ -38,9 +40,9 @@ def settings(
     if refused:
         raise ValueError("; ".join(refused))
     training = beside(training_keys(configuration, longest, device), passthrough or {}, acting(configuration))
-    micro = configuration.get("micro_batch_size")
-    if micro is not None and "gradient_accumulation_steps" not in configuration:
-        training["gradient_accumulation_steps"] = max(1, rows_per_update // (int(micro) * world_size))
+    steps = following(configuration, rows_per_update, world_size)
+    if steps is not None:
+        training["gradient_accumulation_steps"] = steps
     return training, model_keys(configuration), seams(configuration)
 
 
@@ -59,23 +61,7 @@ def own_keys(
 
 
 def render(
-    *,
-    trial: str,
-    configuration: Mapping[str, KnobValue],
-    model: str,
-    prompts: str,
-    rewards: tuple[RewardSpec, ...],
-    rows_per_update: int,
-    max_prompt_length: int,
-    max_completion_length: int,
-    protocol: Protocol,
-    passthrough: Mapping[str, Any],
-    device: str = "cpu",
-    world_size: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    meter: bool = True,
-    revision: str = "",
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
 ) -> TrialSpec:
     """The spec of one trial.
 
@@ -84,31 +70,18 @@ def render(
     """
     training, loading, replaced = settings(
         configuration,
-        rows_per_update,
-        world_size,
-        device=device,
-        longest=max_prompt_length + max_completion_length,
+        told["rows_per_update"],
+        told.get("world_size", 1),
+        device=told.get("device", "cpu"),
+        longest=longest(told),
         passthrough=passthrough,
     )
     return TrialSpec(
-        trial=trial,
         framework="trl",
-        model=model,
-        prompts=prompts,
-        rewards=rewards,
         settings=training,
         model_settings=loading,
         seams=replaced,
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        protocol=protocol,
-        device=device,
-        world_size=world_size,
-        seed=seed,
-        memory_limit=memory_limit,
-        meter=meter,
         passthrough=own_keys(passthrough, configuration),
-        revision=revision,
         environment=variables(configuration),
+        **told,
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from trainer.frameworks.gpu_split import replicas
 from trainer.frameworks.trl.keys import acting
 
 HOST = "127.0.0.1"
@@ -46,33 +47,6 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "aut
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
     """Completions come from a server beside the training processes."""
     return acting(configuration).get("rollout_mode") == "server"
-
-
-def split(gpus: Sequence[str], configuration: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(GPUs that train, GPUs of the server): the last ``rollout_gpus`` of ``gpus`` are the server's.
-
-    Raises:
-        ValueError: that leaves one side without any.
-    """
-    wanted = int(configuration.get("rollout_gpus", 0))
-    if not 1 <= wanted < len(gpus):
-        raise ValueError(
-            f"rollout_gpus {wanted} of {len(gpus)} GPUs: a rollout server needs at least 1, and training keeps 1"
-        )
-    return tuple(gpus[:-wanted]), tuple(gpus[-wanted:])
-
-
-def replicas(configuration: Mapping[str, KnobValue]) -> tuple[int, int]:
-    """(GPUs of one replica, replicas); replicas that are not set use all of ``rollout_gpus``.
-
-    Raises:
-        ValueError: together they are not ``rollout_gpus``.
-    """
-    size, given = int(configuration.get("tensor_parallel_size", 1)), int(configuration.get("rollout_gpus", 0))
-    count = int(configuration.get("rollout_data_parallel_size", max(1, given // size)))
-    if size * count != given:
-        raise ValueError(f"tensor_parallel_size {size} × {count} replicas = {size * count} is not rollout_gpus {given}")
-    return size, count
 
 
 def server_command(

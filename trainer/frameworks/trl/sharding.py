@@ -7,22 +7,10 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
+from trainer.frameworks.deepspeed_places import PLACES, ZERO, said, whole
 from trainer.frameworks.trl.key_tables import NESTED
-from trainer.frameworks.trl.values import KnobKeyError, parsed
+from trainer.frameworks.values import KnobKeyError, parsed
 
-_ZERO = "zero_optimization"
-_INSIDE_ZERO: Mapping[str, tuple[str, ...]] = {
-    "zero_stage": (_ZERO, "stage"),
-    "offload_optimizer": (_ZERO, "offload_optimizer", "device"),
-    "offload_parameters": (_ZERO, "offload_param", "device"),
-    "zero_overlap": (_ZERO, "overlap_comm"),
-    "zero_contiguous_gradients": (_ZERO, "contiguous_gradients"),
-    "zero_reduce_bucket": (_ZERO, "reduce_bucket_size"),
-    "zero_allgather_bucket": (_ZERO, "allgather_bucket_size"),
-    "zero_prefetch_bucket": (_ZERO, "stage3_prefetch_bucket_size"),
-    "reduce_precision": ("communication_data_type",),
-}
-"""Knob -> place in DeepSpeed's configuration."""
 _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(
     {
         *(("train_batch_size",), ("train_micro_batch_size_per_gpu",), ("gradient_accumulation_steps",)),
@@ -30,8 +18,6 @@ _FROM_KNOBS: frozenset[tuple[str, ...]] = frozenset(
     }
 )
 """Places that say again what the batch and precision knobs say."""
-_AUTO = "auto"
-
 _FSDP_WORDS: Mapping[str, Mapping[str, KnobValue]] = {
     "full_shard": {"fsdp_reshard_after_forward": True},
     "shard_grad_op": {"fsdp_reshard_after_forward": False},
@@ -55,21 +41,18 @@ def zero_knobs(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         return {"zero_stage": 0}
     if not isinstance(settings, Mapping):
         raise KnobKeyError("deepspeed", f"expected a mapping, got {show(settings)}")
-    zero = settings.get(_ZERO, {})
+    zero = settings.get(ZERO, {})
     if not isinstance(zero, Mapping):
-        raise KnobKeyError(f"deepspeed.{_ZERO}", f"expected a mapping, got {show(zero)}")
+        raise KnobKeyError(f"deepspeed.{ZERO}", f"expected a mapping, got {show(zero)}")
     found: dict[str, KnobValue] = {"zero_stage": 0}
-    for knob, path in _INSIDE_ZERO.items():
-        value = _at(settings, path)
-        if value is not None and value != _AUTO:
-            found[knob] = parsed(knob, ".".join(("deepspeed", *path)), _plain(value))
+    for knob, value in said(settings).items():
+        found[knob] = parsed(knob, ".".join(("deepspeed", *PLACES[knob])), _plain(value))
     return found
 
 
 def zero_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What of DeepSpeed's configuration is no knob and says nothing a knob says; ``auto`` stays."""
-    known = {path for path in _INSIDE_ZERO.values() if _at(settings, path) not in (None, _AUTO)}
-    return _without(settings, known | _FROM_KNOBS)
+    return _without(settings, {PLACES[knob] for knob in said(settings)} | _FROM_KNOBS)
 
 
 def beside(
@@ -80,7 +63,7 @@ def beside(
     for key in ("deepspeed", "fsdp_config", *(key for key, _ in NESTED.values())):
         own, ours = passthrough.get(key), training.get(key)
         if isinstance(own, Mapping) and isinstance(ours, Mapping) and ours:
-            set_here = {path for knob, path in _INSIDE_ZERO.items() if knob in acts} if key == "deepspeed" else set()
+            set_here = {path for knob, path in PLACES.items() if knob in acts} if key == "deepspeed" else set()
             found[key] = merged(ours, _without(own, set_here))
     return found
 
@@ -126,17 +109,11 @@ def fsdp_rest(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name.removeprefix("fsdp_") not in known}
 
 
-def _at(settings: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        settings = settings.get(name) if isinstance(settings, Mapping) else None
-    return settings
-
-
 def _plain(value: Any) -> Any:
     """Words and whole floats (``5e8``) as DeepSpeed takes them."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return whole(value)
 
 
 def _without(

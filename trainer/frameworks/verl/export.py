@@ -5,11 +5,12 @@ The whole run is written, with the user's own keys where there are some: Hydra h
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.frameworks.scripts import HERE
+from trainer.frameworks.texts import difference
 from trainer.frameworks.verl.exported import DATA, PROMPTS, REWARD, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.verl.fates import (
     DATASET,
@@ -23,7 +24,7 @@ from trainer.frameworks.verl.fates import (
 )
 from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
-from trainer.frameworks.verl.launching import HERE, MODULE, script
+from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.reading import given
 from trainer.frameworks.verl.render import ENVIRONMENT, LOG_VARIABLE, settings, variables, workload
 from trainer.frameworks.verl.rewards import FUNCTION, scoring_of
@@ -65,7 +66,7 @@ def export(wanted: Wanted) -> Export:
     command = _command(wanted, {**data, **reward})
     commit = f"{wanted.model} was at commit {wanted.revision}; verl takes no commit, only what the name stands for."
     text = script(wanted.title, command, *([commit] if wanted.revision else []))
-    return Export({RUN: text, **files}, command, {}, (), prompts, _diff(wanted, text))
+    return Export({RUN: text, **files}, command, {}, (), prompts, difference(wanted.user_config, text, RUN))
 
 
 def _exported_data() -> dict[str, Any]:
@@ -114,10 +115,3 @@ def _word(key: str, value: Any, *, new: bool) -> str:
     if isinstance(value, str) and value.startswith(HERE):
         return f"{key}={quoted(value)}"
     return override(key, value, new)
-
-
-def _diff(wanted: Wanted, text: str) -> str:
-    if not wanted.user_config:
-        return ""
-    old, new = wanted.user_config.splitlines(), text.splitlines()
-    return "\n".join(difflib.unified_diff(old, new, "your configuration", RUN, lineterm=""))

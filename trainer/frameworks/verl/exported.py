@@ -1,8 +1,8 @@
-"""What an export is of, and what it is: as TRL's, with the files of verl's."""
+"""What an export to verl holds beside what every export does."""
 
 from __future__ import annotations
 
-from trainer.frameworks.trl.exported import PROMPTS, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.exported import PROMPTS, RUN, SERVER, Command, Export, Wanted
 
 __all__ = ["DATA", "PROMPTS", "REWARD", "RUN", "SERVER", "Command", "Export", "Wanted"]
 

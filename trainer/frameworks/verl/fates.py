@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.trl.fates import Fate, environment_refusal
+from trainer.frameworks.trl.fates import Fate
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE
 from trainer.frameworks.verl.key_values import OLD
 
-__all__ = ["INPUTS", "MEASURING", "Fate", "environment_refusal", "fate_of", "for_trial", "refusal"]
+__all__ = ["INPUTS", "MEASURING", "Fate", "fate_of", "for_trial", "refusal"]
 
 MODEL_PATH = MODEL + "path"
 TRAIN_FILES, VALIDATION_FILES = "data.train_files", "data.val_files"

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.knobs.model import show
+from trainer.frameworks.config_entries import ConfigError, environment_refusal, problem
 from trainer.frameworks.trl import import_config as shared
-from trainer.frameworks.trl.import_config import ConfigError, Field
-from trainer.frameworks.trl.values import KnobKeyError
+from trainer.frameworks.trl.fields import Field
+from trainer.frameworks.values import KnobKeyError
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     DATASET,
@@ -23,13 +24,12 @@ from trainer.frameworks.verl.fates import (
     REWARD_NAME,
     REWARD_PATH,
     Fate,
-    environment_refusal,
     fate_of,
     refusal,
 )
 from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES
 from trainer.frameworks.verl.key_values import flattened, from_keys, rest
-from trainer.frameworks.verl.reading import Given, given, problem
+from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
 __all__ = ["ConfigError", "Field", "Imported", "import_config"]

@@ -9,6 +9,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.native import acting as acting_in
+from trainer.frameworks.updates import following
 from trainer.frameworks.verl.key_tables import (
     BESIDE,
     BUCKET,
@@ -88,9 +89,9 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
     found = {name: value for name, value in defaults("verl").items() if name in SUPPORTED}
     found.update(configuration)
-    if "gradient_accumulation_steps" not in configuration:
-        micro = int(configuration["micro_batch_size"])
-        found["gradient_accumulation_steps"] = max(1, rows_per_update // (micro * ranks))
+    steps = following(configuration, rows_per_update, ranks)
+    if steps is not None:
+        found["gradient_accumulation_steps"] = steps
     if found.get("steps_per_generation", ACCUMULATION) == ACCUMULATION:
         found["steps_per_generation"] = found["gradient_accumulation_steps"]
     for name in ("logprob_rows", "logprob_tokens"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
-from trainer.frameworks.trl.import_config import ConfigError
+from trainer.frameworks.config_entries import ConfigError, problem
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import OPTIONS
 from trainer.frameworks.verl.shell import Call, ShellError, Word, call_of
@@ -29,12 +29,6 @@ class Given:
     """Variables the script sets for verl."""
     script: bool = False
     """It is a script, which says them; other files cannot."""
-
-
-def problem(name: str, line: int, text: str) -> ConfigError:
-    """One sentence that begins with the place."""
-    where = f"{name}, line {line}" if line else name
-    return ConfigError(f"{where}: {text}.")
 
 
 def given(text: str, name: str, folder: str = ".") -> Given:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
-from trainer.child.contract import Protocol, RewardSpec, TrialSpec
+from trainer.child.contract import TrialSpec
+from trainer.frameworks.told import Told, longest
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     GPUS,
@@ -74,57 +75,29 @@ def workload(
 
 
 def render(
-    *,
-    trial: str,
-    configuration: Mapping[str, KnobValue],
-    model: str,
-    prompts: str,
-    rewards: tuple[RewardSpec, ...],
-    rows_per_update: int,
-    max_prompt_length: int,
-    max_completion_length: int,
-    protocol: Protocol,
-    passthrough: Mapping[str, Any],
-    device: str = "cuda",
-    world_size: int = 1,
-    seed: int = 0,
-    memory_limit: int | None = None,
-    meter: bool = True,
-    revision: str = "",
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
 ) -> TrialSpec:
     """The spec of one trial: ``settings`` holds verl's overrides by dotted key. Not yet run on a GPU.
 
     Raises:
         ValueError: a knob, value or device verl cannot be given.
     """
-    longest = max_prompt_length + max_completion_length
-    tuned = settings(configuration, rows_per_update, world_size, device=device, longest=longest)
+    told.setdefault("device", "cuda")
+    rows, ranks = told["rows_per_update"], told.get("world_size", 1)
+    tuned = settings(configuration, rows, ranks, device=told["device"], longest=longest(told))
     fixed = workload(
-        model=model,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        world_size=world_size,
-        seed=seed,
+        model=told["model"],
+        max_prompt_length=told["max_prompt_length"],
+        max_completion_length=told["max_completion_length"],
+        world_size=ranks,
+        seed=told.get("seed", 0),
     )
     return TrialSpec(
-        trial=trial,
         framework="verl",
-        model=model,
-        prompts=prompts,
-        rewards=rewards,
         settings={**tuned, **fixed, **PRIVATE_RAY},
         model_settings={},
         seams={},
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        protocol=protocol,
-        device=device,
-        world_size=world_size,
-        seed=seed,
-        memory_limit=memory_limit,
-        meter=meter,
         passthrough=for_trial(passthrough),
-        revision=revision,
         environment=variables(configuration),
+        **told,
     )

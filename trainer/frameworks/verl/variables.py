@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.trl.variables import HUGE, KEEP
+from trainer.frameworks.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
 from trainer.frameworks.verl.keys import acting
 
 ENVIRONMENT = "env"
 """Key of the passthrough that holds variables."""
 LOG_VARIABLE = "VERL_FILE_LOGGER_PATH"
 """Where verl's file logger writes (``verl/utils/tracking.py``)."""
-_ALLOCATOR, _TUNABLES = "PYTORCH_CUDA_ALLOC_CONF", "GLIBC_TUNABLES"
-_SEGMENTS: Mapping[str, bool] = {"expandable_segments:True": True, "expandable_segments:False": False}
-_HEAPS: Mapping[str, str] = {":".join(KEEP): "keep", ":".join((*KEEP, HUGE)): "keep_huge_pages"}
+_SEGMENTS: Mapping[str, bool] = {SEGMENTS: True, "expandable_segments:False": False}
+_HEAPS: Mapping[str, str] = {text: word for word, text in HEAPS.items()}
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
@@ -22,23 +21,23 @@ def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
     acts = acting(configuration)
     segments = [text for text, value in _SEGMENTS.items() if acts.get("expandable_segments") is value]
     heaps = [text for text, value in _HEAPS.items() if acts.get("host_allocator") == value]
-    return {name: found[0] for name, found in ((_ALLOCATOR, segments), (_TUNABLES, heaps)) if found}
+    return {name: found[0] for name, found in ((ALLOCATOR, segments), (TUNABLES, heaps)) if found}
 
 
 def knobs_of(environment: Mapping[str, str]) -> dict[str, KnobValue]:
     """The knobs the variables of a script set; a variable it does not set counts as unset."""
     found: dict[str, KnobValue] = {}
-    segments = _SEGMENTS.get(environment.get(_ALLOCATOR, "expandable_segments:False"))
+    segments = _SEGMENTS.get(environment.get(ALLOCATOR, "expandable_segments:False"))
     if segments is not None:
         found["expandable_segments"] = segments
-    if _TUNABLES not in environment or environment[_TUNABLES] in _HEAPS:
-        found["host_allocator"] = _HEAPS.get(environment.get(_TUNABLES, ""), "default")
+    if TUNABLES not in environment or environment[TUNABLES] in _HEAPS:
+        found["host_allocator"] = _HEAPS.get(environment.get(TUNABLES, ""), "default")
     return found
 
 
 def other_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those that are no knobs, and not where the log goes, which a run says itself."""
-    known = {_ALLOCATOR: _SEGMENTS, _TUNABLES: _HEAPS}
+    known = {ALLOCATOR: _SEGMENTS, TUNABLES: _HEAPS}
     return {
         name: value for name, value in environment.items() if name != LOG_VARIABLE and value not in known.get(name, {})
     }

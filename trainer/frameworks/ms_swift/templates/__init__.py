@@ -1,9 +1,7 @@
-"""Texts of exported files: ``*.txt`` beside this one, with ``$name`` for what is filled in."""
+"""Texts of exported files: ``*.txt`` beside this one."""
 
 from pathlib import Path
-from string import Template
 
+from trainer.frameworks.template_files import Templates
 
-def fill(template: str, **values: str) -> str:
-    """The template of that name with every ``$name`` replaced."""
-    return Template((Path(__file__).parent / f"{template}.txt").read_text(encoding="utf-8")).substitute(values)
+fill = Templates(Path(__file__).parent).fill

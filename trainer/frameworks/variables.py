@@ -1,13 +1,14 @@
-"""Knobs that act by variables the process is started with. Pure."""
+"""Knobs that act by variables the process is started with, whatever framework it runs. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.trl.keys import acting
 
-KEEP = (
+ALLOCATOR, TUNABLES = "PYTORCH_CUDA_ALLOC_CONF", "GLIBC_TUNABLES"
+SEGMENTS = "expandable_segments:True"
+_KEEP = (
     "glibc.malloc.arena_max=1",
     "glibc.malloc.mmap_max=0",
     "glibc.malloc.top_pad=268435456",
@@ -15,17 +16,16 @@ KEEP = (
 )
 """glibc returns a freed tensor to the system at once, and every page of the next one is mapped and cleared again;
 with these one heap keeps what it has had (glibc manual, "Memory Allocation Tunables"). In bytes."""
-HUGE = "glibc.malloc.hugetlb=1"
+_HUGE = "glibc.malloc.hugetlb=1"
 """The heap asks for transparent huge pages, of which the kernel clears 2 MiB at a time (glibc 2.35)."""
+HEAPS: Mapping[str, str] = {"keep": ":".join(_KEEP), "keep_huge_pages": ":".join((*_KEEP, _HUGE))}
+"""Value of ``host_allocator`` -> ``TUNABLES``; any other sets none."""
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:
     """What a process that trains with ``configuration`` is started with, beyond what it would be anyway."""
-    acts = acting(configuration)
     found: dict[str, str] = {}
-    if acts.get("expandable_segments") is True:
-        found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    if acts.get("host_allocator") in ("keep", "keep_huge_pages"):
-        tunables = (*KEEP, HUGE) if acts["host_allocator"] == "keep_huge_pages" else KEEP
-        found["GLIBC_TUNABLES"] = ":".join(tunables)
-    return found
+    if configuration.get("expandable_segments") is True:
+        found[ALLOCATOR] = SEGMENTS
+    heap = HEAPS.get(str(configuration.get("host_allocator")))
+    return found if heap is None else {**found, TUNABLES: heap}

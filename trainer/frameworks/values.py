@@ -1,4 +1,4 @@
-"""One of TRL's values as a knob's."""
+"""A value of a framework's key as a knob's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,141 @@
+"""A user's own configuration as entries that know their line, and what is said of it. Pure; evaluates nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
+from search_spaces.yaml_text import Entry, read
+
+ENVIRONMENT = "env"
+"""The key TRL's parser puts into the process's environment."""
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a variable may be called."""
+_TUNERS = re.compile(
+    r"AUTOTUNE_.*|ACCELERATE_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|RANK|LOCAL_RANK|WORLD_SIZE"
+    r"|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
+)
+_SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
+
+
+class ConfigError(ValueError):
+    """What is wrong with a config, in one finished sentence with file and line."""
+
+
+def problem(name: str, line: int, text: str) -> ConfigError:
+    """One finished sentence that begins with the place; ``line`` 0 is not told."""
+    where = f"{name}, line {line}" if line else name
+    return ConfigError(f"{where}: {text}.")
+
+
+def read_mapping(text: str, name: str, kind: str, expected: str) -> dict[str, Entry]:
+    """The keys of a YAML or JSON file.
+
+    Args:
+        text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
+        name: what messages call it.
+        kind: what they call such a file.
+        expected: what it is a mapping of.
+
+    Raises:
+        ConfigError: it is no mapping of plain values.
+    """
+    try:
+        document = read(text.encode("utf-8", "surrogatepass"), name, kind=kind, exact=True)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(document.value, dict):
+        raise problem(name, document.line, f"expected a mapping of {expected}, got {document.described}")
+    return document.value
+
+
+def check_storable(key: str, entry: Entry, name: str) -> None:
+    """Refuse what JSON, a database or an environment cannot hold, wherever it is inside.
+
+    Raises:
+        ConfigError: naming the line.
+    """
+    value = entry.value
+    if isinstance(value, dict):
+        for inner, item in value.items():
+            check_storable(f"{key}.{inner}", item, name)
+    elif isinstance(value, list):
+        for item in value:
+            check_storable(key, item, name)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise problem(name, entry.line, f"{show(key)}: expected a finite number, got {value}")
+    elif isinstance(value, int) and abs(value) >= 2**63:
+        raise problem(name, entry.line, f"{show(key)}: expected a number of at most 63 bits, got {show(value)}")
+    if not _is_text(key) or (isinstance(value, str) and not _is_text(value)):
+        raise problem(name, entry.line, f"{show(key)}: it holds a character that is none (a surrogate or NUL)")
+
+
+def _is_text(text: str) -> bool:
+    return not any(c == "\0" or "\ud800" <= c <= "\udfff" for c in text)
+
+
+def lines_of(entries: Mapping[str, Entry]) -> dict[str, int]:
+    """Key, and key.inner key of mappings -> line."""
+    found = {}
+    for key, entry in entries.items():
+        found[key] = entry.line
+        if isinstance(entry.value, dict):
+            found.update({f"{key}.{inner}": item.line for inner, item in entry.value.items()})
+    return found
+
+
+def line_of(entries: Mapping[str, Entry], key: str) -> int:
+    """Of a key, or of the mapping it is in; 0 if neither is there."""
+    entry = entries.get(key) or entries.get(key.partition(".")[0])
+    return entry.line if entry is not None else 0
+
+
+def environment_of(entry: Entry, name: str, *, any_name: bool = False) -> dict[str, str]:
+    """The names and texts under ``ENVIRONMENT``, as TRL's parser sets them.
+
+    Args:
+        entry: what stands there.
+        name: what messages call the file.
+        any_name: whether a name may be one that no environment can have.
+
+    Raises:
+        ConfigError: it is no mapping of names to plain values, or holds what a trial cannot be given.
+    """
+    if not isinstance(entry.value, dict):
+        raise problem(name, entry.line, f"env: expected a mapping of names to values, got {entry.described}")
+    for variable, item in entry.value.items():
+        if not any_name and not NAME.fullmatch(variable):
+            raise problem(name, item.line, f"env: {show(variable)} is not a name an environment can have")
+        why = environment_refusal(variable)
+        if why is not None:
+            raise problem(name, item.line, f"env.{variable}: {why}")
+        if isinstance(item.value, list | dict):
+            raise problem(name, item.line, f"env.{variable}: expected text or a number, got {item.described}")
+    return {variable: str(item.value) for variable, item in entry.value.items()}
+
+
+def environment_refusal(name: str) -> str | None:
+    """Why a configuration may not set the variable ``name``; ``None`` if it may."""
+    if _TUNERS.fullmatch(name):
+        return "the tuner sets it for each trial; remove it"
+    if _SECRET.search(name):
+        return "a secret would be stored with the study; set it outside the file"
+    return None
+
+
+def check_weights(rewards: Sequence[str], weights: Sequence[Any] | None, name: str, line: int) -> None:
+    """Raises ``ConfigError`` where ``reward_weights`` are not as many as the rewards."""
+    if rewards and weights is not None and len(weights) != len(rewards):
+        text = f"reward_weights: expected one for each of the {len(rewards)} reward_funcs, got {len(weights)}"
+        raise problem(name, line, text)
+
+
+def refuse_one_reward(rewards: Any, name: str, line: int) -> None:
+    """Raises ``ConfigError`` where ``reward_funcs`` is a name instead of a list of names."""
+    if isinstance(rewards, str):
+        text = f"reward_funcs: expected a list of names, got {show(rewards)}; write [{show(rewards)}]"
+        raise problem(name, line, text)

@@ -1,0 +1,101 @@
+"""The shell scripts of an export, which run from wherever they are started. Pure.
+
+The script that trains and a rollout server's are started with the same GPUs visible: the first train, the last are the
+server's.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from trainer.frameworks.exported import Command, Wanted
+from trainer.frameworks.gpu_split import split
+
+HERE = "{here}"
+"""In a word: the folder of the script."""
+FIND_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def comment(text: str) -> str:
+    """``text`` as it can stand behind a ``#``."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def quoted(word: str) -> str:
+    """A word for the shell, ``{here}`` being the script's own folder."""
+    before, sign, after = word.partition(HERE)
+    if not sign:
+        return shlex.quote(word)
+    return (shlex.quote(before) if before else "") + '"$here"' + (shlex.quote(after) if after else "")
+
+
+def gpus_of(wanted: Wanted) -> list[str]:
+    """Those that train, then those of the rollout server."""
+    return [str(i) for i in range(wanted.world_size + int(wanted.configuration.get("rollout_gpus", 0)))]
+
+
+def visible(wanted: Wanted, *, served: bool) -> dict[str, str]:
+    """The variable that leaves what trains its GPUs, where these are not all there may be.
+
+    Args:
+        served: beside a rollout server.
+
+    Raises:
+        ValueError: the GPUs cannot be split as the configuration says.
+    """
+    if served:
+        return {_VISIBLE: ",".join(split(gpus_of(wanted), wanted.configuration)[0])}
+    alone = wanted.device == "cuda" and wanted.world_size == 1
+    return {_VISIBLE: "0"} if alone else {}  # of several, a process by itself would use all
+
+
+def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> str:
+    """``RUN``: the same command from wherever it is started.
+
+    Args:
+        wanted: what is exported.
+        made: the command.
+        remark: a sentence on what may follow it.
+        served: beside a rollout server.
+    """
+    lines = ["#!/bin/sh", f"# {comment(wanted.title)}", f"# {remark}", FIND_HERE]
+    for name, value in made.environment.items():
+        if name == "PYTHONPATH":
+            lines.append(f"PYTHONPATH={quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
+        elif name == _VISIBLE and served:
+            lines.append(_taken(wanted, serving=False))
+        else:
+            lines.append(f': "${{{name}:={value}}}"')
+        lines.append(f"export {name}")
+    if made.folder:
+        lines.append(f"cd {quoted(made.folder)} || exit 1")
+    lines.append("exec " + " ".join(quoted(word) for word in made.argv) + ' "$@"')
+    return "\n".join(lines) + "\n"
+
+
+def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The script that starts the rollout server by ``argv``.
+
+    Args:
+        wanted: what is exported.
+        argv: the words.
+        environment: what the server is started with beside its GPUs.
+
+    Raises:
+        ValueError: the GPUs cannot be split as the configuration says.
+    """
+    lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
+    lines += [_taken(wanted, serving=True), f"export {_VISIBLE}"]
+    lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
+    return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
+
+
+def _taken(wanted: Wanted, *, serving: bool) -> str:
+    """The line that leaves one side its GPUs, of those the caller lets it see as of all."""
+    gpus = gpus_of(wanted)
+    training = len(split(gpus, wanted.configuration)[0])
+    places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
+    held = f'"${{{_VISIBLE}:-{",".join(gpus)}}}"'
+    return f'{_VISIBLE}=$(printf "%s\\n" {held} | cut -s -d, -f{places})'

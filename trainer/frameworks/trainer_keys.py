@@ -1,0 +1,107 @@
+"""Keys that transformers' trainers have under one name in several frameworks, read as knobs. Pure.
+
+What a key means where it is not given differs, and is told by each framework's own ``key_values``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs.model import show
+from trainer.frameworks.values import KnobKeyError
+
+_ROWS = "generation_batch_size"
+
+
+def micro_batches(rows: Any, micro: int, processes: int) -> int:
+    """``generation_batch_size`` in micro-batches.
+
+    Args:
+        rows: its value.
+        micro: rows of a micro-batch.
+        processes: that train.
+
+    Raises:
+        KnobKeyError: it is no multiple of what all processes take at once.
+    """
+    each = micro * processes
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1 or rows % each:
+        size = f"per_device_train_batch_size {micro}" + (f" x {processes} processes" if processes > 1 else "")
+        raise KnobKeyError(_ROWS, f"expected a multiple of {each} ({size}), got {show(rows)}")
+    return rows // each
+
+
+def steps_of(keys: Mapping[str, Any], found: Mapping[str, KnobValue], unset: int, processes: int) -> int:
+    """``steps_per_generation`` by ``generation_batch_size``, which excludes the key of that name.
+
+    Args:
+        keys: ``generation_batch_size`` among them.
+        found: the knobs of the other keys.
+        unset: the framework's own micro-batch.
+        processes: that train.
+
+    Raises:
+        KnobKeyError: both are given, or it is no multiple of what all processes take at once.
+    """
+    if "steps_per_generation" in found:
+        raise KnobKeyError(_ROWS, "it cannot be set beside steps_per_generation; remove one of them")
+    return micro_batches(keys[_ROWS], int(found.get("micro_batch_size", unset)), processes)
+
+
+def half_precision(keys: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
+    """``bf16`` and ``fp16``; ``None`` where one is not given.
+
+    Raises:
+        KnobKeyError: one is no switch, or both are on.
+    """
+    bf16, fp16 = keys.get("bf16"), keys.get("fp16")
+    for key, value in (("bf16", bf16), ("fp16", fp16)):
+        if value is not None and not isinstance(value, bool):
+            raise KnobKeyError(key, f"expected true or false, got {show(value)}")
+    if bf16 and fp16:
+        raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
+    return bf16, fp16
+
+
+def weights_held(key: str, value: Any, names: Mapping[str, str]) -> str:
+    """``master_weights`` by the key that names torch's type.
+
+    Args:
+        key: the framework's.
+        value: its value.
+        names: the knob's value -> torch's name.
+
+    Raises:
+        KnobKeyError: a type no trial holds weights in.
+    """
+    for precision, name in names.items():
+        if value == name:
+            return precision
+    raise KnobKeyError(key, f"a trial holds weights in {' or '.join(names.values())}, got {show(value)}")
+
+
+def compiles(keys: Mapping[str, Any]) -> bool:
+    """Whether a mode or a backend alone has the model compiled, as in ``TrainingArguments``."""
+    return any(keys.get(key) is not None for key in ("torch_compile_mode", "torch_compile_backend"))
+
+
+def cache_steps(key: str, value: Any) -> Any:
+    """What ``empty_cache_steps`` is parsed from: 0 stands for null, and is refused itself.
+
+    Raises:
+        KnobKeyError: it is 0.
+    """
+    if value is None:
+        return 0
+    if value == 0:
+        raise KnobKeyError(key, "expected a whole number of at least 1, or null, got 0")
+    return value
+
+
+def inside(keys: Mapping[str, Any], place: tuple[str, str]) -> Any:
+    """The value of a key in the mapping of another; ``None`` where either is not given."""
+    key, inner = place
+    mapping = keys.get(key)
+    return mapping.get(inner) if isinstance(mapping, Mapping) else None
