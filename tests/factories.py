@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune import domain
+from autotune.memory_timeline import MemoryTimeline, Point
 from search_spaces.configuration import KnobValue, ModelFacts
 from trainer.child.contract import NoteRecord, StartupPart, StartupRecord, WorstCaseRecord
 
@@ -303,3 +304,20 @@ def recommendation(**changes: Any) -> domain.Recommendation:
         created_at=NOW,
     )
     return replace(base, **changes)
+
+
+def point(seconds: float = 1.0, used: int = GIB, phase: str = "update", cycle: int = 0) -> Point:
+    return Point(seconds, used, phase, cycle)
+
+
+def timeline(**changes: Any) -> MemoryTimeline:
+    """Of an attempt of one cycle and a half on a CPU: most after 4 seconds, in update of cycle 0."""
+    host = (
+        point(0.0, GIB // 4, "", -1),
+        point(1.0, GIB, "load", -1),
+        point(2.0, 3 * GIB // 2, "generate", 0),
+        point(3.0, 2 * GIB, "update", 0),
+        point(4.0, 3 * GIB, "update", 0),
+        point(6.5, 2 * GIB, "generate", 1),
+    )
+    return replace(MemoryTimeline(began_at=NOW, host=host), **changes)

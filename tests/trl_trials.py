@@ -27,6 +27,7 @@ from trainer.child.contract import (
     write_atomic,
 )
 from trainer.frameworks import trl
+from trainer.frameworks.told import Told
 
 ROOT = Path(__file__).resolve().parents[1]
 START = ROOT / "trainer" / "child" / "start.py"
@@ -46,10 +47,13 @@ def training_python() -> str:
     return python
 
 
-def build_tiny(folder: Path, *size: int) -> Path:
-    """A tiny random model and prompts in ``folder``; ``size`` is another hidden size and number of layers."""
+def build_tiny(folder: Path, *size: int, python: str = "") -> Path:
+    """A tiny random model and prompts in ``folder``; ``size`` is another hidden size and number of layers.
+
+    ``python`` makes them instead of the training interpreter.
+    """
     run = subprocess.run(
-        [training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
+        [python or training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
         capture_output=True,
         text=True,
         check=False,
@@ -69,10 +73,24 @@ def reward_file(folder: Path, body: str) -> RewardSpec:
 PLAIN = "return [float(len(c) % 3) for c in completions]"
 
 
+def told_of(tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: Protocol) -> Told:
+    """A trial of what ``build_tiny`` made: 16 rows per update, 16-token completions."""
+    return {
+        "trial": "1/0",
+        "model": str(tiny / "model"),
+        "prompts": str(tiny / "prompts.jsonl"),
+        "rewards": reward if isinstance(reward, tuple) else (reward,),
+        "rows_per_update": 16,
+        "max_prompt_length": 48,
+        "max_completion_length": 16,
+        "protocol": protocol,
+    }
+
+
 def tiny_spec(
     tiny: Path, reward: RewardSpec | tuple[RewardSpec, ...], protocol: Protocol = QUIET, **changes: Any
 ) -> TrialSpec:
-    """16 rows per update, 16-token completions; ``knobs`` change the configuration, the rest the spec."""
+    """``told_of``; ``knobs`` change the configuration, the rest the spec."""
     knobs = {
         "micro_batch_size": 4,
         "num_generations": 4,
@@ -80,18 +98,8 @@ def tiny_spec(
         "precision": "fp32",
         **changes.pop("knobs", {}),
     }
-    spec = trl.render(
-        trial="1/0",
-        configuration=knobs,
-        model=str(tiny / "model"),
-        prompts=str(tiny / "prompts.jsonl"),
-        rewards=reward if isinstance(reward, tuple) else (reward,),
-        rows_per_update=16,
-        max_prompt_length=48,
-        max_completion_length=16,
-        protocol=protocol,
-        passthrough=changes.pop("passthrough", {}),
-    )
+    passthrough = changes.pop("passthrough", {})
+    spec = trl.render(configuration=knobs, passthrough=passthrough, **told_of(tiny, reward, protocol))
     return replace(spec, **changes)
 
 
@@ -148,6 +156,22 @@ class Ran:
     def spans(self) -> list[dict[str, Any]]:
         """What the separate observer saw (``observed_trial.py``)."""
         return [json.loads(line) for line in (self.paths.root / "spans.jsonl").read_text().splitlines()]
+
+
+def run_child(words: list[str], directory: Path, spec: TrialSpec, environment: dict[str, str]) -> tuple[Ran, int]:
+    """One trial by the words of an interpreter to its end: what it left, and its exit status."""
+    paths = write_spec(directory, spec)
+    with paths.log.open("wb") as log:
+        process = subprocess.Popen(
+            [*words, str(START), "trial", "--directory", str(directory)],
+            cwd=paths.scratch,
+            stdout=log,
+            stderr=log,
+            env={**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **environment},
+        )
+    status = end(process)
+    assert paths.result.exists(), paths.log.read_text()[-3000:]
+    return Ran(directory), status
 
 
 def run_trial(directory: Path, spec: TrialSpec, cwd: Path | None = None, script: Path = START) -> Ran:

@@ -14,6 +14,7 @@ from hypothesis import settings as examples
 
 from api.security import Access
 from autotune.answers import attempt_paths
+from autotune.memory_timeline import text_of
 from autotune.store import open_store
 from tests import factories
 from tests.served import Reader, Served, settings_in, whole_study
@@ -57,6 +58,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     log = attempt_paths(settings.home, study, factories.finished(0)).log
     log.parent.mkdir(parents=True)
     log.write_text("a line\n" * 100)
+    attempt_paths(settings.home, study, factories.finished(0)).memory.write_text(text_of(factories.timeline()))
     store = open_store(settings.database)
     store.add_event(study.id, factories.event(data={"nan": float("nan"), "deep": [{}]}))
     reader = Reader(settings, Access(token=TOKEN), allow_control=True)

@@ -19,10 +19,10 @@ from tests.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import Plan, read_log
+from trainer.frameworks.scripts import HERE
 from trainer.frameworks.trl.fields import fields_of
 from trainer.frameworks.verl import RUN, ConfigError, export, import_config
 from trainer.frameworks.verl.hydra import parsed, split
-from trainer.frameworks.verl.launching import HERE
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests" / "verl_checks.py"

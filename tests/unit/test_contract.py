@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,23 @@ def test_a_result_of_another_version_is_refused(tmp_path: Path) -> None:
     write_atomic(path, dumps({"ok": True, "version": 99}))
     with pytest.raises(ContractError, match="version 99"):
         read_result(path)
+
+
+def test_a_file_is_replaced_whole_whether_the_disk_is_waited_for_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(_: int) -> None:
+        raise OSError("the disk does not answer")
+
+    path = tmp_path / "file"
+    write_atomic(path, "first")
+    monkeypatch.setattr(os, "fsync", never)
+    with pytest.raises(OSError, match="does not answer"):
+        write_atomic(path, "second")
+    assert path.read_text() == "first"
+    write_atomic(path, "third", durable=False)
+    assert path.read_text() == "third"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_phase_mark_is_rewritten_in_place(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from autotune.hardware import Gpu
 from autotune.inputs import complete
 from autotune.interpreter import Interpreter
 from autotune.recommend import recommend
+from autotune.recommendation_json import row_json
 from autotune.request import Complete, Request, gpu_size
 from autotune.sentences import speed_words
-from autotune.serialise import row_json
 from autotune.settings import read_settings
 from autotune.store import open_store
 from search_spaces import legality

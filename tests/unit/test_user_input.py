@@ -81,6 +81,12 @@ def test_rewards_of_a_config_are_names_or_dotted_paths(tmp_path: Path) -> None:
     assert installed.sha256 == ""
 
 
+def test_a_reward_that_a_plugin_may_register_says_where_plugins_are_looked_up(tmp_path: Path) -> None:
+    assert rewards_configured(["accuracy"], tmp_path, "ms_swift") == (
+        RewardSpec("ms_swift", "accuracy", str(tmp_path)),
+    )
+
+
 def test_missing_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"there is no file {tmp_path}"):
         data_named("prompts.jsonl", tmp_path)

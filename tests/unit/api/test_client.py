@@ -18,8 +18,10 @@ from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
 from autotune.errors import MachineError, NotFoundError, UsageError
+from autotune.memory_timeline import text_of
 from autotune.settings import Settings
 from autotune.store import open_store
+from tests import factories
 from tests.served import Reader, Served, settings_in, whole_study
 
 TOKEN = "correct-horse-battery-staple"
@@ -66,7 +68,8 @@ def test_everything_there_is_comes_typed(client: Client) -> None:
         (lambda c: list(c.trials(1, knob="x:1")), UsageError, "no such knob"),
         (lambda c: c.ask(1, "stop"), UsageError, "no tuner runs study 1"),
         (lambda c: c.ask(1, "explode"), UsageError, "body.action"),
-        (lambda c: c.file(1, "verl"), UsageError, "query.format"),
+        (lambda c: c.file(1, "megatron"), UsageError, "query.format"),
+        (lambda c: c.file(1, "verl"), UsageError, "study 1 is of trl, not of verl"),
     ],
 )
 def test_a_refusal_is_the_error_it_is_elsewhere(client: Client, act: Any, error: type[Exception], words: str) -> None:
@@ -117,6 +120,22 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
             Client(f"http://127.0.0.1:{server.server_address[1]}", TOKEN).status(1)
         server.shutdown()
     assert asked == ["/api/v1/studies/1"]
+
+
+def test_memory_over_time_comes_typed_or_is_not_found(settings: Settings, study: Study) -> None:
+    path = attempt_paths(settings.home, study, factories.finished(1)).memory
+    path.parent.mkdir(parents=True)
+    path.write_text(text_of(factories.timeline()))
+    reader = Reader(settings)
+    served = Served(reader)
+    client = Client(served.url)
+    assert max(point.host_bytes for point in client.memory(1, 1).host) == 3 * factories.GIB
+    assert client.memory(1, 1, attempt=1) == client.memory(1, 1)
+    for number, attempt in ((0, None), (1, 2)):
+        with pytest.raises(NotFoundError, match=r"memory timeline|no attempt 2"):
+            client.memory(1, number, attempt)
+    served.close()
+    reader.library.close()
 
 
 def test_a_log_is_followed(settings: Settings, study: Study) -> None:

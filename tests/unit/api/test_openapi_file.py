@@ -62,6 +62,7 @@ def test_the_description_is_valid_and_tidy(finished: Reader) -> None:
         "/api/v1/studies/{study_id}/trials/{number}",
         "/api/v1/studies/{study_id}/trials/{number}/cycles",
         "/api/v1/studies/{study_id}/trials/{number}/log",
+        "/api/v1/studies/{study_id}/trials/{number}/memory",
         "/api/v1/studies/{study_id}/events",
         "/api/v1/studies/{study_id}/events/stream",
         "/api/v1/studies/{study_id}/fingerprints",

@@ -10,6 +10,7 @@ from api.schemas.trials import Trials
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
+from search_spaces.framework_names import resolved
 from tests import factories
 from tests.recorded import record
 from tests.served import Reader, settings_in, whole_study
@@ -117,7 +118,7 @@ def test_the_answer_as_the_frameworks_own_file(two: Reader) -> None:
     assert again.status_code == 304
 
 
-@pytest.mark.parametrize(("query", "status"), [("format=verl", 422), ("format=trl&row=3", 422), ("file=x", 422)])
+@pytest.mark.parametrize(("query", "status"), [("format=megatron", 422), ("format=trl&row=3", 422), ("file=x", 422)])
 def test_a_file_of_nothing(two: Reader, query: str, status: int) -> None:
     assert two.ask(f"/api/v1/studies/1/recommendation?{query}").status_code == status
 
@@ -131,6 +132,42 @@ def test_a_file_that_cannot_be_had_is_a_conflict_with_the_reason(reader: Reader,
     assert (answer.status_code, "no feasible configuration" in answer.json()["detail"]) == (409, True)
     answer = reader.ask("/api/v1/studies/2/recommendation?format=trl")
     assert (answer.status_code, "is of verl" in answer.json()["detail"]) == (409, True)
+
+
+OWN_FILES = {
+    "trl": ("grpo.yaml", "application/yaml", "per_device_train_batch_size: 4\n"),
+    "openr1": ("recipe.yaml", "application/yaml", "per_device_train_batch_size: 4\n"),
+    "swift": ("grpo.yaml", "application/yaml", "per_device_train_batch_size: 4\n"),
+    "verl": ("run.sh", "text/x-shellscript", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"),
+}
+
+
+@pytest.mark.parametrize("word", sorted(OWN_FILES))
+def test_a_study_of_any_framework_is_had_as_its_own_file(reader: Reader, settings: Settings, word: str) -> None:
+    name, gpus = resolved(word), 1 if word == "verl" else 0
+    machine = factories.resources(framework=name, gpus=gpus, device="cuda" if gpus else "cpu")
+    own = factories.configuration(precision="bf16", logprob_rows=4, micro_batch_size=4, gradient_accumulation_steps=2)
+    spec = factories.study_spec(
+        framework=name,
+        resources=machine,
+        baseline=own,
+        workload=factories.workload(passthrough={}),
+        checkout="/src/open-r1" if word == "openr1" else "",
+    )
+    store = open_store(settings.database)
+    study = store.create_study(spec, factories.NOW)
+    for number in range(2):
+        record(store, study, factories.finished(number, configuration=own))
+    store.close()
+    answer = reader.ask(f"/api/v1/studies/1/recommendation?format={word}")
+    file, kind, line = OWN_FILES[word]
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].partition(";")[0] == kind
+    assert answer.headers["content-disposition"] == f'attachment; filename="{file}"'
+    assert line in answer.text
+    assert answer.text.startswith("#!/bin/sh\n") is (kind == "text/x-shellscript")
+    other = reader.ask(f"/api/v1/studies/1/recommendation?format={'trl' if word != 'trl' else 'verl'}")
+    assert (other.status_code, f"study 1 is of {word}, not of " in other.json()["detail"]) == (409, True)
 
 
 def test_the_examples_of_the_description_are_of_its_shapes() -> None:

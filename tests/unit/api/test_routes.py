@@ -10,7 +10,8 @@ from api.schemas import answers, events, fingerprints, matches, problems, studie
 from api.schemas.base import Shape
 from autotune.domain import Study
 from autotune.insights.standings import best_first
-from autotune.serialise import recommendation_json, trial_json
+from autotune.recommendation_json import recommendation_json
+from autotune.serialise import trial_json
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories

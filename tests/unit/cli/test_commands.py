@@ -8,6 +8,7 @@ import pytest
 from autotune.answers import Source, answer
 from autotune.cli import inspecting
 from autotune.domain import Outcome, Study, TrialState
+from autotune.memory_timeline import text_of
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests import factories
@@ -199,6 +200,18 @@ def test_show_a_failure_with_cause_hint_and_the_end_of_its_log(autotune: Run, ho
     assert "\x1b" not in out
     tail = json.loads(autotune("show", "2", "--json")[1])["trial"]["log_tail"]
     assert len(tail) == 20
+
+
+def test_show_tells_when_memory_was_highest(autotune: Run, home: HomePaths, study: Study) -> None:
+    assert "most after" not in autotune("show", "1")[1]
+    path = home.attempt(study.id, "first", 1, 1) / "memory.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text_of(factories.timeline()))
+    assert "host: most after 4.0 s, in update of cycle 0 (3.00 GiB)" in " ".join(autotune("show", "1")[1].split())
+    path.write_text("{")
+    code, out, err = autotune("show", "1")
+    assert (code, err) == (0, "")
+    assert "most after" not in out
 
 
 def test_show_json_has_every_cycle_in_units(autotune: Run, study: Study) -> None:

@@ -366,6 +366,9 @@ def test_what_a_script_of_another_framework_needs_is_asked_for(
     script = tmp_path / "train.sh"
     mode = " --vllm_mode colocate" if named else ""
     script.write_text(f"swift rlhf --rlhf_type grpo --model m --use_vllm {value}{mode} --reward_funcs accuracy\n")
-    code, _, err = autotune("doctor", "--framework", "swift", "--config", str(script))
+    code, out, err = autotune("doctor", "--framework", "swift", "--config", str(script))
     assert (code, err) == (0, "")
     assert asked == [("ms_swift", ("vllm",) if named else (), "ms-swift")]
+    words = " ".join(out.split())
+    assert "accuracy (ms_swift): only a trial can load it" in words
+    assert ("vllm: found" in words) is named

@@ -14,13 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune import verification
-from autotune.domain import Study, TrialKind
+from autotune import exporting, verification
+from autotune.domain import Configuration, Study, TrialKind
+from autotune.frameworks import Beside, framework_named
 from autotune.running import proc
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests import factories
 from tests.unit.cli.conftest import Run, record
+from trainer.frameworks.trl.exported import Wanted
 
 SEAM = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
 NATIVE = factories.configuration(gradient_checkpointing=False)
@@ -225,3 +227,23 @@ def test_ctrl_c_ends_the_command_and_all_it_started(
         stat = proc.read_stat(pid)
         assert stat is None or stat.ended
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_the_run_imports_is_not_said_to_start_it() -> None:
+    framework = framework_named("swift")
+    wanted = Wanted(
+        title="a study",
+        configuration=Configuration(
+            {"micro_batch_size": 4, "logprob_rows": 2, "precision": "fp32", "master_weights": "fp32"}
+        ),
+        python="/env/bin/python",
+        model="/models/one",
+        rewards=(factories.reward(),),
+        rows_per_update=16,
+        max_completion_length=8,
+    )
+    made = framework.export(wanted, Beside({}))
+    row: Any = None
+    said = exporting.seam_sentence(exporting.Exported(row, framework, made, wanted, None, None))
+    assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said
+    assert framework.names.helper in made.files

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autotune import serialise
 from autotune.domain import Budget, Configuration, CycleRecord, Event, Gain, Outcome, RecommendationRow, Trial
+from autotune.recommendation_json import gain_json, recommendation_json, row_json
 from tests import factories
 
 anything = st.recursive(
@@ -70,7 +71,7 @@ def test_a_recommendation_with_any_numbers(value: Any, low: Any, word: str) -> N
         tokens_per_hour=value, low=low, high=value, gain=Gain(value, low, value, 0, 0), headroom=low, limit=word,
         phase_shares={word: value}, maximum_tokens_per_hour=low,
     )  # fmt: skip
-    strict(serialise.recommendation_json(factories.recommendation(rows=(row,), created_at=value, notes=(word,))))
+    strict(recommendation_json(factories.recommendation(rows=(row,), created_at=value, notes=(word,))))
 
 
 def test_unknown_is_null_not_a_string() -> None:
@@ -99,7 +100,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
     ("shape", "document", "apart"),
     [
         (Outcome, serialise.outcome_json(factories.oom()), {"fresh": "fresh_worker"}),
-        (Gain, serialise.gain_json(factories.gain()), {}),
+        (Gain, gain_json(factories.gain()), {}),
         (
             Budget,
             serialise.budget_json(Budget(60.0, 3, 1.0)),
@@ -107,7 +108,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         ),
         (
             RecommendationRow,
-            serialise.row_json(factories.recommendation_row()),
+            row_json(factories.recommendation_row()),
             {
                 "low": "tokens_per_hour_low",
                 "high": "tokens_per_hour_high",

@@ -1,6 +1,7 @@
+from dataclasses import replace
 from typing import Any
 
-from autotune.cli.trial_view import engine_words, guard_words, trial_screen
+from autotune.cli.trial_view import engine_words, guard_words, timeline_words, trial_screen
 from autotune.domain import CycleKind, TrialState
 from tests import factories
 from tests.unit.cli.drawing import lines, text, widest
@@ -85,3 +86,13 @@ def test_a_stopped_trial_says_why_and_states_no_speed_of_its_own() -> None:
     assert "never recommended" in drawn
     assert "ok," not in drawn
     assert "stopped after 1 cycle:" in " ".join(text(show(factories.stopped(4, cycles=1))).split())
+
+
+def test_the_peak_is_told_with_its_second_and_phase_of_each_series() -> None:
+    host = factories.timeline()
+    both = replace(host, device=(factories.point(2.0, 7 * GIB, "generate", 1),))
+    assert timeline_words(None) == ""
+    assert timeline_words(host) == "host: most after 4.0 s, in update of cycle 0 (3.00 GiB)"
+    assert timeline_words(both).endswith("; GPU: most after 2.0 s, in generate of cycle 1 (7.00 GiB)")
+    drawn = " ".join(text(show(factories.finished(1), timeline=host)).split())
+    assert "memory host: most after 4.0 s, in update of cycle 0 (3.00 GiB)" in drawn

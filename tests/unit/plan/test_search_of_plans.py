@@ -16,7 +16,7 @@ from autotune.plan.architecture import architecture
 from autotune.plan.forecasting import SURE, Forecasts, Memory
 from autotune.plan.gpus import GPUS, gpu_named
 from autotune.plan.question import Question, Wanted
-from autotune.plan.search import ALIKE, SHAPE, Asked, search
+from autotune.plan.search import ALIKE, SHAPE, Asked, _around, search
 from autotune.proposals.forecasts import PeakForecast, Task, TimeForecast
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
@@ -150,3 +150,17 @@ def test_what_is_predicted_of_one_is_consistent() -> None:
 @pytest.mark.parametrize(("word", "name"), [("H100", "h100"), ("a100-80GB", "a100"), ("RTX 4090", "rtx4090")])
 def test_gpus_by_any_spelling(word: str, name: str) -> None:
     assert gpu_named(word).name == name
+
+
+def test_a_step_keeps_what_is_left_to_the_framework() -> None:
+    """A knob that a configuration leaves unset does not come back to the baseline's value in a step of other knobs."""
+    knobs = {"max_num_seqs": ["unset", 64], "enforce_eager": [True, False], "prefix_caching": ["unset", False]}
+    wanted = asked(SearchSpace.from_json({"knobs": knobs}))
+    own = wanted.baseline.with_(rollout_engine="vllm", max_num_seqs=128)
+    wanted = replace(wanted, baseline=own)
+    here = next(
+        c for c in wanted.space.candidates(own, wanted.resources, same_learning=True) if "max_num_seqs" not in c
+    )
+    near = _around(wanted, here, ("enforce_eager", "prefix_caching"))
+    assert len(near) == 4
+    assert all("max_num_seqs" not in c for c in near)

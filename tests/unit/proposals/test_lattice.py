@@ -7,7 +7,9 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.lattice import Lattice
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
+from search_spaces.unset import UNSET
 from tests.contracts.proposer_suite import landscape
 
 WORLD = landscape()
@@ -87,3 +89,20 @@ def test_a_knob_some_candidate_does_not_set_is_no_dimension() -> None:
     lattice = Lattice(several, WORLD.searched, (), KNOBS)
     assert [d.name for d in lattice.dimensions] == ["micro_batch_size"]
     assert lattice.nearest((1,), np.ones(3, dtype=np.bool_)) == 2
+
+
+def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None:
+    engines: list[dict[str, KnobValue]] = [{}, {"max_num_seqs": 64}, {"max_num_seqs": 8}]
+    several = [Configuration({"micro_batch_size": m, **engine}) for m in (1, 2) for engine in engines]
+    anchor = Configuration({"micro_batch_size": 4, "max_num_seqs": 16})
+    lattice = Lattice(several, ("micro_batch_size", "max_num_seqs"), (anchor,), KNOBS, ["max_num_seqs"])
+    sequences, rows = lattice.dimensions
+    assert (sequences.name, sequences.values, sequences.ordered) == ("max_num_seqs", (8, 16, 64, UNSET), False)
+    assert rows.ordered
+    points = [lattice.point(c) for c in several]
+    assert [lattice.at(p) for p in points if p is not None] == list(range(6))
+    assert lattice.coordinates(several[0]) == {"micro_batch_size": 1, "max_num_seqs": UNSET}
+    assert lattice.at(lattice.moved(1, {"max_num_seqs": UNSET})) == 0
+    assert lattice.point(anchor) is not None
+    plain = Lattice(several[1:3], ("max_num_seqs",), (), KNOBS, ["max_num_seqs"])
+    assert plain.dimensions[0].ordered, "as ever where all set it"

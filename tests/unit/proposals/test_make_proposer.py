@@ -7,16 +7,18 @@ import pytest
 from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.errors import UsageError
 from autotune.proposals import make_proposer
-from autotune.proposals.proposer import COMPETENT, ROOMY
+from autotune.proposals.openings import COMPETENT, ROOMY
 from autotune.proposals.samplers import SAMPLERS
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
 from tests import factories
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=64, num_generations=8)
 BASELINE = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 8, "num_generations": 8})
 """As a user writes it: most of what the space moves is left to the framework."""
+ONE_GPU = factories.resources(gpus=1, device="cuda", rows_per_update=64, num_generations=8, software={})
 
 
 def _study(sampler: str, trials: int, limit: int = 10**9, resources: Resources = RESOURCES) -> list[Trial]:
@@ -95,3 +97,32 @@ def test_a_space_that_leaves_only_speed_has_one_track() -> None:
 def test_an_unknown_sampler_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="unknown sampler 'anneal'"):
         make_proposer(SPACE, BASELINE, RESOURCES, "anneal", seed=0)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "grey", "random", "grid"])
+def test_a_knob_left_to_the_framework_is_tried_as_its_values_are(sampler: str) -> None:
+    knobs = {"max_num_seqs": [UNSET, 64, 128], "gradient_checkpointing": [True, False]}
+    space = SearchSpace.from_json({"knobs": knobs})
+    own = BASELINE.with_(rollout_engine="vllm")
+    proposer = make_proposer(space, own, ONE_GPU, sampler, seed=7)
+    made = [factories.finished(0, configuration=own)]
+    while (proposal := proposer.propose(made, len(made))) is not None:
+        made.append(factories.finished(len(made), configuration=proposal[0], source=proposal[1]))
+    every = set(space.candidates(own, ONE_GPU, same_learning=False))
+    assert len(every) == 6
+    assert {t.configuration for t in made[1:]} == every - {space.complete(own, ONE_GPU)}
+
+
+def test_a_move_goes_from_unset_to_a_value_and_back() -> None:
+    space = SearchSpace.from_json({"knobs": {"max_num_seqs": [UNSET, 64], "enforce_eager": [True, False]}})
+    for own in ({}, {"max_num_seqs": 64}):
+        start = BASELINE.with_(rollout_engine="vllm", enforce_eager=False, **own)
+        proposer = make_proposer(space, start, ONE_GPU, "tpe", seed=7)
+        made = [factories.finished(0, configuration=start)]
+        for number in range(1, 4):
+            proposal = proposer.propose(made, number)
+            assert proposal is not None
+            made.append(factories.finished(number, configuration=proposal[0], source=proposal[1]))
+        single = [set(t.configuration.difference(space.complete(start, ONE_GPU))) for t in made[1:]]
+        assert {"max_num_seqs"} in single
+        assert any(t.source == "move/headline" for t in made[1:])

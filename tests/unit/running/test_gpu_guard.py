@@ -149,3 +149,31 @@ def test_the_next_trial_of_the_same_processes_is_not_refused_for_their_own_memor
     bench.gpus = holding(60 * GIB, 5, 99)
     assert guard.during({5}) is None
     assert "99" in (guard.during({5}) or "")
+
+
+def test_the_fullest_gpu_is_told_as_it_was_seen_last(bench: Bench) -> None:
+    two = tuple(replace(FREE, index=n, uuid=f"GPU-{n}") for n in (2, 5))
+    bench.gpus = two
+    guard = bench.guard(pids_are_ours=False)
+    guard.before(bench.clock)
+    assert guard.used is None, "before the trial nothing is its own"
+    for sizes in ((10, 30), (20, 25), (5, 1)):
+        bench.gpus = tuple(replace(gpu, memory_used=size * GIB) for gpu, size in zip(two, sizes, strict=True))
+        guard.during({5})
+        assert guard.used == max(sizes) * GIB
+
+
+def test_of_a_gpu_that_is_lost_nothing_is_told() -> None:
+    seen = [(FREE,), (FREE,), (FREE,)]
+
+    def look() -> tuple[Gpu, ...]:
+        if not seen:
+            raise MachineError("GPU is lost")
+        return seen.pop()
+
+    guard = GpuGuard(look, pids_are_ours=False)
+    assert guard.before(FakeClock()) is None
+    assert guard.during(set()) is None
+    assert guard.used == FREE.memory_used
+    assert guard.during(set()) == "GPU is lost"
+    assert guard.used is None

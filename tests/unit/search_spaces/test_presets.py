@@ -9,6 +9,7 @@ import pytest
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace, preset_names
+from search_spaces.unset import UNSET
 from trainer.frameworks.trl.keys import SUPPORTED, unsupported
 
 CPU = Resources(cpu_cores=2, rows_per_update=16, num_generations=8, max_prompt_length=64, max_completion_length=64)
@@ -59,8 +60,9 @@ def test_every_value_of_a_preset_can_be_legal(name: str) -> None:
     """A value no legal combination has would only make the space look larger."""
     space, machine = SearchSpace.load(name), MACHINES[name]
     found = space.candidates(baseline(name), machine, same_learning=False, limit=20_000)
-    for knob, values in space.values.items():
-        used = {c[knob] for c in found}
+    assert space.values_in(machine).keys() == space.values.keys()
+    for knob, values in space.values_in(machine).items():
+        used = {c.get(knob, UNSET) for c in found}
         assert {v for v in values if v != "accumulation"} <= used, knob
 
 
@@ -106,13 +108,26 @@ def test_same_learning_keeps_what_is_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "framework"), [("node-8gpu", "open_r1"), ("node-8gpu", "ms_swift"), ("multi-node", "ms_swift")]
+    ("name", "framework"),
+    [("node-8gpu", "open_r1"), ("node-8gpu", "ms_swift"), ("multi-node", "open_r1"), ("multi-node", "ms_swift")],
 )
 def test_node_presets_serve_the_other_frameworks(name: str, framework: str) -> None:
     machine = replace(MACHINES[name], framework=framework)
     told = SearchSpace.load(name).explain(baseline(name), machine)
     assert told.legal > 1000
     assert "framework_has_knob" not in told.removed
+
+
+@pytest.mark.parametrize("name", ["node-8gpu", "multi-node"])
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_open_r1_has_both_rollouts_of_vllm(name: str, mode: str) -> None:
+    machine, space = replace(MACHINES[name], framework="open_r1"), SearchSpace.load(name)
+    own = baseline(name).with_(rollout_mode="colocate")
+    found = space.candidates(own, machine, same_learning=False, limit=5000)
+    there = [c for c in found if c["rollout_engine"] == "vllm" and c["rollout_mode"] == mode]
+    assert there
+    assert not {"max_num_seqs", "max_num_batched_tokens"} & {name for c in there for name in c}
+    assert all(check(c, machine, space.complete(own, machine)) == () for c in there[:: max(1, len(there) // 20)])
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))

@@ -29,7 +29,7 @@ from trainer.frameworks.trl.keys import (
     unsupported,
 )
 from trainer.frameworks.trl.render import settings as rendered
-from trainer.frameworks.trl.variables import variables
+from trainer.frameworks.variables import variables
 
 MACHINES = {
     "cpu": Resources(rows_per_update=16),

@@ -14,12 +14,13 @@ from search_spaces.knobs import defaults
 from search_spaces.legality import check
 from tests.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from trainer.child.contract import RewardSpec
+from trainer.frameworks.deepspeed_places import PLACES
+from trainer.frameworks.exported import DEEPSPEED
 from trainer.frameworks.open_r1 import SUPPORTED, Export, Wanted, export, unsupported
-from trainer.frameworks.open_r1.accelerate_config import DEEPSPEED
 from trainer.frameworks.open_r1.exported import ACCELERATE, RECIPE, RUN, SERVER
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import Imported, import_config
-from trainer.frameworks.open_r1.key_tables import FILE_ZERO, KEYS
+from trainer.frameworks.open_r1.key_tables import KEYS
 from trainer.frameworks.open_r1.keys import acting
 
 LONGEST = 512 + 1024
@@ -201,5 +202,5 @@ def test_without_a_checkout_nothing_is_exported() -> None:
 
 
 def test_every_supported_knob_has_a_place_in_the_catalogue() -> None:
-    named = {*SUPPORTED} - set(defaults("open_r1")) - set(FILE_ZERO)
+    named = {*SUPPORTED} - set(defaults("open_r1")) - set(PLACES)
     assert named <= {"steps_per_generation", "max_model_len", "rollout_gpus"}

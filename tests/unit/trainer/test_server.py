@@ -16,6 +16,7 @@ from autotune.ports import Assignment, Companion, Place
 from search_spaces.configuration import Resources
 from search_spaces.legality import check
 from tests import factories
+from trainer.frameworks.gpu_split import split
 from trainer.frameworks.trl import server
 
 OPEN_R1: dict[str, Any] = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}
@@ -136,7 +137,7 @@ def test_what_cannot_be_launched_is_refused_before_and_never_built(knobs: dict[s
 
 @pytest.mark.parametrize(("held", "given"), [(4, 1), (8, 1), (8, 4)])
 def test_the_last_gpus_are_the_servers(held: int, given: int) -> None:
-    training, serving = server.split(gpus(held), {"rollout_gpus": given})
+    training, serving = split(gpus(held), {"rollout_gpus": given})
     assert training + serving == gpus(held)
     assert len(serving) == given
 
@@ -144,7 +145,7 @@ def test_the_last_gpus_are_the_servers(held: int, given: int) -> None:
 @pytest.mark.parametrize(("held", "given"), [(1, 1), (4, 4), (4, 0), (0, 1)])
 def test_neither_side_is_left_without(held: int, given: int) -> None:
     with pytest.raises(ValueError, match="rollout_gpus"):
-        server.split(gpus(held), {"rollout_gpus": given})
+        split(gpus(held), {"rollout_gpus": given})
 
 
 def companion(held: int, tmp_path: Path, **knobs: Any) -> Companion | None:

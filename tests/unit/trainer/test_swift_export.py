@@ -6,6 +6,7 @@ import ast
 import shlex
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,38 @@ def test_other_rewards_go_beside_the_users_plugins() -> None:
     assert '--dataset "$here"/prompts/train.jsonl' in text
     assert "--reward_funcs chain_sum" in text
     assert subprocess.run(["sh", "-n"], input=text, text=True, capture_output=True, check=False).returncode == 0
+
+
+def test_what_a_trial_had_to_add_stands_in_the_users_own_run_too() -> None:
+    """Else the run would not find the model's kind, or put plain prompts into a chat template."""
+    script = "swift rlhf --rlhf_type grpo --model one --template mine --reward_funcs x --dataset d"
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    added = {"model_type": "qwen2", "template": "dummy", "use_chat_template": "false"}
+    export = ms_swift.export(wanted(user_config=script, passthrough=before.passthrough, added=added))
+    told = ms_swift.import_config(export.files["run.sh"], "run.sh", FIELDS).passthrough
+    assert (told["model_type"], told["template"], told["use_chat_template"]) == ("qwen2", "mine", False)
+    assert "RAW = True" in export.files["plugin.py"]
+
+
+@pytest.mark.parametrize("end", ["", " > log.txt 2>&1", " '--seed' 3", ' "$@"', " $@ > log.txt"])
+def test_a_script_is_run_by_its_interpreter_and_takes_more_arguments(tmp_path: Path, end: str) -> None:
+    """What ``verify`` adds has to arrive, and wins where it stands last; once, whoever passed it on already."""
+    script = f"#!/bin/sh\nswift rlhf --rlhf_type grpo --model one --reward_funcs x --dataset d{end}\n"
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    environment = tmp_path / "an env" / "bin"
+    environment.mkdir(parents=True)
+    swift = environment / "swift"
+    swift.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{tmp_path}/told'\n")
+    swift.chmod(0o755)
+    asked = wanted(
+        user_config=script, passthrough=before.passthrough, python=str(environment / "python"), folder=str(tmp_path)
+    )
+    (tmp_path / "run.sh").write_text(ms_swift.export(asked).files["run.sh"])
+    subprocess.run(["sh", str(tmp_path / "run.sh"), "--output_dir", "else where"], check=True)
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told[:3] == ["rlhf", "--rlhf_type", "grpo"]
+    assert (told.count("--output_dir"), told.count("--per_device_train_batch_size")) == (1, 1)
+    assert ("else where" in told) or "$@ >" in script  # unquoted it is two words, as the user has it
 
 
 def test_a_server_is_started_with_what_the_trainer_is_told() -> None:

@@ -252,3 +252,13 @@ def test_line_separator_inside_a_json_string_does_not_end_the_line(tmp_path: Pat
     path = tmp_path / "d.jsonl"
     path.write_text('{"prompt": "a\u2028b"}\n', encoding="utf-8")
     assert prompt_rows.read_rows(path) == [{"prompt": "a\u2028b"}]
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_reward_of_the_frameworks_own_is_left_to_the_trial(tmp_path: Path) -> None:
+    """ms-swift makes its rewards of its own arguments and plugins; others beside them are still tried."""
+    own = {"kind": "ms_swift", "name": "accuracy", "path": "/somewhere"}
+    result = run(tmp_path / "own", rewards=[own])
+    assert (result.ok, result.data["rewards"]) == (True, [])
+    result = run(tmp_path / "both", rewards=[own, {"kind": "file", "name": "score", "path": "/nowhere/r.py"}])
+    assert result.reason is FailureReason.REWARD_ERROR

@@ -162,3 +162,12 @@ def test_modules_that_are_none_are_refused(tmp_path: Path, modules: Any) -> None
     paths = RunPaths(tmp_path)
     paths.config.write_text(json.dumps({"modules": modules}))
     assert "modules" in probe.main(tmp_path).message
+
+
+def test_a_reward_of_the_frameworks_own_is_not_loaded_here(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    asked = {"modules": {}, "load": True, "rewards": [{"kind": "ms_swift", "name": "accuracy"}]}
+    paths.config.write_text(json.dumps(asked))
+    assert probe.main(tmp_path).ok
+    paths.config.write_text(json.dumps({**asked, "rewards": [{"kind": "file", "name": "f", "path": "/nowhere.py"}]}))
+    assert "no reward file" in probe.main(tmp_path).message
