@@ -42,7 +42,7 @@ def act(do: str, at: object = "start", **arguments: Any) -> dict[str, Any]:
 class ServedTrialSuite:
     """Run on every implementation."""
 
-    home = "served"
+    home = f"served-{os.getpid()}"
 
     @pytest.fixture(autouse=True)
     def _nothing_is_left(self, tmp_path: Path) -> Any:

@@ -66,7 +66,7 @@ def outcome_without_server(tmp_path: Path, gpus: int) -> RunReport:
     wanted = assignment(tmp_path / "attempt", {"server": {}})
     resources = replace(wanted.study.spec.resources, gpus=gpus, device="cuda" if gpus else "cpu")
     study = replace(wanted.study, spec=replace(wanted.study.spec, resources=resources))
-    return local_runner("served").run(replace(wanted, study=study), Seen(), FakeStop())
+    return local_runner(TestLocalRunner.home).run(replace(wanted, study=study), Seen(), FakeStop())
 
 
 def test_a_server_that_cannot_be_had_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

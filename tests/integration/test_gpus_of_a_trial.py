@@ -5,6 +5,7 @@ Were one of these to fail, a trial would train on GPUs of somebody else, or be m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.scripted import assignment, local_runner
 from trainer.child.contract import NoteRecord
 
 GIB = 1 << 30
-HOME = "several-gpus"
+HOME = f"several-gpus-{os.getpid()}"
 
 
 class Node:

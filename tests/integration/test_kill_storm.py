@@ -24,7 +24,7 @@ from tests.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_p
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-HOME = "storm"
+HOME = f"storm-{os.getpid()}"
 TRIALS = 20
 PROTOCOL = Protocol(warmup=1, natural=0, recorded=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 KNOBS = {"micro_batch_size": 4, "num_generations": 4, "gradient_checkpointing": False, "precision": "fp32"}

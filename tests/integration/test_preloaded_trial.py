@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.trl_trials import PLAIN, START, Ran, build_tiny, reward_file, tiny_sp
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
 
-HOME = "preloaded"
+HOME = f"preloaded-{os.getpid()}"
 VLLM = {"rollout_engine": "vllm", "max_model_len": 1024, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
 LEARNING = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
 

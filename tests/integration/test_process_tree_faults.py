@@ -21,7 +21,7 @@ from tests.fakes import FakeStop
 from tests.scripted import assignment, local_runner
 from trainer.child.contract import PhaseMark, RunPaths
 
-HOME = "faults"
+HOME = f"faults-{os.getpid()}"
 MIB = 1 << 20
 
 

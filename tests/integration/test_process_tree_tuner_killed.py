@@ -19,6 +19,8 @@ from tests.contracts.runner_suite import tagged
 from tests.scripted import local_runner
 
 ROOT = Path(__file__).resolve().parents[2]
+KILLED, OTHER = f"killed-{os.getpid()}", f"other-{os.getpid()}"
+"""Tags of this process's own: tests that run at the same time must not end each other's processes."""
 TUNER = """
 import sys
 from dataclasses import replace
@@ -69,38 +71,38 @@ def tuner(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
         return directory
 
     yield start
-    for home in ("killed", "other"):
+    for home in (KILLED, OTHER):
         for pid in tagged(home):
             os.kill(pid, signal.SIGKILL)
 
 
 def test_what_a_killed_tuner_left_is_swept(tuner: Callable[[str, int], Path]) -> None:
-    directory = tuner("killed", 1)
-    left = tagged("killed")
+    directory = tuner(KILLED, 1)
+    left = tagged(KILLED)
     assert len(left) == 5, "the child and four grandchildren outlive a killed tuner"
-    runner = local_runner("killed")
+    runner = local_runner(KILLED)
     assert set(left) <= set(runner.sweep(1))
-    assert tagged("killed") == []
+    assert tagged(KILLED) == []
     records, result = runner.recover(directory / "attempt")
     assert [r.kind for r in records].count("cycle") == 2
     assert result is None
 
 
 def test_a_sweep_spares_other_studies_and_other_homes(tuner: Callable[[str, int], Path]) -> None:
-    tuner("killed", 1)
-    tuner("killed", 11)
-    tuner("other", 1)
-    local_runner("killed").sweep(1)
-    assert len(tagged("killed")) == 5
-    assert len(tagged("other")) == 5
-    assert len(local_runner("killed").sweep(11)) == 5
-    assert len(local_runner("other").sweep(1)) == 5
+    tuner(KILLED, 1)
+    tuner(KILLED, 11)
+    tuner(OTHER, 1)
+    local_runner(KILLED).sweep(1)
+    assert len(tagged(KILLED)) == 5
+    assert len(tagged(OTHER)) == 5
+    assert len(local_runner(KILLED).sweep(11)) == 5
+    assert len(local_runner(OTHER).sweep(1)) == 5
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tmp_path: Path, seed: int) -> None:
     """Also in the middle of starting its child, which is in the tuner's own session until it is in its own."""
-    argv = [sys.executable, "-c", TUNER, "killed", "1", str(tmp_path)]
+    argv = [sys.executable, "-c", TUNER, KILLED, "1", str(tmp_path)]
     shell = "sleep 60 & echo $!; exec 1>&2; exec " + shlex.join(argv)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     tuner = subprocess.Popen(
@@ -118,8 +120,8 @@ def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tm
         time.sleep(random.Random(seed).random() * 0.1)
         tuner.kill()
         tuner.wait(5)
-        local_runner("killed").sweep(1)
-        assert tagged("killed") == []
+        local_runner(KILLED).sweep(1)
+        assert tagged(KILLED) == []
         stat = proc.read_stat(bystander)
         assert stat is not None
         assert not stat.ended

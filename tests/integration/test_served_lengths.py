@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,7 +49,7 @@ from trainer.child.contract import (
 from trainer.frameworks.trl import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl]
-HOME = "served-lengths"
+HOME = f"served-lengths-{os.getpid()}"
 CLIENT = ROOT / "tests" / "served_client.py"
 TRIAL = ROOT / "tests" / "served_trial.py"
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)

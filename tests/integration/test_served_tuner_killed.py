@@ -21,7 +21,7 @@ from tests.contracts.served_suite import listened
 from tests.integration.test_process_tree_tuner_killed import ROOT, metrics, wait_for
 from tests.scripted import local_runner
 
-HOME = "served-killed"
+HOME = f"served-killed-{os.getpid()}"
 TUNER = f"""
 import sys
 from dataclasses import replace

@@ -15,6 +15,7 @@ from tests.contracts.runner_suite import RealClock, tagged
 from tests.scripted import GRACES, local_runner
 from trainer.child.contract import TAG_VARIABLE, CurrentPhase, Result
 
+HOME = f"tools-{os.getpid()}"
 PROBE = """
 import json, os, sys, time
 directory = sys.argv[sys.argv.index("--directory") + 1]
@@ -46,7 +47,7 @@ def ask(
             seen.append(phase.phase)
 
     payload = {"sleep": sleep, "answer": answer, "asked": ["torch", "trl"]}
-    where: dict[str, Any] = {"clock": RealClock(), "home": "tools", "start": start, "graces": GRACES}
+    where: dict[str, Any] = {"clock": RealClock(), "home": HOME, "start": start, "graces": GRACES}
     return run_tool(sys.executable, "probe", start.parent / "tool", payload, timeout, keep, **where)
 
 
@@ -70,17 +71,17 @@ def test_an_earlier_answer_is_never_taken_for_a_later_one(start: Path) -> None:
 def test_a_tool_that_takes_too_long_is_ended(start: Path) -> None:
     result = ask(start, sleep=60, timeout=0.3)
     assert (result.ok, result.reason) == (False, FailureReason.TIMEOUT)
-    assert tagged("tools") == []
+    assert tagged(HOME) == []
 
 
 def test_a_tool_whose_tuner_is_gone_is_swept_and_a_living_ones_is_not() -> None:
     argv = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-    tags = {"orphan": "autotune:tools:tool:1-1:0", "owned": f"autotune:tools:tool:{tool_owner()}:0"}
+    tags = {"orphan": f"autotune:{HOME}:tool:1-1:0", "owned": f"autotune:{HOME}:tool:{tool_owner()}:0"}
     children = {
         name: subprocess.Popen(argv, env={TAG_VARIABLE: tag}, start_new_session=True) for name, tag in tags.items()
     }
     try:
-        assert local_runner("tools").sweep(1) == (children["orphan"].pid,)
+        assert local_runner(HOME).sweep(1) == (children["orphan"].pid,)
         assert children["owned"].poll() is None
     finally:
         for child in children.values():
