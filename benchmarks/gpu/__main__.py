@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--no-tests", action="store_true", help="leave the GPU tests out; the summary says so")
     made.add_argument("--allow-busy", action="store_true", help="accept a GPU that others use; marked in the logs")
+    made.add_argument("--cold", action="store_true", help="a process for each trial, not forked from a loaded one")
     made.add_argument("--finish", action="store_true", help="write the table of what is there, run nothing")
     return made
 
@@ -93,7 +94,7 @@ def wanted_of(given: argparse.Namespace) -> run.Wanted:
         raise UsageError(f"--python {given.python} is not an interpreter that can be run")
     return run.Wanted(
         ARCHITECTURES[given.arch], given.device, os.path.abspath(given.python), given.out.resolve(), given.trials,
-        given.rows, given.completion, given.prompt, given.rounds, given.seed, given.allow_busy,
+        given.rows, given.completion, given.prompt, given.rounds, given.seed, given.allow_busy, given.cold,
     )  # fmt: skip
 
 
@@ -154,7 +155,10 @@ def go(arguments: Sequence[str], stop: Asked) -> int:
     if not given.finish:
         files_left = 0 if why else do_checks(wanted, part, stop)
         if not files_left:
-            do_trials(here, part, stop)
+            try:
+                do_trials(here, part, stop)
+            finally:
+                here.runner.close()
         left = left_of(here, files_left)
         if left:
             print(f"left: {left}; go on with:\n  python -m benchmarks.gpu {shlex.join(arguments)}")

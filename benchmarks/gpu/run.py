@@ -27,6 +27,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.ports import Assignment, StopToken, TrialRunner
+from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import home_tag, study_tag
 from autotune.settings import Settings, read_settings
 from benchmarks.gpu import design, journal
@@ -59,6 +60,8 @@ class Wanted:
     rounds: int
     seed: int = 0
     allow_busy: bool = False
+    cold: bool = False
+    """A process for each trial, as ``autotune start --cold``."""
 
     @property
     def space(self) -> str:
@@ -154,12 +157,18 @@ class Run:
 
     @cached_property
     def runner(self) -> TrialRunner:
-        return wiring.runner_for(self.spec, self.wanted.settings, SystemClock(), allow_busy=self.wanted.allow_busy)
+        """As a study's: processes forked from a loaded one, and kept where the next trial may use them."""
+        settings, clock = self.wanted.settings, SystemClock()
+        keeper = None
+        if not self.wanted.cold and restores_memory(self.spec.resources.device):
+            keeper = Keeper(settings.home.workers(STUDY, self.spec.name), clock)
+        allow_busy, preload = self.wanted.allow_busy, not self.wanted.cold
+        return wiring.runner_for(self.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=preload)
 
     def execute(self, number: int, entry: design.Entry, deadline: float, room: float, stop: StopToken) -> Trial | None:
         """Run a trial and keep it; ``None`` if the slice or the user ended it, so that it is run again."""
         for attempt in range(1, INFRA_ATTEMPTS + 1):
-            trial, heard, outcome = self._attempt(number, entry, deadline, stop)
+            trial, heard, outcome = self._attempt(number, entry, attempt, deadline, stop)
             if cut_short(outcome, deadline, room):
                 return None
             if outcome.reason is not FailureReason.INFRA or attempt == INFRA_ATTEMPTS:
@@ -173,7 +182,7 @@ class Run:
         return finished
 
     def _attempt(
-        self, number: int, entry: design.Entry, deadline: float, stop: StopToken
+        self, number: int, entry: design.Entry, attempt: int, deadline: float, stop: StopToken
     ) -> tuple[Trial, Heard, Outcome]:
         study, clock, heard = self.study(), SystemClock(), Heard()
         trial = Trial(
@@ -184,7 +193,7 @@ class Run:
             protocol=self.protocol(),
             rows_per_update=schedule.rows(study, entry.configuration),
             state=TrialState.RUNNING,
-            attempt=1,
+            attempt=attempt,
             pair=entry.pair,
             source=entry.role,
             started_at=clock.now(),
