@@ -24,6 +24,7 @@ __all__ = [
     "describe",
     "driver_problem",
     "driver_process_ids_are_ours",
+    "has_gpu_open",
     "resources",
     "usable_cores",
     "usable_memory",
@@ -32,6 +33,8 @@ __all__ = [
 
 GPU_LOCK_DRIVER = 580
 """Oldest driver branch the locked GPU packages run on."""
+GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")
+"""What a process that computes on a GPU has open, in a Linux and in one under Windows."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 UNLIMITED = 1 << 60
 """Bytes above which a version 1 control group means "no limit"."""
@@ -108,6 +111,29 @@ def driver_process_ids_are_ours(files: Files = HOST) -> bool:
         return os.readlink(files.proc / "self" / "ns" / "pid") == INITIAL_PID_NAMESPACE
     except OSError:
         return False
+
+
+def has_gpu_open(pid: int, files: Files = HOST) -> bool:
+    """Whether ``pid`` is a process of this system with a GPU's device open, as each that computes on one has.
+
+    Where the driver is reached through a virtual machine's host its ids can be the host's, though no container is
+    to be seen: such an id is nobody's here, or that of somebody who has nothing to do with a GPU. True for a process
+    whose open files are not ours to read.
+    """
+    folder = files.proc / str(pid) / "fd"
+    try:
+        return any(_target(handle).startswith(GPU_DEVICES) for handle in folder.iterdir())
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 def driver_problem(driver: str) -> str | None:

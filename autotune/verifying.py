@@ -153,7 +153,8 @@ def _check_machine(study: Study, clock: Clock) -> None:
     usable_resources(lambda _: None, study.spec.resources.gpus, asked=f"study {study.spec.name!r}")  # as its trials
     if study.spec.resources.gpus:
         ours = hardware.driver_process_ids_are_ours()
-        refusal = GpuGuard(hardware.visible_gpus, pids_are_ours=ours, allow_busy=False).before(clock)
+        guard = GpuGuard(hardware.visible_gpus, pids_are_ours=ours, computes=hardware.has_gpu_open)
+        refusal = guard.before(clock)
         if refusal is not None:
             raise MachineError(refusal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -110,10 +111,18 @@ def write_spec(directory: Path, spec: TrialSpec) -> RunPaths:
     return paths
 
 
+def hidden(directory: Path) -> dict[str, str]:
+    """What hides every GPU from a trial on the CPU, as the tuner does; nothing for another."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if json.loads(RunPaths(directory).config.read_text()).get("device") == "cpu":
+            return {"CUDA_VISIBLE_DEVICES": ""}
+    return {}
+
+
 def launch(script: Path, directories: list[Path], cwd: Path) -> subprocess.Popen[bytes]:
     """Start a child; its output goes to the first directory's log."""
     arguments = ["trial", "--directory", str(directories[0])] if script == START else list(map(str, directories))
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | hidden(directories[0])
     with RunPaths(directories[0]).log.open("wb") as log:
         return subprocess.Popen(
             [training_python(), str(script), *arguments], cwd=cwd, stdout=log, stderr=log, env=environment
@@ -167,7 +176,11 @@ def run_child(words: list[str], directory: Path, spec: TrialSpec, environment: d
             cwd=paths.scratch,
             stdout=log,
             stderr=log,
-            env={**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **environment},
+            env={
+                **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+                **hidden(directory),
+                **environment,
+            },
         )
     status = end(process)
     assert paths.result.exists(), paths.log.read_text()[-3000:]

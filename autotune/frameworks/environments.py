@@ -132,7 +132,7 @@ TRL = Environment(
         Needed("datasets"),
     ),
     wished=(
-        _vllm(">=0.31,<0.32"),
+        _vllm(">=0.26,<0.32"),
         Wished("deepspeed", SpecifierSet(">=0.19,<0.20"), "ZeRO"),
         Wished("torchao", SpecifierSet(">=0.18,<0.19"), "FP8 training"),
         Wished("bitsandbytes", SpecifierSet(">=0.45.1"), "8-bit optimizers, QLoRA"),

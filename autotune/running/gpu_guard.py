@@ -1,7 +1,7 @@
 """Whose GPU it is: refused before a trial if someone uses it, INFRA if someone comes during one.
 
 A GPU is called free by its memory. Process ids help only where the driver's ids are this system's:
-in a container it reports the host's.
+in a container it reports the host's, and in a virtual machine perhaps too.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class GpuGuard:
         pids_are_ours: bool,
         allow_busy: bool = False,
         patience_s: float = 10,
+        computes: Callable[[int], bool] = lambda _: True,
     ) -> None:
         """Arguments:
 
@@ -76,11 +77,14 @@ class GpuGuard:
         pids_are_ours: the driver's process ids mean the same here.
         allow_busy: accept who is there at the start.
         patience_s: how long freed memory may take to be reported as free.
+        computes: an id is that of a process of this system that has a GPU open (``hardware.has_gpu_open``); asked
+            where ids are ours, and others accuse nobody.
         """
         self._look = look
         self._pids_are_ours = pids_are_ours
         self._allow_busy = allow_busy
         self._patience = patience_s
+        self._computes = computes
         self._known: set[int] = set()
         self._suspects: set[int] = set()
         self._used: dict[str, int] = {}
@@ -120,6 +124,7 @@ class GpuGuard:
         if not self._pids_are_ours:
             return None
         strangers = {p.pid for gpu in gpus for p in gpu.processes} - self._known - members
+        strangers = {pid for pid in strangers if self._computes(pid)}
         again = strangers & self._suspects  # a process of ours may be seen here before it is in the tree
         self._suspects = strangers
         return f"another process ({_join(again)}) began to use the GPU during the trial" if again else None
@@ -138,8 +143,9 @@ class GpuGuard:
 
     def _occupied(self) -> str | None:
         for gpu in self._look():
-            if gpu.processes or gpu.memory_used > FREE_BYTES:
-                who = f" by process {_join({p.pid for p in gpu.processes})}" if gpu.processes else ""
+            pids = {p.pid for p in gpu.processes if not self._pids_are_ours or self._computes(p.pid)}
+            if pids or gpu.memory_used > FREE_BYTES:
+                who = f" by process {_join(pids)}" if pids else ""
                 return f"GPU {gpu.index} is in use{who} ({gpu.memory_used / 2**30:.1f} GiB taken)"
         return None
 

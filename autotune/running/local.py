@@ -189,7 +189,12 @@ class LocalRunner:
         if study.spec.resources.gpus == 0:
             return NoGuard()
         ours = hardware.driver_process_ids_are_ours()
-        return GpuGuard(lambda: self._held(study), pids_are_ours=ours, allow_busy=self.allow_busy)
+        return GpuGuard(
+            lambda: self._held(study),
+            pids_are_ours=ours,
+            allow_busy=self.allow_busy,
+            computes=hardware.has_gpu_open,
+        )
 
     def close(self) -> tuple[int, ...]:
         left = self._end_worker()

@@ -50,6 +50,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     node = Node(4, first=4)
     monkeypatch.setattr(hardware, "visible_gpus", node.look)
     monkeypatch.setattr(hardware, "driver_process_ids_are_ours", lambda: True)
+    monkeypatch.setattr(hardware, "has_gpu_open", lambda _: True)
     monkeypatch.setattr(supervisor, "GUARD_S", 0.05)
     monkeypatch.setattr(gpu_guard, "STEP_S", 0.01)
     yield node

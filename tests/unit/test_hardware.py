@@ -231,3 +231,21 @@ def test_a_machine_without_gpus_is_a_cpu_machine() -> None:
     found = hardware.resources(gpus=())
     assert (found.gpus, found.device, found.device_memory) == (0, "cpu", None)
     assert found.host_memory
+
+
+def test_a_process_computes_on_a_gpu_if_it_has_one_open(tmp_path: Path) -> None:
+    files = hardware.Files(proc=tmp_path)
+    for pid, target in ((5, "/dev/nvidia0"), (6, "/dev/nvidia-uvm"), (7, "/dev/null"), (8, "socket:[17]")):
+        folder = tmp_path / str(pid) / "fd"
+        folder.mkdir(parents=True)
+        (folder / "0").symlink_to("/dev/null")
+        (folder / "3").symlink_to(target)
+    assert [pid for pid in (5, 6, 7, 8, 40_005) if hardware.has_gpu_open(pid, files)] == [5, 6]
+
+
+def test_a_process_that_may_not_be_looked_into_might_compute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert hardware.has_gpu_open(1, hardware.Files(proc=tmp_path))

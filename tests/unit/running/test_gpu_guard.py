@@ -26,8 +26,9 @@ class Bench:
             self.gpus = self.later[1]
         return self.gpus
 
-    def guard(self, *, pids_are_ours: bool = True, allow_busy: bool = False) -> GpuGuard:
-        return GpuGuard(self.look, pids_are_ours=pids_are_ours, allow_busy=allow_busy)
+    def guard(self, *, pids_are_ours: bool = True, allow_busy: bool = False, here: set[int] | None = None) -> GpuGuard:
+        computes = (lambda _: True) if here is None else here.__contains__
+        return GpuGuard(self.look, pids_are_ours=pids_are_ours, allow_busy=allow_busy, computes=computes)
 
 
 @pytest.fixture
@@ -87,6 +88,27 @@ def test_ids_of_another_system_accuse_nobody(bench: Bench) -> None:
     guard.before(bench.clock)
     bench.gpus = holding(30 * GIB, 40_005)
     assert [guard.during({5}) for _ in range(3)] == [None, None, None]
+
+
+def test_ids_that_are_nobodys_here_accuse_nobody(bench: Bench) -> None:
+    """A virtual machine has the initial process namespace, and its driver may report the host's ids all the same."""
+    guard = bench.guard(here={5})
+    guard.before(bench.clock)
+    bench.gpus = holding(30 * GIB, 40_005)
+    assert [guard.during({5}) for _ in range(3)] == [None, None, None]
+    bench.gpus = holding(30 * GIB, 5, 6)
+    guard = bench.guard(here={5, 6})
+    assert [guard.during({5}), "(6)" in str(guard.during({5}))] == [None, True]
+
+
+def test_a_gpu_is_not_in_use_by_an_id_that_is_nobodys_here(bench: Bench) -> None:
+    bench.gpus = holding(10 << 20, 40_005)
+    assert bench.guard(here=set()).before(bench.clock) is None
+    bench.gpus = holding(20 * GIB, 40_005)
+    refusal = bench.guard(here=set()).before(bench.clock)
+    assert refusal is not None
+    assert "40005" not in refusal
+    assert "20.0 GiB taken" in refusal
 
 
 def test_memory_still_held_when_the_trial_is_gone_is_noticed(bench: Bench) -> None:

@@ -89,12 +89,19 @@ def test_on_a_gpu_the_framework_keeps_its_share_and_its_sync(generation: ModuleT
     assert generation.VLLMGeneration.sync_weights == "trl's own"
 
 
-@pytest.mark.parametrize("version", ["0.30.2", "0.32.0", "1.0.0", "0.7.3"])
+@pytest.mark.parametrize("version", ["0.25.1", "0.32.0", "1.0.0", "0.7.3"])
 def test_another_vllm_is_refused_by_version(generation: ModuleType, version: str) -> None:
     sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]
-    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*>= 0.31 and < 0.32"):
+    with pytest.raises(engine.EngineError, match=f"vLLM {version} is installed.*>= 0.26 and < 0.32"):
         engine.install_engine({}, "cpu")
     assert generation.LLM is llm
+
+
+@pytest.mark.parametrize("version", ["0.26.0", "0.28.1", "0.31.0+cu130"])
+def test_versions_whose_inside_was_read_and_those_between_are_taken(generation: ModuleType, version: str) -> None:
+    sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]
+    engine.install_engine({}, "cpu")
+    assert generation.LLM is not llm
 
 
 def test_a_trl_that_builds_its_engine_elsewhere_is_refused(generation: ModuleType) -> None:

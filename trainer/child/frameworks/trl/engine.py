@@ -16,8 +16,8 @@ import os
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 MODULE = "trl.generation.vllm_generation"
-SUPPORTED = ((0, 31), (0, 32))
-"""vLLM versions whose inside is known here: from the first, below the second."""
+SUPPORTED = ((0, 26), (0, 32))
+"""vLLM versions whose inside is known here, from the first, below the second: 0.26 and 0.31 were read, 0.31 was run."""
 ENGINE_SEAMS: Dict[str, str] = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
