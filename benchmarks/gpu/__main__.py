@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--completion", type=int, default=512, help="most tokens of a completion (512)")
     made.add_argument("--prompt", type=int, default=256, help="most tokens of a prompt (256)")
     made.add_argument("--rounds", type=int, default=design.ROUNDS, help="of the confirmation (3); 0 for none")
+    made.add_argument("--alike", type=int, default=1, help="trials in a row that share a process and its engine (1)")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--no-tests", action="store_true", help="leave the GPU tests out; the summary says so")
     made.add_argument("--allow-busy", action="store_true", help="accept a GPU that others use; marked in the logs")
@@ -79,7 +80,7 @@ def wanted_of(given: argparse.Namespace) -> run.Wanted:
     low = 2 if trying else design.FEWEST
     if not low <= given.trials <= design.MOST:
         raise UsageError(f"--trials {given.trials}: expected {low} to {design.MOST}")
-    for name in ("rows", "completion", "prompt"):
+    for name in ("rows", "completion", "prompt", "alike"):
         if getattr(given, name) < 1:
             raise UsageError(f"--{name} {getattr(given, name)}: expected a whole number above 0")
     if not 0 <= given.rounds <= MOST_ROUNDS:
@@ -94,7 +95,7 @@ def wanted_of(given: argparse.Namespace) -> run.Wanted:
         raise UsageError(f"--python {given.python} is not an interpreter that can be run")
     return run.Wanted(
         ARCHITECTURES[given.arch], given.device, os.path.abspath(given.python), given.out.resolve(), given.trials,
-        given.rows, given.completion, given.prompt, given.rounds, given.seed, given.allow_busy, given.cold,
+        given.rows, given.completion, given.prompt, given.rounds, given.seed, given.allow_busy, given.cold, given.alike,
     )  # fmt: skip
 
 

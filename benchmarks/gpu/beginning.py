@@ -34,7 +34,7 @@ def begin(wanted: Wanted, stop: StopToken) -> Run:
     spec, space = prepared.spec, SearchSpace.from_json(prepared.spec.space)
     plan = _kept(wanted, spec, prepared.fingerprint)
     if plan is None:
-        entries = design.plan(space, spec.baseline, spec.resources, wanted.trials, wanted.seed)
+        entries = design.plan(space, spec.baseline, spec.resources, wanted.trials, wanted.seed, wanted.alike)
         others = design.spare(space, spec.baseline, spec.resources, entries, wanted.seed)
         pool = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=design.POOL)
         said = design.left_out(space, spec.baseline, spec.resources, pool)
@@ -42,6 +42,7 @@ def begin(wanted: Wanted, stop: StopToken) -> Run:
             "spec": spec.digest,
             "fingerprint": prepared.fingerprint.digest,
             "trials": wanted.trials,
+            "alike": wanted.alike,
             "entries": [{"role": e.role, "configuration": dict(e.configuration)} for e in entries],
             "left_out": said,
             "spare": [dict(e.configuration) for e in others],
@@ -83,10 +84,10 @@ def _kept(wanted: Wanted, spec: StudySpec, fingerprint: Fingerprint) -> dict[str
         return None
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        mine = (plan["spec"], plan["fingerprint"], plan["trials"])
+        mine = (plan["spec"], plan["fingerprint"], plan["trials"], plan["alike"])
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{path} is no plan of this benchmark; give another --out") from None
-    if mine != (spec.digest, fingerprint.digest, wanted.trials):
+    if mine != (spec.digest, fingerprint.digest, wanted.trials, wanted.alike):
         raise UsageError(
             f"{wanted.out} holds a run with other options, or of another machine, stack or release, and figures of "
             "the two cannot stand in one table; give another --out"

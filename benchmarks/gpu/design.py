@@ -11,6 +11,7 @@ from search_spaces import legality
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.model import show
+from search_spaces.knobs.restart import RESTART, Restart
 from search_spaces.legality.batch_rules import RULES
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
@@ -47,24 +48,44 @@ def _acting_anywhere(baseline: Configuration) -> dict[str, KnobValue]:
 
 
 def plan(
-    space: SearchSpace, baseline: Configuration, resources: Resources, trials: int, seed: int
+    space: SearchSpace, baseline: Configuration, resources: Resources, trials: int, seed: int, alike: int = 1
 ) -> tuple[Entry, ...]:
-    """``trials`` trials: the baseline first and every ``BASELINE_EVERY``, the competent one, and the design between."""
+    """``trials`` trials: the baseline first and every ``BASELINE_EVERY``, the competent one, and the design between.
+
+    With ``alike`` above 1 it is a split-plot design (Jones and Nachtsheim, 2009, "Split-plot designs: what, why, and
+    how"): so many trials in a row agree in all that would need another process or engine, and share one. Its
+    baselines stand between two such rows.
+    """
     candidates = space.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
     own = competent(baseline, space, resources)
     first = [Entry("baseline", baseline)] + ([Entry("competent", own)] if own is not None else [])
     taken = [entry.configuration for entry in first]
-    chosen = iter(spread(candidates, taken, trials, seed))
-    entries = first
+    chosen = (candidates[place] for place in spread(candidates, taken, trials, seed))
+    entries, due = first, BASELINE_EVERY
     while len(entries) < trials:
-        if len(entries) % BASELINE_EVERY == 0:
+        if len(entries) >= due:
             entries.append(Entry("baseline", baseline))
+            due += BASELINE_EVERY
             continue
-        place = next(chosen, None)
-        if place is None:
+        leader = next(chosen, None)
+        if leader is None:
             break
-        entries.append(Entry("design", candidates[place]))
+        found = [leader, *beside(leader, space, baseline, resources, alike - 1, seed)]
+        entries += [Entry("design", c) for c in found[: trials - len(entries)]]
     return tuple(entries)
+
+
+def beside(
+    leader: Configuration, space: SearchSpace, baseline: Configuration, resources: Resources, count: int, seed: int
+) -> list[Configuration]:
+    """At most ``count`` others that can share a process with ``leader``, spread over what is then still free."""
+    if count < 1:
+        return []
+    free = {n: found for n, found in space.values.items() if RESTART.get(n, Restart.PROCESS) is Restart.NONE}
+    kept = {n: leader[n] for n in (*space.values, *space.fixed) if n not in free and n in leader}
+    narrow = SearchSpace(free, Configuration({**space.fixed, **kept}), space.require)
+    found = narrow.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
+    return [found[place] for place in spread(found, [leader], count, seed)]
 
 
 def confirmation(configurations: Sequence[Configuration], rounds: int = ROUNDS) -> tuple[Entry, ...]:

@@ -62,6 +62,8 @@ class Wanted:
     allow_busy: bool = False
     cold: bool = False
     """A process for each trial, as ``autotune start --cold``."""
+    alike: int = 1
+    """Trials in a row that can share a process."""
 
     @property
     def space(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby
 
 import pytest
 
@@ -12,6 +12,7 @@ from autotune.domain import Configuration, Resources
 from autotune.proposals.space_filling import levels, searched
 from benchmarks.gpu import design
 from search_spaces.configuration import ModelFacts
+from search_spaces.knobs.restart import Restart, restart_key
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 
@@ -152,3 +153,18 @@ def test_a_space_smaller_than_the_plan_is_taken_whole() -> None:
     own = small.complete({"micro_batch_size": 8, "gradient_accumulation_steps": 8, "num_generations": 8}, GPU)
     entries = design.plan(small, own, GPU, TRIALS, 0)
     assert len({e.configuration for e in entries}) == 4 + 1, "three others, the defaults and the competent one"
+
+
+def test_trials_that_can_share_a_process_stand_in_a_row() -> None:
+    """As many as were asked for, all legal, none twice, and a baseline never parts them."""
+    entries = design.plan(space(), baseline(GPU), GPU, TRIALS, 0, alike=6)
+    assert len(entries) == TRIALS
+    rows = [list(group) for _, group in groupby(entries, lambda e: restart_key(e.configuration, Restart.NONE))]
+    of_design = [group for group in rows if group[0].role == "design"]
+    assert [len(group) for group in of_design[:-1]] == [6] * (len(of_design) - 1), "the last one may be cut off"
+    chosen = [e.configuration for e in entries if e.role == "design"]
+    assert len(set(chosen)) == len(chosen)
+    assert all(check(c, GPU, baseline(GPU)) == () for c in chosen)
+    assert len({restart_key(group[0].configuration, Restart.NONE) for group in of_design}) == len(of_design) >= 8
+    assert entries[0].role == "baseline"
+    assert sum(e.role == "baseline" for e in entries) >= TRIALS // (design.BASELINE_EVERY + 6)

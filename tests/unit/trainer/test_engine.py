@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -29,6 +30,38 @@ class Scheduler:
 def llm(**arguments: Any) -> SimpleNamespace:
     core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=Scheduler()))
     return SimpleNamespace(arguments=arguments, llm_engine=SimpleNamespace(engine_core=core))
+
+
+@pytest.fixture(autouse=True)
+def _ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is given, and what a test makes of that does not outlive it."""
+    for name in ("MASTER_PORT", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_two_trials_that_begin_together_have_ports_of_their_own(
+    generation: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = []
+    for _ in range(2):
+        engine.install_engine({}, "cuda")
+        ports.append(os.environ["MASTER_PORT"])
+        monkeypatch.delenv("MASTER_PORT")
+    assert len(set(ports)) == 2
+    assert not {"29500", "23456", "12355", "12345"} & set(ports), "the ones TRL takes in turn"
+
+
+def test_a_port_that_was_given_stays(generation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "4711")
+    engine.install_engine({}, "cuda")
+    assert os.environ["MASTER_PORT"] == "4711"
+
+
+def test_ranks_have_the_port_of_their_launcher(generation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    engine.install_engine({}, "cuda")
+    assert "MASTER_PORT" not in os.environ
 
 
 @pytest.fixture

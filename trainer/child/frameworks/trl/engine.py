@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import socket
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 MODULE = "trl.generation.vllm_generation"
@@ -75,6 +76,19 @@ def before_import(device: str, compiles: bool = False) -> None:
             os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 
 
+def take_port() -> None:
+    """A port of this process's own for the engine's rendezvous.
+
+    TRL takes the first of four fixed ports that nobody listens on yet, so two trainings that begin at the same time
+    on one machine take the same one, and the second ends with ``EADDRINUSE``. Ranks have theirs from their launcher.
+    """
+    if "MASTER_PORT" in os.environ or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+
+
 def leave_out() -> None:
     """A trainer that does not use vLLM need not wait for its import. To be called before TRL is imported."""
     checks: Any = importlib.import_module("trl.import_utils")
@@ -118,6 +132,7 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
     if not hasattr(generation, "LLM") or not hasattr(generation.VLLMGeneration, "sync_weights"):
         raise EngineError("this TRL finds no vLLM, or builds its engine in a way that is not known here")
     check_versions(importlib.import_module("vllm").__version__)
+    take_port()
     original, given = generation.LLM, engine_arguments(seams)
 
     @functools.wraps(original)
