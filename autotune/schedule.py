@@ -114,8 +114,8 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
     cost = predict(trials, waiting.configuration)
     if left is None or (cost is None and left > 0):
         return waiting
-    if waiting.kind is TrialKind.SEARCH:
-        left -= reserve_s(study, trials, budget)
+    if waiting.kind is TrialKind.SEARCH and cost is not None:
+        left -= kept_s(study, trials, budget, left, cost.total(waiting.protocol))
     return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
 
 
@@ -162,7 +162,8 @@ def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget
     if left is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
-        left = max(left - reserve_s(study, trials, budget) - ENDING_S, cost.first_measurement(trial.protocol))
+        kept = kept_s(study, trials, budget, left, cost.total(trial.protocol))
+        left = max(left - kept - ENDING_S, cost.first_measurement(trial.protocol))
     else:
         # Half of the grace is kept for ending the process tree and writing the recommendation.
         left += GRACE_S / 2
@@ -179,6 +180,16 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
     whole = total_s(budget, study.spec.resources.gpus)
     return 0.0 if whole is None or study.spec.sampler == SWEEP else confirm.reserve_s(study.spec, trials, whole)
+
+
+def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
+    """Of the ``left`` wall seconds, those a search trial that needs ``needed`` leaves for the confirmation.
+
+    ``reserve_s``; but while nothing leads there is nothing to confirm, and time kept for it that no trial may have
+    would end the study with nothing at all.
+    """
+    kept = reserve_s(study, trials, budget)
+    return 0.0 if left - kept < needed and not confirm.something_leads(study.spec, trials) else kept
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
@@ -218,9 +229,10 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
     cost = predict(trials)
     if cost is None:
         return None
+    needed = cost.total(search_protocol(study, trials))
     # A few trials at least, even where what they find could no longer be confirmed.
-    kept = reserve_s(study, trials, budget) if searched(trials) >= FEW_TRIALS else 0.0
-    return "the time budget is used up" if left - kept < cost.total(search_protocol(study, trials)) else None
+    kept = kept_s(study, trials, budget, left, needed) if searched(trials) >= FEW_TRIALS else 0.0
+    return "the time budget is used up" if left - kept < needed else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:

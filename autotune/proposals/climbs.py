@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from autotune.domain import FailureReason, Trial
-from autotune.proposals.lattice import Lattice, Mask, Point
+from autotune.proposals.lattice import STEPS, Lattice, Mask, Point, steps_for
 from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, last_run, next_move, shares
 from autotune.proposals.translation import Evidence, Standing
 from search_spaces.configuration import Configuration
@@ -32,6 +32,40 @@ def headline_climb(
     located = ((e, lattice.point(e.configuration)) for e in same if e.standing is not Standing.PENDING)
     seen = [Seen(point, _value(e), e.number in short) for e, point in located if point is not None]
     return ascent(lattice.dimensions, seen, knobs)
+
+
+def headline_base(
+    lattice: Lattice, same: Sequence[Evidence], trials: Sequence[Trial], knobs: Mapping[str, Knob]
+) -> Configuration | None:
+    """What the headline's next move starts from, or ``None`` before anything held."""
+    climb = headline_climb(lattice, same, trials, knobs)
+    if climb is None:
+        return None
+    return next((e.configuration for e in same if lattice.point(e.configuration) == climb.point), None)
+
+
+def permitted_base(
+    lattice: Lattice,
+    headline: Lattice,
+    known: Sequence[Evidence],
+    same: Sequence[Evidence],
+    trials: Sequence[Trial],
+    knobs: Mapping[str, Knob],
+) -> Configuration | None:
+    """The headline's best settings with the numerics and learning that paid, or ``None`` before anything held."""
+    best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
+    base = None if best is None else lattice.point(best.configuration)
+    if best is None or base is None:
+        return None
+    steps = beyond(lattice, headline, best.configuration)
+    climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same, _short(trials)), knobs)
+    if climb is None:
+        return None
+    axes = zip(lattice.dimensions, base, climb.point, strict=True)
+    changes = {d.name: d.values[place] for d, own, place in axes if place != own}
+    if STEPS in changes:  # its places are rows generated
+        changes[STEPS] = steps_for(changes[STEPS], best.configuration.with_(**{**changes, STEPS: 1}))
+    return best.configuration.with_(**changes)
 
 
 def headline_move(

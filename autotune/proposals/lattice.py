@@ -16,6 +16,8 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import Knob
 from search_spaces.unset import UNSET
 
+STEPS = "steps_per_generation"
+
 Mask = NDArray[np.bool_]
 Point = tuple[int, ...]
 
@@ -66,6 +68,13 @@ class Lattice:
 
     def __len__(self) -> int:
         return len(self.candidates)
+
+    def beside(self, candidates: Iterable[Configuration]) -> Lattice:
+        """Other candidates on the same dimensions; those with a value that no dimension holds are left out."""
+        placed = [c for c in candidates if self.point(c) is not None]
+        other = Lattice(placed, (), (), self._knobs, self._unset)
+        other.dimensions = self.dimensions
+        return other
 
     def point(self, configuration: Configuration) -> Point | None:
         """Where ``configuration`` lies, or ``None`` if it has a value that no dimension holds."""
@@ -230,7 +239,13 @@ def coordinate(name: str, configuration: Configuration) -> KnobValue | None:
     Steps per generation are counted in micro-batches, so one value means another rollout for each
     micro-batch size; by the rows generated the two knobs can be moved apart.
     """
-    if name == "steps_per_generation":
+    if name == STEPS:
         rows = dominance.generation_rows(configuration)
         return configuration.get(name) if rows is None else rows
     return configuration.get(name)
+
+
+def steps_for(rows: KnobValue, single: Configuration) -> KnobValue:
+    """The steps per generation that generate ``rows``, as a coordinate says them; ``single`` has one step."""
+    each = dominance.generation_rows(single)
+    return rows if each is None or not isinstance(rows, int | float) else int(rows) // int(each)

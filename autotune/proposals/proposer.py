@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from autotune import retries
 from autotune.domain import Configuration, Resources, Trial
 from autotune.errors import UsageError
+from autotune.evidence import same_learning
 from autotune.ports import Proposer
 from autotune.proposals import dominance
-from autotune.proposals.climbs import headline_move, permitted_move
+from autotune.proposals.climbs import headline_base, headline_move, permitted_base, permitted_move
 from autotune.proposals.dominance import Region
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.openings import COMPETENT, ROOMY, openings, roomy
+from autotune.proposals.nearby import LISTED, Nearby
+from autotune.proposals.openings import COMPETENT, ROOMY, competent, openings, roomy
 from autotune.proposals.samplers import SAMPLERS, ReadingSampler, Sampler, for_task, may_fit
 from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
@@ -60,21 +62,39 @@ def make_proposer(
     Raises:
         UsageError: no sampler of that name.
     """
-    headline = space.candidates(baseline, resources, same_learning=True)
-    permitted = space.candidates(baseline, resources, same_learning=False)
+    headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
+    permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
+    whole = space.complete(baseline, resources)
+    nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
+    firsts, otherwise = _firsts(headline, whole, nearby)
     return TwoTrackProposer(
         headline=headline,
         permitted=permitted,
         searched=space.values,
         baseline=baseline,
-        complete_baseline=space.complete(baseline, resources),
+        complete_baseline=whole,
         sampler=for_task(named_sampler(sampler), task, background),
         seed=seed,
         one_memory=resources.device == "cpu",
-        firsts=openings(headline, space.complete(baseline, resources)),
-        otherwise=roomy(headline, space.complete(baseline, resources)),
-        unset=[name for name, values in space.values_in(resources).items() if UNSET in values],
+        firsts=firsts,
+        otherwise=otherwise,
+        unset=[n for n, found in space.values_in(resources).items() if UNSET in found or n not in whole],
+        nearby=nearby,
+        framework=resources.framework,
     )
+
+
+def _firsts(
+    headline: Sequence[Configuration], whole: Configuration, nearby: Nearby | None
+) -> tuple[tuple[tuple[Configuration, str], ...], Configuration | None]:
+    """(What is tried before anything else, what stands for the roomy one of them), the neighbours seen too."""
+    if nearby is None:
+        return openings(headline, whole), roomy(headline, whole)
+    about = nearby.of(whole, same_learning=True)
+    known = competent(about, whole)
+    ample = roomy(nearby.of(known, same_learning=True) if known else about, known or whole)
+    named = ((known, COMPETENT), (ample, ROOMY))
+    return tuple((c, source) for c, source in named if c is not None), roomy(about, whole)
 
 
 def named_sampler(name: str) -> Sampler:
@@ -114,7 +134,9 @@ class TwoTrackProposer:
         firsts: headline candidates to try before anything else, each with its source.
         otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
         knobs: the catalogue.
-        unset: those of ``searched`` that a candidate may leave to the framework.
+        unset: those of ``searched`` that a candidate or the baseline may leave to the framework.
+        nearby: tells the neighbours of a configuration where the candidates were drawn from more than are listed.
+        framework: whose words the configurations are in.
     """
 
     def __init__(
@@ -132,6 +154,8 @@ class TwoTrackProposer:
         otherwise: Configuration | None = None,
         knobs: Mapping[str, Knob] = KNOBS,
         unset: Collection[str] = (),
+        nearby: Nearby | None = None,
+        framework: str = "trl",
     ) -> None:
         names = tuple(searched)
         own = frozenset(headline)
@@ -140,6 +164,7 @@ class TwoTrackProposer:
         self._headline = Track(HEADLINE, Lattice(headline, names, anchors, knobs, unset))
         self._permitted = Track(PERMITTED, Lattice(others, names, anchors, knobs, unset)) if others else None
         self._same_learning = own | {complete_baseline}
+        self._nearby, self._framework = nearby, framework
         self._as_candidate = {baseline: complete_baseline}
         self._sampler = sampler
         self._seed = seed
@@ -159,14 +184,14 @@ class TwoTrackProposer:
             known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
             if not known_not_to and may_fit(sampler, configuration):
                 return configuration, source
-        same = tuple(e for e in known if e.configuration in self._same_learning)
+        same = tuple(e for e in known if self._learns_the_same(e.configuration))
         for track in self._order(number):
             left = track.lattice.without(taken, regions)
             if not left.any():
                 continue
-            index = self._move(track, left, known, same, trials) if sampler.learns else None
-            if index is not None and may_fit(sampler, track.lattice.candidates[index]):
-                return track.lattice.candidates[index], f"{MOVE}/{track.name}"
+            moved = self._move(track, left, (taken, regions), known, same, trials) if sampler.learns else None
+            if moved is not None and may_fit(sampler, moved):
+                return moved, f"{MOVE}/{track.name}"
             source = f"{sampler.name}/{track.name}"
             lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
             seed = draw(self._seed, number)
@@ -196,12 +221,46 @@ class TwoTrackProposer:
                 yield instead, source
 
     def _move(
-        self, track: Track, left: Mask, known: Sequence[Evidence], same: Sequence[Evidence], trials: Sequence[Trial]
-    ) -> int | None:
-        """One move from the best so far; ``None`` where it is the sampler's turn."""
+        self,
+        track: Track,
+        left: Mask,
+        out: tuple[Collection[str], Sequence[Region]],
+        known: Sequence[Evidence],
+        same: Sequence[Evidence],
+        trials: Sequence[Trial],
+    ) -> Configuration | None:
+        """One move from the best so far; ``None`` where it is the sampler's turn. ``out``: what to avoid."""
+        lattice = track.lattice
+        if self._nearby is not None:
+            lattice = lattice.beside(self._neighbours(self._nearby, track, known, same, trials))
+            left = lattice.without(*out)
         if track is self._headline:
-            return headline_move(track.lattice, left, same, trials, self._knobs)
-        return permitted_move(track.lattice, self._headline.lattice, left, known, same, trials, self._knobs)
+            index = headline_move(lattice, left, same, trials, self._knobs)
+        else:
+            index = permitted_move(lattice, self._headline.lattice, left, known, same, trials, self._knobs)
+        return None if index is None else lattice.candidates[index]
+
+    def _neighbours(
+        self,
+        nearby: Nearby,
+        track: Track,
+        known: Sequence[Evidence],
+        same: Sequence[Evidence],
+        trials: Sequence[Trial],
+    ) -> Sequence[Configuration]:
+        """Of what the track's next move starts from."""
+        if track is self._headline:
+            base = headline_base(track.lattice, same, trials, self._knobs)
+            return () if base is None else nearby.of(base, same_learning=True)
+        base = permitted_base(track.lattice, self._headline.lattice, known, same, trials, self._knobs)
+        about = () if base is None else nearby.of(base, same_learning=False)
+        return [c for c in about if not self._learns_the_same(c)]
+
+    def _learns_the_same(self, configuration: Configuration) -> bool:
+        """As the baseline. What was drawn for the headline does; of others the catalogue tells."""
+        if configuration in self._same_learning:
+            return True
+        return self._nearby is not None and same_learning(configuration, self._baseline, self._framework)
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)
@@ -243,7 +302,7 @@ class TwoTrackProposer:
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
         so neither track learns from the other's values; but the best speed settings are a good start.
         """
-        apart = tuple(e for e in known if e.configuration not in self._same_learning)
+        apart = tuple(e for e in known if not self._learns_the_same(e.configuration))
         best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
         if best is None:
             return apart, None

@@ -117,6 +117,24 @@ def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_
     assert schedule.deadline(WITH_LENGTHS, waiting, [baseline], Budget(wall_s=wall), spent).seconds >= needed
 
 
+def test_while_nothing_leads_the_search_goes_on_with_the_time_kept_for_confirming() -> None:
+    """Slow trials on a short budget: kept for a confirmation of nothing, the time would end the study unused."""
+    trials = [f.finished(0), *(f.finished(n, cycle_seconds=20.0, configuration=FASTER) for n in (1, 2))]
+    cost = predict(trials)
+    assert cost is not None
+    needed = cost.total(schedule.search_protocol(WITH_LENGTHS, trials))
+    budget, spent = Budget(wall_s=4000.0), Spent(4000.0 - 1.1 * needed, 0.0)
+    assert 1.1 * needed < needed + schedule.reserve_s(WITH_LENGTHS, trials, budget)
+    step = schedule.next_step(WITH_LENGTHS, trials, budget, spent, PROPOSER)
+    assert isinstance(step, Run)
+    assert step.draft.kind is TrialKind.SEARCH
+    trial = f.trial(3, configuration=FASTER)
+    assert schedule.deadline(WITH_LENGTHS, trial, trials, budget, spent).seconds >= needed
+    leading = [*trials[:2], f.finished(2, cycle_seconds=5.0, configuration=FASTER)]
+    after = schedule.next_step(WITH_LENGTHS, leading, budget, spent, PROPOSER)
+    assert isinstance(after, Stop) or after.draft.kind is TrialKind.CONFIRM
+
+
 def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> None:
     trials = [
         f.finished(0),

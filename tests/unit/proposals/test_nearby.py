@@ -1,0 +1,134 @@
+"""A space too large to be listed is climbed one knob at a time all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.domain import Configuration, Pool, Resources, Trial
+from autotune.proposals import make_proposer
+from autotune.proposals.nearby import LISTED, Nearby
+from autotune.proposals.openings import COMPETENT, ROOMY
+from search_spaces.configuration import ModelFacts
+from search_spaces.legality import check
+from search_spaces.space import SearchSpace
+from tests import factories
+
+SPACE = SearchSpace.load("single-gpu")
+GPU = Resources(
+    gpus=1,
+    device="cuda",
+    compute_capability=(9, 0),
+    rows_per_update=64,
+    num_generations=8,
+    max_prompt_length=256,
+    max_completion_length=512,
+    model=ModelFacts(attention_heads=14, max_positions=32768),
+)
+OWN = {"micro_batch_size": 8, "gradient_accumulation_steps": 8, "num_generations": 8}
+BASELINE = SPACE.complete({**OWN, "rollout_engine": "transformers"}, GPU)
+FOLLOWING = {"gradient_accumulation_steps", "steps_per_generation"}
+"""These follow from the micro-batch."""
+
+
+def seconds(configuration: Configuration) -> float | None:
+    """Of a cycle on an invented GPU; ``None`` if it runs out of memory there."""
+    vllm = configuration["rollout_engine"] == "vllm"
+    if vllm and float(configuration["gpu_memory_utilization"]) > 0.6:
+        return None
+    generate, update = (3.0 if vllm else 9.0), 4.0
+    update *= 0.8 if not configuration["gradient_checkpointing"] else 1.0
+    update *= 0.7 if int(configuration["micro_batch_size"]) >= 16 else 1.0
+    return generate + update * (1.3 if configuration["attn_implementation"] == "eager" else 1.0)
+
+
+def study(trials: int, resources: Resources = GPU) -> list[Trial]:
+    proposer = make_proposer(SPACE, BASELINE, resources, "tpe", seed=3)
+    made = [factories.finished(0, cycle_seconds=13.0, configuration=BASELINE)]
+    while len(made) < trials and (proposal := proposer.propose(made, len(made))) is not None:
+        configuration, source = proposal
+        took, number = seconds(configuration), len(made)
+        failed = factories.failed(number, factories.oom(phase="update", pool=Pool.DEVICE))
+        ended = failed if took is None else factories.finished(number, cycle_seconds=took)
+        made.append(ended.with_(configuration=configuration, source=source))
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> list[Trial]:
+    return study(16)
+
+
+def test_the_space_is_larger_than_what_is_listed() -> None:
+    assert SPACE.explain(BASELINE, GPU).legal > LISTED
+
+
+def test_competent_defaults_change_the_engine_and_no_more(made: list[Trial]) -> None:
+    """Drawn candidates had none so close to the baseline: the nearest gave the engine four fifths of the GPU."""
+    assert made[1].source == COMPETENT
+    assert set(made[1].configuration.difference(BASELINE)) <= {"rollout_engine", "max_num_seqs"}
+    assert made[1].configuration["rollout_engine"] == "vllm"
+
+
+def test_the_roomy_one_is_the_competent_one_without_what_saves_memory(made: list[Trial]) -> None:
+    assert made[2].source == ROOMY
+    assert set(made[2].configuration.difference(made[1].configuration)) == {"gradient_checkpointing"}
+
+
+def test_moves_change_one_knob_of_the_best_so_far(made: list[Trial]) -> None:
+    moves = [t for t in made if t.source == "move/headline"]
+    assert len(moves) >= 6
+    for trial in moves:
+        before = [t for t in made[: trial.number] if t.source != "move/permitted" and t.outcome and t.outcome.ok]
+        steps = [set(trial.configuration.difference(t.configuration)) - FOLLOWING for t in before]
+        assert any(len(step) == 1 for step in steps), trial.configuration
+
+
+def test_moves_find_what_is_faster(made: list[Trial]) -> None:
+    took = [seconds(t.configuration) for t in made if t.source != "move/permitted"]
+    assert min(s for s in took if s is not None) == pytest.approx(3.0 + 4.0 * 0.8 * 0.7)
+
+
+def test_all_is_legal_and_nothing_twice(made: list[Trial]) -> None:
+    assert len({t.configuration for t in made}) == len(made)
+    assert all(check(t.configuration, GPU, BASELINE) == () for t in made)
+
+
+def test_a_study_goes_on_as_if_it_had_not_been_interrupted(made: list[Trial]) -> None:
+    """A proposer made anew knows of no neighbour but by the history."""
+    proposer = make_proposer(SPACE, BASELINE, GPU, "tpe", seed=3)
+    for number in (4, 9, 15):
+        assert proposer.propose(made[:number], number) == (made[number].configuration, made[number].source)
+
+
+def test_neighbours_are_legal_and_learn_as_asked() -> None:
+    nearby = Nearby(SPACE, BASELINE, GPU)
+    same, all_of_them = (nearby.of(BASELINE, same_learning=flag) for flag in (True, False))
+    assert set(same) < set(all_of_them)
+    assert len(set(all_of_them)) == len(all_of_them)
+    assert all(check(c, GPU, BASELINE) == () for c in all_of_them)
+    assert all(c["precision"] == BASELINE["precision"] for c in same)
+    assert {c["micro_batch_size"] for c in same} == {1, 2, 4, 8, 16, 32, 64}
+
+
+def test_a_small_space_is_listed_and_asks_nobody() -> None:
+    cpu = SearchSpace.load("cpu")
+    resources = factories.resources(rows_per_update=64, num_generations=8)
+    baseline = cpu.complete(OWN, resources)
+    assert cpu.explain(baseline, resources).legal < LISTED
+    proposer = make_proposer(cpu, baseline, resources, "tpe", seed=3)
+    assert proposer.propose([factories.finished(0, configuration=baseline)], 1) is not None
+
+
+def test_a_baseline_that_leaves_a_searched_knob_to_the_engine_is_climbed_from() -> None:
+    """vLLM beside TRL chooses ``max_num_seqs`` itself, so a baseline of today mostly has none."""
+    whole = SPACE.complete({**OWN, "rollout_engine": "vllm"}, GPU)
+    assert "max_num_seqs" not in whole
+    proposer = make_proposer(SPACE, whole, GPU, "tpe", seed=3)
+    trials = [factories.finished(0, configuration=whole)]
+    for number in range(1, 12):
+        proposal = proposer.propose(trials, number)
+        assert proposal is not None
+        configuration, source = proposal
+        assert source == ROOMY or source.startswith("move/")
+        assert len(set(configuration.difference(whole)) - FOLLOWING) == 1
+        trials.append(factories.finished(number, cycle_seconds=10.5, configuration=configuration, source=source))
