@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autotune.figures import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.trl_trials import build_tiny, training_python
+from tests.trl_trials import build_tiny, one_thread, training_python
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(900)]
 
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 
 WIDTH = 80
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

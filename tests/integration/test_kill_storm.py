@@ -1,4 +1,4 @@
-"""Twenty real trials of vLLM and of two torchrun ranks, half of them killed at random moments: nothing is left."""
+"""Real trials of vLLM and of two torchrun ranks, ten of them killed at random moments: nothing is left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,18 +21,26 @@ from autotune.running.local import LocalRunner
 from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
-from tests.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
+from tests.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 HOME = f"storm-{os.getpid()}"
-TRIALS = 20
+KILLED = range(2, 12)
+"""Before them one of each kind says how long it takes; after them another that all is as it was."""
+TRIALS = 14
 PROTOCOL = Protocol(warmup=1, natural=0, recorded=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 KNOBS = {"micro_batch_size": 4, "num_generations": 4, "gradient_checkpointing": False, "precision": "fp32"}
 ENGINE = {"rollout_engine": "vllm", "max_model_len": 128, "kv_cache_memory_bytes": 32 << 20}
 RANKS = {"rollout_engine": "transformers", "zero_stage": 2}
 MOMENTS = (0.03, 0.85)
 """Of what an undisturbed trial of the kind takes: from before the imports are done to the last cycles."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def assignment(directory: Path, tiny: Path, number: int, reward: Path) -> Assignment:
@@ -85,13 +94,13 @@ def kill_one(moment: float, chance: random.Random, stop: FakeStop, done: threadi
         stop.level = 2
 
 
-def test_nothing_is_left_of_twenty_trials_half_of_them_killed(tmp_path: Path) -> None:
+def test_nothing_is_left_of_ten_trials_that_are_killed_and_others_run_as_before(tmp_path: Path) -> None:
     tiny, chance = build_tiny(tmp_path / "tiny"), random.Random(20)
     before = listening(), segments()
     reports: list[tuple[bool, RunReport]] = []
     whole_s: dict[int, float] = {}
     for number in range(TRIALS):
-        killed = number % 4 >= 2
+        killed = number in KILLED
         stop, done = FakeStop(), threading.Event()
         moment = whole_s[number % 2] * chance.uniform(*MOMENTS) if killed else 3600.0
         killer = threading.Thread(target=kill_one, args=(moment, chance, stop, done))
@@ -109,8 +118,8 @@ def test_nothing_is_left_of_twenty_trials_half_of_them_killed(tmp_path: Path) ->
     spared = [report.outcome for killed, report in reports if not killed]
     assert [outcome.sentence() for outcome in spared if not outcome.ok] == []
     ended = [report.outcome for killed, report in reports if killed]
-    assert len(ended) == TRIALS // 2
-    assert sum(not outcome.ok for outcome in ended) >= TRIALS // 4, "hardly any was killed before it had ended"
+    assert len(ended) == len(KILLED)
+    assert sum(not outcome.ok for outcome in ended) >= len(KILLED) // 2, "hardly any was killed before it had ended"
     known = (FailureReason.CRASH, FailureReason.CANCELLED, FailureReason.OOM)
     assert all(outcome.ok or outcome.reason in known for outcome in ended)
 

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
 from tests.rank_trials import shared_memory
 from tests.scripted_framework import SERVER
-from tests.trl_trials import LENGTHS, PLAIN, QUIET, ROOT, build_tiny, reward_file, training_python
+from tests.trl_trials import LENGTHS, PLAIN, QUIET, ROOT, build_tiny, one_thread, reward_file, training_python
 from trainer.child.contract import (
     CycleKind,
     Protocol,
@@ -48,7 +48,7 @@ from trainer.child.contract import (
 )
 from trainer.frameworks.trl import server
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl]
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone]
 HOME = f"served-lengths-{os.getpid()}"
 CLIENT = ROOT / "tests" / "served_client.py"
 TRIAL = ROOT / "tests" / "served_trial.py"
@@ -59,6 +59,12 @@ ASKED: dict[str, Any] = {
     "longest": 16,
     "lengths": [None, [3, 16, 7, 9, 16, 2, 5, 11, 1, 8, 4, 12], [16] * 12],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @dataclass
