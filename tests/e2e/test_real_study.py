@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,13 @@ def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return home, cwd, done.stdout
 
 
+@pytest.fixture(scope="module")
+def recorded(finished: tuple[Path, Path, str]) -> list[Mapping[str, Any]]:
+    """Its trials with their cycles, as ``show`` prints them."""
+    home, cwd, _ = finished
+    return trials_of(home, cwd)
+
+
 def start_arguments(tiny: Path) -> tuple[str, ...]:
     sizes = ("--rows-per-update", "8", "--max-prompt-length", "260", "--max-completion-length", "16")
     return ("start", "--model", str(tiny / "model"), "--python", training_python(), *sizes)
@@ -73,11 +81,9 @@ def as_on_screen(change: str) -> str:
     return f"{name} {switches.get(before, before)} → {switches.get(after, after)}"
 
 
-def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path, Path, str]) -> None:
-    home, cwd, _ = finished
-    trials = trials_of(home, cwd)
-    assert {t["kind"] for t in trials} >= {"baseline", "search"}
-    for trial in trials:
+def test_every_trial_is_recorded_with_its_phases_and_peaks(recorded: list[Mapping[str, Any]]) -> None:
+    assert {t["kind"] for t in recorded} >= {"baseline", "search"}
+    for trial in recorded:
         if trial["state"] != "COMPLETE":
             continue
         assert trial["tokens_per_hour"] > 0
@@ -87,10 +93,9 @@ def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path,
             assert {"generate", "reward", "update"} <= set(spent)
 
 
-def test_every_speed_cycle_replays_the_same_lengths(finished: tuple[Path, Path, str]) -> None:
-    home, cwd, _ = finished
+def test_every_speed_cycle_replays_the_same_lengths(recorded: list[Mapping[str, Any]]) -> None:
     multisets = set()
-    for trial in trials_of(home, cwd):
+    for trial in recorded:
         multisets |= {tuple(sorted(c["lengths_tokens"])) for c in trial["cycles"] if c["kind"] == "recorded"}
     assert len(multisets) == 1
 
