@@ -14,7 +14,7 @@ from tests.e2e.commands import autotune, document, tagged
 from tests.trl_trials import build_tiny, one_thread, training_python
 from trainer.frameworks.trl.keys import KEYS
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
 
 OWN = """\
 # a LoRA run of our own
