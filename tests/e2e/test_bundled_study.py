@@ -16,7 +16,7 @@ from autotune.budget import GRACE_S
 from tests.e2e.commands import autotune, begin, document, states, stored_cycles, tagged, trials_of, written_cycles
 from tests.trl_trials import ROOT, training_python
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 STARTING_S = 240.0
 """Looking at the interpreter and writing the prompts is set-up, outside the budget."""
@@ -42,10 +42,9 @@ def test_a_study_killed_in_a_trial_loses_no_cycle_and_ends_by_itself_with_an_ans
     budget = round(spent(home, tmp_path) + (BASELINES - 1) * baseline["wall_seconds"])
     arguments = start_arguments(*SMALL, "--budget", f"{budget}s")
     acknowledged = kill_9_in_trial_1(arguments, home, tmp_path)
-    left, began = budget - spent(home, tmp_path), time.monotonic()
-    done = autotune(*arguments, home=home, cwd=tmp_path, timeout=1400)
+    left = budget - spent(home, tmp_path)
+    done = autotune(*arguments, home=home, cwd=tmp_path, timeout=left + GRACE_S + STARTING_S)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert time.monotonic() - began <= left + GRACE_S + STARTING_S
     assert spent(home, tmp_path) <= budget + GRACE_S
     assert tagged(home) == []
     trials = trials_of(home, tmp_path)
