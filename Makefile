@@ -28,6 +28,8 @@ RUN_SETUP = python=$$($(FIND_PYTHON)); \
 	"$$python" -m tools.setup --tool "$(TOOL)" --training "$(TRAINING)"
 STACK = $(if $(PYTHON),--python "$(PYTHON)") $(if $(CPU),--cpu) $(if $(TORCH_INDEX),--torch-index "$(TORCH_INDEX)")
 
+# Whatever the environment says: compiled once, not by each of the many processes that the tests start.
+export PYTHONDONTWRITEBYTECODE =
 export AUTOTUNE_TEST_PYTHON = $(TRAINING_PYTHON)
 export AUTOTUNE_BUNDLED_MODEL = $(BUNDLED)
 # Of the other frameworks: those made here, unless another is named; none is no failure.
@@ -35,7 +37,7 @@ export AUTOTUNE_OPENR1_PYTHON ?= $(wildcard $(CURDIR)/.venv-openr1/bin/python)
 export AUTOTUNE_SWIFT_PYTHON ?= $(wildcard $(CURDIR)/.venv-swift/bin/python)
 export AUTOTUNE_VERL_PYTHON ?= $(wildcard $(CURDIR)/.venv-verl/bin/python)
 OTHERS = $(strip $(AUTOTUNE_OPENR1_PYTHON) $(AUTOTUNE_SWIFT_PYTHON) $(AUTOTUNE_VERL_PYTHON))
-ALONE = $(if $(OTHERS),, and not frameworks)
+NO_OTHERS = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tool setup-training start test test-slow test-frameworks check openapi knob-table bench-gpu bench-api \
@@ -59,15 +61,18 @@ start: setup-training ## set up what is missing, then tune MODEL (default: the b
 	@"$(TOOL)/bin/autotune" start --budget "$(BUDGET)" --model "$(or $(MODEL),$(BUNDLED))" --python "$(TRAINING_PYTHON)" \
 		$(if $(MEMORY_LIMIT),--memory-limit "$(MEMORY_LIMIT)") $(ARGS)
 
-# Real training takes all cores, so it goes one by one; 5 says that ARGS names no such test, or none of the others.
-test: setup ## the tests that need no long real run
-	@status=5; for marks in "not slow and not trl$(ALONE):-n auto" "not slow and trl:-n 0"; do \
-		"$(TOOL)/bin/python" -m pytest -q -m "$${marks%%:*}" $${marks##*:} $(ARGS); ended=$$?; \
+# As many at a time as there are cores, a file by one worker for what its tests share, long ones (tests/e2e) first;
+# then one by one what another test would disturb. 5 says that ARGS names no such test, or none of the others.
+RUN_TESTS = status=5; for how in "not alone:-n auto --dist loadfile --no-loadscope-reorder" "alone:-n 0"; do \
+		"$(TOOL)/bin/python" -m pytest -q -m "$(1) and $${how%%:*}$(NO_OTHERS)" $${how\#\#*:} $(ARGS); ended=$$?; \
 		case $$ended in 5) ;; 0) status=0 ;; *) exit $$ended ;; esac; \
 	done; exit $$status
 
+test: setup ## the tests that need no long real run
+	@$(call RUN_TESTS,not slow)
+
 test-slow: setup ## the tests on the bundled model and other long real runs
-	"$(TOOL)/bin/python" -m pytest -q -m "slow$(ALONE)" $(ARGS)
+	@$(call RUN_TESTS,slow)
 
 test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own environments; skipped, with the reason, where one is missing
 	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)

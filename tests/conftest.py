@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
@@ -12,3 +13,11 @@ settings.load_profile("house")
 
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A GPU, and the memory of a trial of another framework, are there once."""
+    for item in items:
+        if item.get_closest_marker("gpu") is not None or item.get_closest_marker("frameworks") is not None:
+            item.add_marker(pytest.mark.alone)

@@ -11,6 +11,7 @@ from autotune.domain import CycleRecord, Outcome
 from autotune.frameworks import TrlFramework
 from autotune.ports import Assignment, RunReport
 from autotune.running.local import LocalRunner, home_tag
+from autotune.running.preloads import Preloads
 from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen
 from tests.fakes import FakeStop
@@ -38,11 +39,13 @@ class RankTrial:
     spec: TrialSpec
     seen: Seen = field(default_factory=Seen)
     report: RunReport | None = None
+    preloads: Preloads | None = None
+    """Forks it, if it is of one process."""
 
     def run(self, seconds: float = 240.0) -> RankTrial:
         study = factories.study(spec=factories.study_spec(resources=factories.resources(cpu_ranks=RANKS)))
         wanted = Assignment(study, factories.trial(attempt=1), self.home / "attempt", seconds)
-        runner = LocalRunner(training_python(), Given(self.spec), self.tag, RealClock())
+        runner = LocalRunner(training_python(), Given(self.spec), self.tag, RealClock(), preloads=self.preloads)
         self.report = runner.run(wanted, self.seen, FakeStop())
         return self
 

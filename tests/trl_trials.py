@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
+import shutil
+import signal
 import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from autotune.running.log import CappedLog
+from autotune.running.preloads import Preloads
 from trainer.child.contract import (
     CycleKind,
     CycleRecord,
@@ -37,6 +49,9 @@ LENGTHS = (3, 16, 7, 9, 16, 2, 5, 11, 16, 1, 8, 4, 12, 16, 6, 10)
 QUIET = Protocol(warmup=1, natural=0, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 """Never repeats a cycle, however busy the machine that runs the tests is."""
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Of so small a model, threads only wait for each other, and on a busy machine for long."""
+
 
 def training_python() -> str:
     """The training interpreter. Fails the test, with what to do, if there is none."""
@@ -53,8 +68,17 @@ def build_tiny(folder: Path, *size: int, python: str = "") -> Path:
 
     ``python`` makes them instead of the training interpreter.
     """
+    shutil.copytree(_built(python or training_python(), size), folder, dirs_exist_ok=True)
+    return folder
+
+
+@functools.cache
+def _built(python: str, size: tuple[int, ...]) -> Path:
+    """Made once for all test modules of this process, because importing torch takes longest; never written to."""
+    folder = Path(tempfile.mkdtemp(prefix="autotune-tiny-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     run = subprocess.run(
-        [python or training_python(), str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
+        [python, str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
         capture_output=True,
         text=True,
         check=False,
@@ -119,13 +143,30 @@ def hidden(directory: Path) -> dict[str, str]:
     return {}
 
 
+def environment() -> dict[str, str]:
+    """What a child is started with."""
+    return {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **ONE_THREAD}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """``ONE_THREAD`` for what is started meanwhile by the tuner's own runner or command."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ONE_THREAD.items():
+            patch.setenv(name, value)
+        yield
+
+
 def launch(script: Path, directories: list[Path], cwd: Path) -> subprocess.Popen[bytes]:
     """Start a child; its output goes to the first directory's log."""
     arguments = ["trial", "--directory", str(directories[0])] if script == START else list(map(str, directories))
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | hidden(directories[0])
     with RunPaths(directories[0]).log.open("wb") as log:
         return subprocess.Popen(
-            [training_python(), str(script), *arguments], cwd=cwd, stdout=log, stderr=log, env=environment
+            [training_python(), str(script), *arguments],
+            cwd=cwd,
+            stdout=log,
+            stderr=log,
+            env=environment() | hidden(directories[0]),
         )
 
 
@@ -167,6 +208,12 @@ class Ran:
         return [json.loads(line) for line in (self.paths.root / "spans.jsonl").read_text().splitlines()]
 
 
+def within(spans: list[dict[str, Any]], cycle: CycleRecord, label: str) -> list[dict[str, Any]]:
+    """Those of ``Ran.spans`` with this label that began in the cycle."""
+    end = cycle.started + cycle.seconds + 0.005
+    return [s for s in spans if s["label"] == label and cycle.started - 0.005 <= s["started"] <= end]
+
+
 def run_child(words: list[str], directory: Path, spec: TrialSpec, environment: dict[str, str]) -> tuple[Ran, int]:
     """One trial by the words of an interpreter to its end: what it left, and its exit status."""
     paths = write_spec(directory, spec)
@@ -187,12 +234,38 @@ def run_child(words: list[str], directory: Path, spec: TrialSpec, environment: d
     return Ran(directory), status
 
 
-def run_trial(directory: Path, spec: TrialSpec, cwd: Path | None = None, script: Path = START) -> Ran:
-    """One trial in a process of its own, to its end."""
+def run_trial(
+    directory: Path,
+    spec: TrialSpec,
+    cwd: Path | None = None,
+    script: Path = START,
+    preloads: Preloads | None = None,
+) -> Ran:
+    """One trial in a process of its own, to its end.
+
+    Args:
+        preloads: forks it, as a study does, instead of starting it: the trials of a test module import once.
+    """
     paths = write_spec(directory, spec)
-    process = launch(script, [directory], cwd or paths.scratch)
-    end(process)
+    status = end(launch(script, [directory], cwd or paths.scratch)) if preloads is None else _forked(preloads, paths)
     assert paths.result.exists(), paths.log.read_text()[-3000:]
     ran = Ran(directory)
-    assert (process.returncode == 0) == ran.result.ok
+    assert (status == 0) == ran.result.ok
     return ran
+
+
+def _forked(preloads: Preloads, paths: RunPaths, seconds: float = 240) -> int:
+    """The exit code of ``paths``' trial, forked; one that does not end in time is killed and the test fails."""
+    argv = (training_python(), str(START), "trial", "--directory", str(paths.root))
+    tag = f"autotune:tests-{os.getpid()}:1:0:1"
+    log = CappedLog(paths.log)
+    child, pump = preloads.spawn(argv, paths.scratch, tag, log, ONE_THREAD | hidden(paths.root))
+    assert preloads.take_notes() == ()
+    last = time.monotonic() + seconds
+    while (code := child.poll()) is None:
+        if time.monotonic() > last:
+            os.kill(child.pid, signal.SIGKILL)
+            raise subprocess.TimeoutExpired(argv, seconds)
+        time.sleep(0.02)
+    pump.finish()
+    return code

@@ -96,6 +96,19 @@ def stored_cycles(home: Path, trial: int, attempt: int) -> int:
         connection.close()
 
 
+def states(home: Path) -> list[str]:
+    """Of the trials of the home's only study by number, read past the store; empty before there is a database."""
+    if not (home / "autotune.sqlite").exists():
+        return []
+    connection = sqlite3.connect(f"file:{home / 'autotune.sqlite'}?mode=ro", uri=True)
+    try:
+        return [row[0] for row in connection.execute("SELECT state FROM trials ORDER BY number")]
+    except sqlite3.OperationalError:  # its tables are just being made
+        return []
+    finally:
+        connection.close()
+
+
 def written_cycles(home: Path, trial: int, attempt: int) -> int:
     """Whole cycle lines the child wrote."""
     files = home.glob(f"runs/*/{trial}/{attempt}/metrics.jsonl")

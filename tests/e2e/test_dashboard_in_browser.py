@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -253,8 +254,10 @@ def add_fastest(home: Settings, study: Study) -> int:
     return number
 
 
-def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings) -> None:
-    tuner = begin_study(home.home.root, max_trials=5, script={"sleep": 0.3})
+def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"sleep": 0.3}))
+    tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
     try:
         with serving(home, print, port=0) as url:
             page.goto(f"{url}/")
@@ -263,7 +266,8 @@ def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings) -> 
             page.locator("#running .now a").click()
             page.wait_for_url("**/trials/*")
             page.go_back()
-            page.locator(".badge.done").wait_for(timeout=2 * SOON_MS)
+            script.write_text("{}")
+            page.locator(".badge.done").wait_for(timeout=4 * SOON_MS)
             assert page.locator("#trials tbody tr").count() >= 5
             assert page.locator("#running .now").count() == 0
             _, err = tuner.communicate(timeout=30)

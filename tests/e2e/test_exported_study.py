@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged
-from tests.trl_trials import build_tiny, training_python
+from tests.trl_trials import build_tiny, one_thread, training_python
 from trainer.frameworks.trl.keys import KEYS
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -34,6 +35,12 @@ gradient_accumulation_steps: 8
 num_generations: 4
 bf16: false
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

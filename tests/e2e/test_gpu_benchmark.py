@@ -14,7 +14,7 @@ import pytest
 from autotune import table_files
 from autotune.running import proc
 from autotune.running.local import home_tag, study_tag
-from tests.trl_trials import ROOT, training_python
+from tests.trl_trials import ROOT, environment, training_python
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -40,7 +40,9 @@ def left_over(out: Path) -> list[int]:
 
 def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     out, before = tmp_path / "out", sorted(TABLES.iterdir())
-    first = subprocess.Popen(command(out), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        command(out), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 600
     while not (lines(out) and (out / "attempts" / "1-1" / "phase").exists()):
         assert first.poll() is None, first.stderr.read() if first.stderr else ""
@@ -51,7 +53,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     kept = lines(out)
     assert len(kept) == 1
     for _ in range(4):
-        ran = subprocess.run(command(out), cwd=ROOT, capture_output=True, text=True, check=False)
+        ran = subprocess.run(command(out), cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         if "left:" not in ran.stdout:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.served import settings_in, whole_study
 
 pytestmark = pytest.mark.slow
 
-SOON_MS = 20_000
+SOON_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +83,16 @@ def test_a_new_trial_appears_by_itself_and_what_was_open_stays_open(
 def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any, url: str, study: Study) -> None:
     answers: list[int] = []
     page.on("response", lambda r: answers.append(r.status) if r.url.endswith("/studies/1") else None)
+    began = time.monotonic()
     page.goto(f"{url}/studies/1")
     page.locator("#live.on").wait_for(timeout=SOON_MS)
     page.wait_for_timeout(13_000)
+    while not answers[2:]:
+        assert time.monotonic() - began < 120, "it asks again, seldom where the server tells what happens"
+        page.wait_for_timeout(500)
     assert answers[:2] == [200, 200]
-    assert answers[2:], "it asks again, seldom where the server tells what happens"
     assert set(answers[2:]) == {304}
-    assert len(answers) <= 9, "every two seconds at most"
+    assert len(answers) <= 3 + (time.monotonic() - began) / 2, "every two seconds at most"
 
 
 def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, url: str, study: Study) -> None:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.figures import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.trl_trials import build_tiny, training_python
+from tests.trl_trials import build_tiny, one_thread, training_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 
 WIDTH = 80
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +43,13 @@ def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     done = autotune(*start_arguments(tiny), "--max-trials", "3", "--no-live", home=home, cwd=cwd)
     assert done.returncode == 0, done.stderr[-3000:]
     return home, cwd, done.stdout
+
+
+@pytest.fixture(scope="module")
+def recorded(finished: tuple[Path, Path, str]) -> list[Mapping[str, Any]]:
+    """Its trials with their cycles, as ``show`` prints them."""
+    home, cwd, _ = finished
+    return trials_of(home, cwd)
 
 
 def start_arguments(tiny: Path) -> tuple[str, ...]:
@@ -66,11 +81,9 @@ def as_on_screen(change: str) -> str:
     return f"{name} {switches.get(before, before)} → {switches.get(after, after)}"
 
 
-def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path, Path, str]) -> None:
-    home, cwd, _ = finished
-    trials = trials_of(home, cwd)
-    assert {t["kind"] for t in trials} >= {"baseline", "search"}
-    for trial in trials:
+def test_every_trial_is_recorded_with_its_phases_and_peaks(recorded: list[Mapping[str, Any]]) -> None:
+    assert {t["kind"] for t in recorded} >= {"baseline", "search"}
+    for trial in recorded:
         if trial["state"] != "COMPLETE":
             continue
         assert trial["tokens_per_hour"] > 0
@@ -80,10 +93,9 @@ def test_every_trial_is_recorded_with_its_phases_and_peaks(finished: tuple[Path,
             assert {"generate", "reward", "update"} <= set(spent)
 
 
-def test_every_speed_cycle_replays_the_same_lengths(finished: tuple[Path, Path, str]) -> None:
-    home, cwd, _ = finished
+def test_every_speed_cycle_replays_the_same_lengths(recorded: list[Mapping[str, Any]]) -> None:
     multisets = set()
-    for trial in trials_of(home, cwd):
+    for trial in recorded:
         multisets |= {tuple(sorted(c["lengths_tokens"])) for c in trial["cycles"] if c["kind"] == "recorded"}
     assert len(multisets) == 1
 

@@ -30,12 +30,24 @@ class Tuner:
         self.plan = plan
         self.process: subprocess.Popen[str] | None = None
 
+    @classmethod
+    def slow(cls, home: Path, max_trials: int, warm: bool = False, **script: object) -> Tuner:
+        """One whose cycles take time until ``hurry``, so that a test can meet a trial in its middle."""
+        file = home.with_suffix(".script")
+        file.write_text(json.dumps(script))
+        return cls(home, max_trials=max_trials, warm=warm, script={"file": str(file)})
+
+    def hurry(self) -> None:
+        """From the next trial on nothing is waited for; what else the script says stays."""
+        file = self.home.with_suffix(".script")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "sleep": 0.0}))
+
     def start(self) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "tests.e2e.tuner", str(self.home), json.dumps(self.plan)]
         self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         return self.process
 
-    def finish(self, timeout: float = 120.0) -> dict[str, object]:
+    def finish(self, timeout: float = 280.0) -> dict[str, object]:
         process = self.start()
         out, err = process.communicate(timeout=timeout)
         assert process.returncode == 0, err
@@ -52,7 +64,7 @@ class Tuner:
         finally:
             store.close()
 
-    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool], timeout: float = 60.0) -> None:
+    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool], timeout: float = 120.0) -> None:
         end = time.monotonic() + timeout
         while time.monotonic() < end:
             if (self.home / "autotune.sqlite").exists():
@@ -73,10 +85,9 @@ def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
 
 
 def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
-    slow = {"sleep": 0.15}
-    whole = Tuner(tmp_path / "whole", max_trials=6, script=slow)
+    whole = Tuner(tmp_path / "whole", max_trials=6)
     whole.finish()
-    killed = Tuner(tmp_path / "killed", max_trials=6, script=slow)
+    killed = Tuner.slow(tmp_path / "killed", 6, sleep=0.15)
     process = killed.start()
     killed.wait_for(lambda trials: len(trials) == 4 and len(trials[3].cycles) >= 2)
     process.send_signal(signal.SIGKILL)
@@ -90,6 +101,7 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
     spent_before = store.spent(1)[0]
     store.close()
     assert spent_before > 0
+    killed.hurry()
 
     result = killed.finish()
 
@@ -107,14 +119,15 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
 
 
 def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path: Path) -> None:
-    script = {"sleep": 0.2, "acts": [{"do": "spawn", "at": "start", "how": "double_fork", "count": 2}]}
-    tuner = Tuner(tmp_path / "home", max_trials=2, script=script)
+    acts = [{"do": "spawn", "at": "start", "how": "double_fork", "count": 2}]
+    tuner = Tuner.slow(tmp_path / "home", 2, sleep=0.2, acts=acts)
     process = tuner.start()
     tuner.wait_for(lambda trials: bool(trials) and len(trials[0].cycles) >= 1)
     assert len(tuner.tagged()) >= 2
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert tuner.tagged()
+    tuner.hurry()
     tuner.finish()
     assert tuner.tagged() == []
 
@@ -134,7 +147,7 @@ def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> None:
-    tuner = Tuner(tmp_path / "home", max_trials=3, script={"sleep": 0.3})
+    tuner = Tuner.slow(tmp_path / "home", 3, sleep=0.3)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
     process.send_signal(signal.SIGINT)
@@ -143,6 +156,7 @@ def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> N
     process.communicate(timeout=60)
     assert tuner.tagged() == []
     assert tuner.study()[1][1].state is TrialState.WAITING
+    tuner.hurry()
     tuner.finish()
     assert all(t.state.is_finished for t in tuner.study()[1])
 

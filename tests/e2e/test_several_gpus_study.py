@@ -6,6 +6,7 @@ launches do on GPUs is not yet measured on a GPU.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -16,6 +17,8 @@ import yaml
 
 from tests.e2e.commands import tagged
 from tests.node import Node
+
+pytestmark = pytest.mark.slow
 
 FOUR = [{}] * 4
 SPACE = """\
@@ -46,7 +49,9 @@ def option(argv: list[str], name: str) -> str:
     return argv[argv.index(name) + 1]
 
 
+@functools.cache
 def trials(node: Node) -> list[dict[str, Any]]:
+    """Of a study that has ended; asked for once."""
     found: list[dict[str, Any]] = node.document("trials")["trials"]
     return sorted(found, key=lambda t: int(t["number"]))
 

@@ -84,7 +84,7 @@ def test_one_that_fails_in_a_fresh_process_too_is_known(tmp_path: Path) -> None:
 
 
 def test_a_killed_tuners_worker_ends_with_its_trial(tmp_path: Path) -> None:
-    tuner = Tuner(tmp_path / "home", max_trials=4, warm=True, script={"sleep": 0.1})
+    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, sleep=0.1)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 3 and len(trials[2].cycles) >= 1)
     process.send_signal(signal.SIGKILL)
@@ -93,6 +93,7 @@ def test_a_killed_tuners_worker_ends_with_its_trial(tmp_path: Path) -> None:
     while tuner.tagged() and time.monotonic() < end:
         time.sleep(0.05)
     assert tuner.tagged() == []
+    tuner.hurry()
     tuner.finish()
     assert all(t.state.is_finished for t in tuner.study()[1])
     assert tuner.tagged() == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.running.preloads import Preloads
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import CUDA, require
 from tests.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
@@ -25,18 +27,26 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-def trial(tiny: Path, device: str, name: str, protocol: Protocol = PROTOCOL, **knobs: KnobValue) -> Ran:
+@pytest.fixture(scope="module")
+def preloads() -> Iterator[Preloads]:
+    """What is tried here could as well be started: on a CPU it imports once."""
+    made = Preloads()
+    yield made
+    made.close()
+
+
+def trial(tiny: Path, device: str, name: str, preloads: Preloads) -> Ran:
     if device == "cuda":
         require()
     folder = tiny / device / name
-    batching: dict[str, KnobValue] = {"continuous_batching": True, "continuous_batching_memory": 0.01, **knobs}
-    spec = tiny_spec(tiny, reward_file(folder, PLAIN), protocol, knobs=batching)
-    return run_trial(folder / "run", replace(spec, device=device))
+    batching: dict[str, KnobValue] = {"continuous_batching": True, "continuous_batching_memory": 0.01}
+    spec = tiny_spec(tiny, reward_file(folder, PLAIN), PROTOCOL, knobs=batching)
+    return run_trial(folder / "run", replace(spec, device=device), preloads=preloads if device == "cpu" else None)
 
 
 @pytest.fixture(scope="module", params=DEVICES)
-def ran(request: pytest.FixtureRequest, tiny: Path) -> Ran:
-    found = trial(tiny, request.param, "roomy")
+def ran(request: pytest.FixtureRequest, tiny: Path, preloads: Preloads) -> Ran:
+    found = trial(tiny, request.param, "roomy", preloads)
     assert found.result.ok, found.result.detail
     return found
 
@@ -67,14 +77,15 @@ def test_generation_is_a_phase_as_ever(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_share_that_holds_no_block_is_the_caches_failure(tiny: Path, device: str) -> None:
+def test_a_share_that_holds_no_block_is_the_caches_failure(tiny: Path, device: str, preloads: Preloads) -> None:
     """transformers' engine dies in a thread of its own and only logs it; the trial must still say what happened."""
     if device == "cuda":
         require()
     folder = tiny / device / "small"
     spec = tiny_spec(tiny, reward_file(folder, PLAIN), knobs={"continuous_batching": True})
     nothing = {"transformers_continuous_batching_config": {"max_memory_percent": 1e-7}}
-    found = run_trial(folder / "run", replace(spec, device=device, settings={**spec.settings, **nothing}))
+    spec = replace(spec, device=device, settings={**spec.settings, **nothing})
+    found = run_trial(folder / "run", spec, preloads=preloads if device == "cpu" else None)
     assert not found.result.ok
     assert (found.result.reason, found.result.pool) == (FailureReason.OOM, Pool.ROLLOUT_CACHE), found.result.detail
     assert found.result.phase is Phase.GENERATE

@@ -1,4 +1,4 @@
-"""What the integration tests share: one PostgreSQL server for all of them."""
+"""What the integration tests share: one PostgreSQL server for all of them, processes that trials are forked from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from autotune.running.preloads import Preloads
 from tests.postgresql import Server, server
 
 
@@ -22,3 +23,11 @@ def address(postgresql: Server) -> Iterator[str]:
     made = postgresql.new_database()
     yield made
     postgresql.drop(made)
+
+
+@pytest.fixture(scope="module")
+def preloads() -> Iterator[Preloads]:
+    """For the trials of a module that could as well be started: they import once."""
+    made = Preloads()
+    yield made
+    made.close()

@@ -17,11 +17,11 @@ from autotune.domain import Configuration, RewardSpec, Study
 from autotune.exporting import Exported
 from autotune.verification import read_step
 from tests import factories as f
-from tests.trl_trials import ROOT, build_tiny, training_python, write_spec
+from tests.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.trl.fates import Fate, fate_of
 
-pytestmark = [pytest.mark.trl, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 KNOBS = Configuration(
     {
@@ -168,7 +168,8 @@ def train(case: Case, tmp_path: Path, updates: int = 2) -> list[dict[str, Any]]:
     """Run the script as a user does, from a folder of hostile modules; returns the reward's calls."""
     for name in ("autotune", "search_spaces", "api"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the working directory was imported')\n")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "AUTOTUNE"))}
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "AUTOTUNE"))}
+    environment = {**own, **ONE_THREAD}
     run = subprocess.run(
         ["sh", str(case.folder / trl.RUN), "--max_steps", str(updates), "--output_dir", str(tmp_path / "output")],
         cwd=tmp_path, env={**environment, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"},
@@ -184,7 +185,7 @@ def train(case: Case, tmp_path: Path, updates: int = 2) -> list[dict[str, Any]]:
 
 def resolved(case: Case, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What TRL builds for the trial and for the export."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment = {**{k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, **ONE_THREAD}
     config = case.folder / "grpo.yaml"
     folder = case.exported.export.command.folder.replace("{here}", str(case.folder))
     run = subprocess.run(
@@ -227,8 +228,6 @@ def score(prompts, completions, **columns):
 """A reward that also says what it is computed beside."""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_an_exported_engine_is_the_one_that_was_measured(tiny: Path, tmp_path: Path) -> None:
     """The printed command trains with vLLM on a CPU, with what only the launcher can tell the engine."""
     engine = {"rollout_engine": "vllm", "kv_cache_memory_bytes": 48 << 20, "max_num_seqs": 4, "enforce_eager": True}
@@ -247,8 +246,6 @@ def test_an_exported_engine_is_the_one_that_was_measured(tiny: Path, tmp_path: P
         assert call["synced"] == "sync_by_reload"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_an_exported_run_of_two_sharding_processes_trains(tiny: Path, tmp_path: Path) -> None:
     """The printed command starts both, with DeepSpeed's stage in each."""
     knobs = Configuration({**KNOBS, "gradient_accumulation_steps": 2, "zero_stage": 2})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.running.preloads import Preloads
 from tests.trl_trials import (
     LENGTHS,
     PLAIN,
@@ -35,10 +36,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-def test_emulated_fp8_trains_and_says_that_it_was_emulated(tiny: Path) -> None:
+def test_emulated_fp8_trains_and_says_that_it_was_emulated(tiny: Path, preloads: Preloads) -> None:
     spec = tiny_spec(tiny, reward_file(tiny / "fp8", PLAIN), SHORT, knobs=FP8)
     assert (spec.settings["bf16"], spec.settings["fp16"]) == (True, False)
-    ran = run_trial(tiny / "fp8" / "run", spec)
+    ran = run_trial(tiny / "fp8" / "run", spec, preloads=preloads)
     assert ran.result.ok, ran.result.detail
     assert ran.result.data["float8"] == {"layers": 14, "left_out": 1, "emulated": True}
     assert ran.note("float8").data["emulated"] is True
@@ -76,8 +77,8 @@ def test_a_cycle_in_which_something_was_compiled_is_repeated(tiny: Path) -> None
     assert len([cycle for cycle in recorded if cycle.accepted]) == 2
 
 
-def test_fp8_without_the_hardware_is_refused_before_anything_runs(tiny: Path) -> None:
+def test_fp8_without_the_hardware_is_refused_before_anything_runs(tiny: Path, preloads: Preloads) -> None:
     spec = tiny_spec(tiny, reward_file(tiny / "refused", PLAIN), SHORT, knobs={"precision": "fp8"})
-    ran = run_trial(tiny / "refused" / "run", spec)
+    ran = run_trial(tiny / "refused" / "run", spec, preloads=preloads)
     assert ran.result.reason is FailureReason.ILLEGAL
     assert "8.9 or later, or fp8_emulate" in ran.result.message

@@ -18,7 +18,7 @@ from autotune.domain import FailureReason
 from autotune.hardware import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, supervisor
-from tests.contracts.runner_suite import Seen, tagged
+from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
 from tests.scripted import assignment, local_runner
 from trainer.child.contract import NoteRecord
@@ -68,6 +68,19 @@ def run(made: Assignment, seen: Seen | None = None) -> RunReport:
     return local_runner(HOME).run(made, seen or Seen(), FakeStop())
 
 
+class Ahead(RealClock):
+    """Does not wait: a pause is over at once, and it is later."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._slept
+
+    def sleep(self, seconds: float) -> None:
+        self._slept += seconds
+
+
 def environment(name: str, value: str) -> dict[str, Any]:
     return {"do": "environment", "at": "start", "name": name, "value": value}
 
@@ -93,7 +106,8 @@ def test_a_stranger_on_any_gpu_held_keeps_a_trial_from_starting(
     node: Node, tmp_path: Path, held: int, refused: bool
 ) -> None:
     node.use(3, 20 * GIB, 1)
-    outcome = run(wanted(tmp_path, held, [])).outcome
+    runner = local_runner(HOME, clock=Ahead()) if refused else local_runner(HOME)
+    outcome = runner.run(wanted(tmp_path, held, []), Seen(), FakeStop()).outcome
     assert (outcome.reason is FailureReason.INFRA) is refused
     assert not refused or "GPU 7 is in use by process 1" in outcome.message
 

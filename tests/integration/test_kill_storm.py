@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from autotune.running.local import LocalRunner
 from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
-from tests.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
+from tests.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 HOME = f"storm-{os.getpid()}"
 TRIALS = 20
@@ -32,6 +33,12 @@ ENGINE = {"rollout_engine": "vllm", "max_model_len": 128, "kv_cache_memory_bytes
 RANKS = {"rollout_engine": "transformers", "zero_stage": 2}
 MOMENTS = (0.03, 0.85)
 """Of what an undisturbed trial of the kind takes: from before the imports are done to the last cycles."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def assignment(directory: Path, tiny: Path, number: int, reward: Path) -> Assignment:

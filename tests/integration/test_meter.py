@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from tests.trl_trials import OBSERVED, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
-from trainer.child.contract import CycleKind, CycleRecord, Protocol
+from tests.trl_trials import OBSERVED, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec, within
+from trainer.child.contract import CycleKind, Protocol
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.alone]
 
 PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, drift_limit=9.0, outside_cpu_limit=9.0, double=1)
 
@@ -29,11 +28,6 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ran = run_trial(home / "run", spec, script=OBSERVED)
     assert ran.result.ok, ran.result.detail
     return ran
-
-
-def within(spans: list[dict[str, Any]], cycle: CycleRecord, label: str) -> list[dict[str, Any]]:
-    end = cycle.started + cycle.seconds + 0.005
-    return [s for s in spans if s["label"] == label and cycle.started - 0.005 <= s["started"] <= end]
 
 
 def test_tokens_per_hour_agree_with_an_independent_count(observed: Ran) -> None:

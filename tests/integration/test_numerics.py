@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trl_trials import ROOT, training_python
+from tests.trl_trials import ROOT, environment, training_python
 from trainer.child.contract import limits
 
 pytestmark = pytest.mark.trl
@@ -19,9 +19,8 @@ pytestmark = pytest.mark.trl
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("numerics") / "found.json"
     script = ROOT / "tests" / "numerics_checks.py"
-    run = subprocess.run(
-        [training_python(), str(script), str(path)], capture_output=True, text=True, check=False, cwd=Path(path).parent
-    )
+    command = [training_python(), str(script), str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(path).parent, env=environment())
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(path.read_text())
 

@@ -24,7 +24,7 @@ from tests.postgresql import Server, server
 
 ROOT = Path(__file__).parents[2]
 SENTINEL = "s3ntin3l-pass"
-PLAN: Mapping[str, Any] = {"max_trials": 6, "script": {"sleep": 0.15}}
+TRIALS = 6
 ABSENT_S = 1.5
 
 ACKNOWLEDGED = """
@@ -48,14 +48,15 @@ class Run:
     wall_s: float = 0.0
 
 
-def tuner(home: Path, address: str | None) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "tests.e2e.tuner", str(home), json.dumps(PLAN)]
+def tuner(home: Path, address: str | None, script: Mapping[str, Any]) -> subprocess.Popen[str]:
+    plan = {"max_trials": TRIALS, "script": script}
+    argv = [sys.executable, "-m", "tests.e2e.tuner", str(home), json.dumps(plan)]
     environment = {**os.environ, **({"AUTOTUNE_DATABASE": address} if address else {})}
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
-def wait_for(what: str, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+def wait_for(what: str, condition: Callable[[], bool], timeout: float = 120.0) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, f"waited in vain for {what}"
@@ -97,12 +98,15 @@ def visible(home: Path) -> bytes:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with server(SENTINEL) as made:
         told = Run(tmp_path_factory.mktemp("home"), made.new_database(), made)
+        script = tmp_path_factory.mktemp("script") / "script.json"
+        script.write_text(json.dumps({"sleep": 0.15}))  # until it was restarted in the middle of two trials
         began = time.monotonic()
-        process = tuner(told.home, told.address)
+        process = tuner(told.home, told.address, {"file": str(script)})
         try:
             restart_in_trial(told, 1, "immediate")
             restart_in_trial(told, 3, "fast")
-            told.output, _ = process.communicate(timeout=120)
+            script.write_text("{}")
+            told.output, _ = process.communicate(timeout=240)
         finally:
             process.kill()
         told.code, told.wall_s = process.returncode, time.monotonic() - began
@@ -120,7 +124,7 @@ def trials_of(address: str | Path) -> tuple[Trial, ...]:
 def test_the_study_ends_properly(run: Run) -> None:
     assert run.code == 0, run.output
     trials = trials_of(run.address)
-    assert json.loads(run.output.splitlines()[-1])["trials"] == len(trials) > 6
+    assert json.loads(run.output.splitlines()[-1])["trials"] == len(trials) > TRIALS
     assert all(t.state.is_finished and t.outcome is not None and t.outcome.ok for t in trials)
     store = open_store(run.address)
     found = store.recommendation(1)
@@ -141,8 +145,8 @@ def test_every_cycle_is_there_once_and_no_attempt_was_wasted(run: Run) -> None:
 
 
 def test_it_did_what_it_would_have_done_undisturbed(run: Run, tmp_path: Path) -> None:
-    process = tuner(tmp_path, None)
-    output, _ = process.communicate(timeout=120)
+    process = tuner(tmp_path, None, {})
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     undisturbed, disturbed = trials_of(tmp_path / "autotune.sqlite"), trials_of(run.address)
     assert [(t.kind, t.configuration) for t in disturbed] == [(t.kind, t.configuration) for t in undisturbed]

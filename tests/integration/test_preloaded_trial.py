@@ -17,9 +17,19 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
-from tests.trl_trials import PLAIN, START, Ran, build_tiny, reward_file, tiny_spec, training_python, write_spec
+from tests.trl_trials import (
+    PLAIN,
+    START,
+    Ran,
+    build_tiny,
+    one_thread,
+    reward_file,
+    tiny_spec,
+    training_python,
+    write_spec,
+)
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 
 HOME = f"preloaded-{os.getpid()}"
 VLLM = {"rollout_engine": "vllm", "max_model_len": 1024, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}
@@ -33,6 +43,12 @@ class Both:
     started: tuple[Ran, Ending]
     first: tuple[Ran, Ending]
     second: tuple[Ran, Ending]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

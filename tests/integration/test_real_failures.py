@@ -6,6 +6,7 @@ killed are in ``test_two_ranks.py``, rewards and NaN in ``test_trl_trial.py``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool
+from autotune.running.preloads import Preloads
 from tests.contracts.runner_suite import tagged
 from tests.rank_trials import RankTrial
-from tests.trl_trials import PLAIN, build_tiny, reward_file, tiny_spec
+from tests.trl_trials import PLAIN, build_tiny, one_thread, reward_file, tiny_spec
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow]
@@ -30,10 +32,17 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-def run(home: Path, spec: TrialSpec) -> Outcome:
-    trial = RankTrial(home, spec).run(1800.0)
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+def run(home: Path, spec: TrialSpec, preloads: Preloads) -> Outcome:
+    trial = RankTrial(home, spec, preloads=preloads).run(1800.0)
     assert not trial.outcome.ok
-    assert tagged(trial.tag) == []
+    assert "not_forked" not in trial.notes
+    assert set(tagged(trial.tag)) <= set(preloads.pids)
     return trial.outcome
 
 
@@ -74,12 +83,15 @@ def reward(prompts, completions, **columns):
 @pytest.mark.parametrize(
     ("phase", "words"), [("generate", "lower steps_per_generation"), ("update", "lower micro_batch_size")]
 )
-def test_no_more_host_memory_in_the_middle_of_a_cycle(tiny: Path, tmp_path: Path, phase: str, words: str) -> None:
+def test_no_more_host_memory_in_the_middle_of_a_cycle(
+    preloads: Preloads, tiny: Path, tmp_path: Path, phase: str, words: str
+) -> None:
     """The system refuses the memory; torch, numpy or Python itself then raises what it raises."""
     (tmp_path / "reward.py").write_text(NO_MORE.format(phase=phase))
     reward = RewardSpec("file", "reward", str(tmp_path / "reward.py"))
     knobs = {"micro_batch_size": 8, "attn_implementation": "eager"}
-    outcome = run(tmp_path, tiny_spec(tiny, reward, PROTOCOL, max_completion_length=max(LENGTHS), knobs=knobs))
+    spec = tiny_spec(tiny, reward, PROTOCOL, max_completion_length=max(LENGTHS), knobs=knobs)
+    outcome = run(tmp_path, spec, preloads)
     assert kind(outcome) == (FailureReason.OOM, phase, Pool.HOST), outcome.sentence()
     assert words in outcome.suggestion
 
@@ -119,19 +131,26 @@ VLLM = {"rollout_engine": "vllm", "max_model_len": 1024, "kv_cache_memory_bytes"
     ids=["no cache", "one request", "host", "sequences", "prefill"],
 )
 def test_an_engine_that_does_not_start(
-    tiny: Path, tmp_path: Path, seams: dict[str, Any], wanted: tuple[Any, ...], words: tuple[str, ...]
+    preloads: Preloads,
+    tiny: Path,
+    tmp_path: Path,
+    seams: dict[str, Any],
+    wanted: tuple[Any, ...],
+    words: tuple[str, ...],
 ) -> None:
     spec = tiny_spec(tiny, reward_file(tmp_path, PLAIN), knobs=VLLM)
-    outcome = run(tmp_path, replace(spec, seams={**spec.seams, **seams}))
+    outcome = run(tmp_path, replace(spec, seams={**spec.seams, **seams}), preloads)
     assert kind(outcome) == wanted, outcome.sentence()
     assert words[0] in outcome.message
     assert "\n" not in outcome.message
     assert all(word in outcome.suggestion for word in words[1:]), outcome.suggestion
 
 
-def test_an_engine_for_longer_sequences_than_the_model_has_positions(tiny: Path, tmp_path: Path) -> None:
+def test_an_engine_for_longer_sequences_than_the_model_has_positions(
+    preloads: Preloads, tiny: Path, tmp_path: Path
+) -> None:
     spec = tiny_spec(tiny, reward_file(tmp_path, PLAIN), knobs={**VLLM, "max_model_len": 8192})
-    outcome = run(tmp_path, spec)
+    outcome = run(tmp_path, spec, preloads)
     assert kind(outcome) == (FailureReason.ILLEGAL, "engine", None), outcome.sentence()
     assert "greater than the derived max_model_len" in outcome.message
     assert "lower max_model_len" in outcome.suggestion
@@ -147,9 +166,9 @@ def test_an_engine_for_longer_sequences_than_the_model_has_positions(tiny: Path,
     ids=["attention", "bitsandbytes", "tf32"],
 )
 def test_a_setting_this_machine_cannot_have(
-    tiny: Path, tmp_path: Path, knobs: dict[str, Any], passthrough: dict[str, Any], words: str
+    preloads: Preloads, tiny: Path, tmp_path: Path, knobs: dict[str, Any], passthrough: dict[str, Any], words: str
 ) -> None:
     spec = tiny_spec(tiny, reward_file(tmp_path, PLAIN), knobs=knobs, passthrough=passthrough)
-    outcome = run(tmp_path, spec)
+    outcome = run(tmp_path, spec, preloads)
     assert (outcome.reason, outcome.pool) == (FailureReason.ILLEGAL, None), outcome.sentence()
     assert words in outcome.suggestion, outcome.sentence()

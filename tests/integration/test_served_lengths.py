@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
 from tests.rank_trials import shared_memory
 from tests.scripted_framework import SERVER
-from tests.trl_trials import LENGTHS, PLAIN, QUIET, ROOT, build_tiny, reward_file, training_python
+from tests.trl_trials import LENGTHS, PLAIN, QUIET, ROOT, build_tiny, one_thread, reward_file, training_python
 from trainer.child.contract import (
     CycleKind,
     Protocol,
@@ -59,6 +59,12 @@ ASKED: dict[str, Any] = {
     "longest": 16,
     "lengths": [None, [3, 16, 7, 9, 16, 2, 5, 11, 1, 8, 4, 12], [16] * 12],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @dataclass
@@ -165,6 +171,7 @@ def trial(
     launch: Callable[[TrialSpec, Place], Companion],
     protocol: Protocol,
     ranks: int = 1,
+    seen: Seen | None = None,
     **own: Any,
 ) -> tuple[RunReport, Seen]:
     """A whole TRL trial of the tiny model with a server, through the runner."""
@@ -191,7 +198,7 @@ def trial(
     }
     given = factories.trial(configuration=Configuration(knobs), protocol=protocol, rows_per_update=16, attempt=1)
     runner = LocalRunner(training_python(), Served(launch), HOME, RealClock(), start=TRIAL)
-    seen = Seen()
+    seen = seen or Seen()
     assignment = Assignment(factories.study(spec=spec), given, directory, 500)
     return runner.run(assignment, seen, FakeStop()), seen
 
@@ -285,6 +292,14 @@ class Held:
     addresses: set[str] = field(default_factory=set)
     segments: set[Path] = field(default_factory=set)
 
+    def assert_gone(self, before: set[str]) -> None:
+        """``before``: the machine's shared memory before the run."""
+        assert self.addresses == {"127.0.0.1"}
+        assert self.segments, "its processes speak through shared memory"
+        assert [path for path in self.segments if path.exists()] == []
+        assert shared_memory() <= before, "semaphores are mapped under a name they do not have"
+        assert tagged(HOME) == []
+
     def look(self) -> None:
         pids = tagged(HOME)
         found = psutil.net_connections("tcp")
@@ -295,45 +310,39 @@ class Held:
                 self.segments |= {path for path in maps if path.exists()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path, killed: bool) -> None:
-    """Started, asked for lengths by TRL's client, and ended, in the second case by SIGKILL alone."""
+@pytest.mark.alone
+def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path) -> None:
+    """Started, asked for lengths by TRL's client, and ended by SIGKILL alone."""
     held, directory, before = Held(), tmp_path / "attempt", shared_memory()
 
     def answered(stop: FakeStop) -> None:
         held.look()
-        stop.level = 2 if killed else 0
+        stop.level = 2
 
-    asked = {**ASKED, "wait": 600 if killed else 3}
+    asked = {**ASKED, "wait": 600}
     place = Place(training_python(), (), *free_ports(2))
     launched = real_server(spec_for(place.port, str(tiny / "model")), place, tmp_path)
-    ran = run(directory, launched, asked, answered, 0.0 if killed else 20.0)
-    if killed:
-        assert ran.ending.stop is Stop.CANCELLED, ran.ending
-        check_lengths(json.loads((directory / "answers.json").read_text()))
-    else:
-        check_lengths(ran.answers)
-        assert [answer["preemptions"] for answer in ran.answers] == [0, 0, 0]
+    ran = run(directory, launched, asked, answered, 0.0)
+    assert ran.ending.stop is Stop.CANCELLED, ran.ending
+    answers = json.loads((directory / "answers.json").read_text())
+    check_lengths(answers)
+    assert [answer["preemptions"] for answer in answers] == [0, 0, 0]
     started = [r.part for r in ran.seen.records if isinstance(r, StartupRecord)]
     assert started == [StartupPart.SERVER]
-    assert held.addresses == {"127.0.0.1"}
-    assert held.segments, "its processes speak through shared memory"
-    assert [path for path in held.segments if path.exists()] == []
-    assert shared_memory() <= before, "semaphores are mapped under a name they do not have"
-    assert tagged(HOME) == []
+    held.assert_gone(before)
     assert ran.ending.quarantined == ()
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_whole_trl_trial_beside_vllms_own_server(tiny: Path, tmp_path: Path) -> None:
     """With the same weights on both sides the log-probs of natural cycles agree, or the trial would be QUALITY."""
-    launch = functools.partial(real_server, folder=tmp_path)
-    report, seen = trial(tiny, tmp_path / "attempt", launch, NATURAL)
+    launch, held, before = functools.partial(real_server, folder=tmp_path), Held(), shared_memory()
+    report, seen = trial(tiny, tmp_path / "attempt", launch, NATURAL, seen=Seen(on_tick=held.look))
     check_trial(report, seen)
     (natural,) = (cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.NATURAL)
     assert natural.rows == 16
     assert natural.preemptions == 0
     assert natural.logp_mismatch is not None
     assert natural.logp_mismatch < 1.01
-    assert tagged(HOME) == []
+    held.assert_gone(before)
+    assert report.quarantined == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.rank_trials import RankTrial, rank_spec, shared_memory
 from tests.trl_trials import PLAIN, build_tiny, reward_file
 from trainer.child.contract import CycleKind, Protocol, Record
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SLOW_RANK_1 = "import os; time.sleep(0.4 * int(os.environ['RANK']))"
 """Rank 1 is the slowest in every cycle."""
@@ -185,15 +184,13 @@ def test_a_rank_killed_from_outside_is_no_oom_and_nothing_of_the_trial_is_left(t
     spec = rank_spec(tiny, reward_file(tmp_path, f"time.sleep(1); {PLAIN}"), knobs={"zero_stage": 2})
     trial, before = RankTrial(tmp_path, spec), shared_memory()
     trial.seen = Killer(trial.tag)
-    began = time.monotonic()
     outcome = trial.run().outcome
     assert trial.seen.killed is not None
-    assert outcome.reason is FailureReason.CRASH, outcome.sentence()
+    assert outcome.reason is FailureReason.CRASH, f"not at its deadline: {outcome.sentence()}"
     assert "SIGKILL" in outcome.message
     assert tagged(trial.tag) == []
     assert not psutil.pid_exists(trial.seen.killed)
     assert shared_memory() <= before
-    assert time.monotonic() - began < 120
 
 
 FAIL_IN_RANK_1 = "import os; n = int(os.environ['RANK']); {}; " + PLAIN

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from autotune.running.preloads import Preloads
 from tests.trl_trials import Ran, build_tiny, run_trial, tiny_spec, training_python
 from trainer.child.contract import TAG_VARIABLE, CycleKind, FailureReason, RewardSpec
 
@@ -191,7 +192,9 @@ def test_four_bit_weights_are_a_workload(tiny: Path) -> None:
     assert seen["rank"] is not None
 
 
-def test_a_hub_commit_is_loaded_from_the_cache_without_the_network(tiny: Path, tmp_path: Path) -> None:
+def test_a_hub_commit_is_loaded_from_the_cache_without_the_network(
+    tiny: Path, tmp_path: Path, preloads: Preloads
+) -> None:
     """The very commit of the study: another one in the cache, or a hub that is down, must not matter."""
     commit = "a" * 40
     cache = tmp_path / "hub" / "models--someone--tiny"
@@ -206,8 +209,8 @@ def test_a_hub_commit_is_loaded_from_the_cache_without_the_network(tiny: Path, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
         patch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-        ran = run_trial(tmp_path / "run", spec)
-        gone = run_trial(tmp_path / "gone", replace(spec, revision="c" * 40))
+        ran = run_trial(tmp_path / "run", spec, preloads=preloads)
+        gone = run_trial(tmp_path / "gone", replace(spec, revision="c" * 40), preloads=preloads)
     assert ran.result.ok, (ran.result.message, ran.result.detail)
     assert gone.result.reason is FailureReason.ILLEGAL
     assert "someone/tiny@" in gone.result.message

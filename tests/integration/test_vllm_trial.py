@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.running.preloads import Preloads
 from tests.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone]
 
 MIB = 1 << 20
 ENGINE = {"rollout_engine": "vllm", "max_model_len": 1024}
@@ -24,18 +25,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def roomy(tiny: Path) -> Ran:
+def roomy(tiny: Path, preloads: Preloads) -> Ran:
     """A cache that holds everything at once."""
     protocol = Protocol(
         warmup=1, natural=1, recorded=3, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0, double=1
     )
     knobs = {**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "max_num_seqs": 16}
     spec = tiny_spec(tiny, reward_file(tiny / "roomy", PLAIN), protocol, knobs=knobs, passthrough=LEARNING)
-    return run_trial(tiny / "roomy" / "run", spec)
+    return run_trial(tiny / "roomy" / "run", spec, preloads=preloads)
 
 
 @pytest.fixture(scope="module")
-def tight(tiny: Path) -> Ran:
+def tight(tiny: Path, preloads: Preloads) -> Ran:
     """A cache of four blocks of 128 tokens: far fewer than the sixteen rows need together."""
     knobs = {**ENGINE, "max_model_len": 256, "kv_cache_memory_bytes": 4 * BLOCK_BYTES, "prefix_caching": False}
     spec = tiny_spec(
@@ -47,7 +48,7 @@ def tight(tiny: Path) -> Ran:
         max_completion_length=100,
         passthrough={"max_completion_length": 100},
     )
-    return run_trial(tiny / "tight" / "run", spec)
+    return run_trial(tiny / "tight" / "run", spec, preloads=preloads)
 
 
 BLOCK_BYTES = 2 * 2 * 128 * 2 * 64 * 2
@@ -92,9 +93,10 @@ def test_the_cache_is_watched(roomy: Ran, tight: Ran) -> None:
     assert sum(cycle.preemptions or 0 for cycle in tight.cycles) > 0
 
 
-def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path) -> None:
+def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path, preloads: Preloads) -> None:
     knobs = {**ENGINE, "max_model_len": 4096, "kv_cache_memory_bytes": 2 * MIB}
-    ran = run_trial(tiny / "small" / "run", tiny_spec(tiny, reward_file(tiny / "small", PLAIN), knobs=knobs))
+    spec = tiny_spec(tiny, reward_file(tiny / "small", PLAIN), knobs=knobs)
+    ran = run_trial(tiny / "small" / "run", spec, preloads=preloads)
     assert not ran.result.ok
     assert ran.result.reason is FailureReason.OOM
     assert ran.result.pool is Pool.ROLLOUT_CACHE

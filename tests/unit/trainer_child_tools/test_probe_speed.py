@@ -117,7 +117,7 @@ def test_a_real_machine_is_measured_once_and_kept(tmp_path: Path) -> None:
     result = interpreter.speed({"cpu": "this one"}, "cpu")
     assert result.ok, result.message
     assert result.data["device"] == "cpu"
-    assert 0 < result.data["seconds"] < 20
+    assert result.data["seconds"] > 0
     found = probed(json.loads(json.dumps(result.data)))
     assert found is not None
     assert {"fp32", "bf16"} <= set(found.flops)
