@@ -23,8 +23,11 @@ STARTING_S = 240.0
 ENDED = ("COMPLETE", "PRUNED", "FAIL")
 SMALL = ("--rows-per-update", "4", "--max-completion-length", "16")
 """Cycles of seconds, where the assertions need no longer ones."""
-BASELINES = 5
-"""A budget in times of what the baseline took, so that as many trials fit into it however fast the machine is."""
+BASELINES = 8
+"""A budget in times of what the baseline took, so that as many trials fit into it however fast the machine is.
+
+At most 0.4 of it is kept for confirming, and a round of that is two trials, each nearly as long as the baseline.
+"""
 
 
 def start_arguments(*more: str) -> tuple[str, ...]:

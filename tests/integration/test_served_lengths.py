@@ -48,7 +48,7 @@ from trainer.child.contract import (
 )
 from trainer.frameworks.trl import server
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl]
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone]
 HOME = f"served-lengths-{os.getpid()}"
 CLIENT = ROOT / "tests" / "served_client.py"
 TRIAL = ROOT / "tests" / "served_trial.py"
@@ -171,7 +171,6 @@ def trial(
     launch: Callable[[TrialSpec, Place], Companion],
     protocol: Protocol,
     ranks: int = 1,
-    seen: Seen | None = None,
     **own: Any,
 ) -> tuple[RunReport, Seen]:
     """A whole TRL trial of the tiny model with a server, through the runner."""
@@ -198,7 +197,7 @@ def trial(
     }
     given = factories.trial(configuration=Configuration(knobs), protocol=protocol, rows_per_update=16, attempt=1)
     runner = LocalRunner(training_python(), Served(launch), HOME, RealClock(), start=TRIAL)
-    seen = seen or Seen()
+    seen = Seen()
     assignment = Assignment(factories.study(spec=spec), given, directory, 500)
     return runner.run(assignment, seen, FakeStop()), seen
 
@@ -292,14 +291,6 @@ class Held:
     addresses: set[str] = field(default_factory=set)
     segments: set[Path] = field(default_factory=set)
 
-    def assert_gone(self, before: set[str]) -> None:
-        """``before``: the machine's shared memory before the run."""
-        assert self.addresses == {"127.0.0.1"}
-        assert self.segments, "its processes speak through shared memory"
-        assert [path for path in self.segments if path.exists()] == []
-        assert shared_memory() <= before, "semaphores are mapped under a name they do not have"
-        assert tagged(HOME) == []
-
     def look(self) -> None:
         pids = tagged(HOME)
         found = psutil.net_connections("tcp")
@@ -310,39 +301,45 @@ class Held:
                 self.segments |= {path for path in maps if path.exists()}
 
 
-@pytest.mark.alone
-def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path) -> None:
-    """Started, asked for lengths by TRL's client, and ended by SIGKILL alone."""
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_vllms_own_server_by_the_launch_line(tiny: Path, tmp_path: Path, killed: bool) -> None:
+    """Started, asked for lengths by TRL's client, and ended, in the second case by SIGKILL alone."""
     held, directory, before = Held(), tmp_path / "attempt", shared_memory()
 
     def answered(stop: FakeStop) -> None:
         held.look()
-        stop.level = 2
+        stop.level = 2 if killed else 0
 
-    asked = {**ASKED, "wait": 600}
+    asked = {**ASKED, "wait": 600 if killed else 3}
     place = Place(training_python(), (), *free_ports(2))
     launched = real_server(spec_for(place.port, str(tiny / "model")), place, tmp_path)
-    ran = run(directory, launched, asked, answered, 0.0)
-    assert ran.ending.stop is Stop.CANCELLED, ran.ending
-    answers = json.loads((directory / "answers.json").read_text())
-    check_lengths(answers)
-    assert [answer["preemptions"] for answer in answers] == [0, 0, 0]
+    ran = run(directory, launched, asked, answered, 0.0 if killed else 20.0)
+    if killed:
+        assert ran.ending.stop is Stop.CANCELLED, ran.ending
+        check_lengths(json.loads((directory / "answers.json").read_text()))
+    else:
+        check_lengths(ran.answers)
+        assert [answer["preemptions"] for answer in ran.answers] == [0, 0, 0]
     started = [r.part for r in ran.seen.records if isinstance(r, StartupRecord)]
     assert started == [StartupPart.SERVER]
-    held.assert_gone(before)
+    assert held.addresses == {"127.0.0.1"}
+    assert held.segments, "its processes speak through shared memory"
+    assert [path for path in held.segments if path.exists()] == []
+    assert shared_memory() <= before, "semaphores are mapped under a name they do not have"
+    assert tagged(HOME) == []
     assert ran.ending.quarantined == ()
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_whole_trl_trial_beside_vllms_own_server(tiny: Path, tmp_path: Path) -> None:
     """With the same weights on both sides the log-probs of natural cycles agree, or the trial would be QUALITY."""
-    launch, held, before = functools.partial(real_server, folder=tmp_path), Held(), shared_memory()
-    report, seen = trial(tiny, tmp_path / "attempt", launch, NATURAL, seen=Seen(on_tick=held.look))
+    launch = functools.partial(real_server, folder=tmp_path)
+    report, seen = trial(tiny, tmp_path / "attempt", launch, NATURAL)
     check_trial(report, seen)
     (natural,) = (cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.NATURAL)
     assert natural.rows == 16
     assert natural.preemptions == 0
     assert natural.logp_mismatch is not None
     assert natural.logp_mismatch < 1.01
-    held.assert_gone(before)
-    assert report.quarantined == ()
+    assert tagged(HOME) == []
