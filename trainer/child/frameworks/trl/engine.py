@@ -18,7 +18,10 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 MODULE = "trl.generation.vllm_generation"
 SUPPORTED = ((0, 26), (0, 32))
-"""vLLM versions whose inside is known here, from the first, below the second: 0.26 and 0.31 were read, 0.31 was run."""
+"""vLLM versions whose inside is known here: from the first, below the second.
+
+0.26 (on a GPU) and 0.31 (on a CPU) were run, those between not.
+"""
 ENGINE_SEAMS: Dict[str, str] = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
