@@ -38,7 +38,9 @@ class Document:
 
 def scalar(value: Any) -> str:
     """A value on one line, as YAML 1.1 reads it back."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=1 << 30, allow_unicode=True)
+    # YAML reads these as ends of a line, and folds them to a space; escaped they stay.
+    readable = not (isinstance(value, str) and set(value) & set("\x85\u2028\u2029"))
+    text = yaml.safe_dump(value, default_flow_style=True, width=1 << 30, allow_unicode=readable)
     return text.removesuffix("...\n").removesuffix("\n")
 
 

@@ -98,6 +98,11 @@ def test_a_key_inside_a_scalar_is_refused() -> None:
         edited("a: text\n", {("a", "b"): 2})
 
 
+@pytest.mark.parametrize("value", ["\x85", "a\u2028b", "\u2029", "\x85 \n"])
+def test_what_yaml_takes_for_the_end_of_a_line_stays_what_it_is(value: str) -> None:
+    assert yaml.safe_load(edited("a: 1\n", {("a",): value})) == {"a": value}
+
+
 KEYS = st.sampled_from(["optim", "bf16", "num_generations", "tf32", "added", "dtype"])
 VALUES: st.SearchStrategy[Any] = st.one_of(
     st.booleans(),
