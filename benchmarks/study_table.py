@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial, TrialState
+from autotune.errors import AutotuneError
 from autotune.insights import phases
 from autotune.settings import read_settings
 from autotune.store import open_store
@@ -58,7 +59,7 @@ def seconds(trial: Trial) -> dict[str, float]:
 def line(trial: Trial, baseline: Trial) -> list[str]:
     """The cells of a trial."""
     changed = trial.configuration.difference(baseline.configuration)
-    own = {n: there for n, (there, _) in changed.items() if n not in FOLLOWING and there is not None}
+    own = {n: here for n, (here, _) in changed.items() if n not in FOLLOWING and here is not None}
     words = ", ".join(f"{n} {show(v)}" for n, v in own.items()) or "the baseline"
     spent, used = seconds(trial), phases.device_peak(trial)
     ended = "ok" if trial.outcome is not None and trial.outcome.ok else "did not end"
@@ -80,19 +81,23 @@ def table(trials: Sequence[Trial]) -> list[str]:
     """Markdown."""
     head = ["#", "source", "differs from the baseline", "ended", "tokens/hour", "generate s", "logprob s", "update s",
             "sync s", "device GiB", "start-up s"]  # fmt: skip
-    rows = [line(trial, trials[0]) for trial in trials]
+    rows = [line(trial, trials[0]) for trial in trials]  # the first is the baseline
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit status."""
+    """Returns the exit status: 2 for bad input, with a sentence."""
     if len(arguments) not in (2, 3):
         print(__doc__, file=sys.stderr)
         return 2
-    store = open_store(read_settings(environ={}, home=Path(arguments[0])).database)
-    study = store.study(arguments[1])
-    trials, fingerprint = store.trials(study.id), store.fingerprint(study.id)
-    store.close()
+    try:
+        store = open_store(read_settings(environ={}, home=Path(arguments[0])).database)
+        study = store.study(arguments[1])
+        trials, fingerprint = store.trials(study.id), store.fingerprint(study.id)
+        store.close()
+    except AutotuneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print("\n".join(table(trials)))
     if len(arguments) == 3:
         rows = [header(study, fingerprint), *({"row": "trial", **row_of(t, t.source)} for t in trials)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -113,6 +113,12 @@ class SearchSpace:
         if self.require.problem(resources):
             return ()
         return take(legal_parts(self._situation(baseline, resources, same_learning), seed), limit, seed)
+
+    def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
+        """Of this space what agrees with ``base`` in all knobs but ``free``; one that ``base`` has not stays unset."""
+        kept = {n: base[n] for n in (*self.values, *self.fixed) if n not in free and n in base}
+        values = {n: found for n, found in self.values.items() if n in free}
+        return SearchSpace(values, Configuration({**self.fixed, **kept}), self.require)
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
         """How many combinations there are, how many are legal, and what each rule removes."""

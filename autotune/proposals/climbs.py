@@ -53,14 +53,10 @@ def permitted_base(
     knobs: Mapping[str, Knob],
 ) -> Configuration | None:
     """The headline's best settings with the numerics and learning that paid, or ``None`` before anything held."""
-    best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
-    base = None if best is None else lattice.point(best.configuration)
-    if best is None or base is None:
+    found = _permitted_climb(lattice, headline, known, same, trials, knobs)
+    if found is None:
         return None
-    steps = beyond(lattice, headline, best.configuration)
-    climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same, _short(trials)), knobs)
-    if climb is None:
-        return None
+    best, base, _, climb = found
     axes = zip(lattice.dimensions, base, climb.point, strict=True)
     changes = {d.name: d.values[place] for d, own, place in axes if place != own}
     if STEPS in changes:  # its places are rows generated
@@ -101,19 +97,33 @@ def permitted_move(
         trials: where the phases of a configuration's cycle are found.
         knobs: the catalogue.
     """
+    found = _permitted_climb(lattice, headline, known, same, trials, knobs)
+    if found is None:
+        return None
+    best, base, steps, climb = found
+    move = next_move(lattice, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
+    if move is not None or climb.point == base:
+        return move
+    both = lattice.at(climb.point)
+    return both if both is not None and left[both] else None
+
+
+def _permitted_climb(
+    lattice: Lattice,
+    headline: Lattice,
+    known: Sequence[Evidence],
+    same: Sequence[Evidence],
+    trials: Sequence[Trial],
+    knobs: Mapping[str, Knob],
+) -> tuple[Evidence, Point, frozenset[Step], Ascent] | None:
+    """(The headline's best, its point, the places beyond the headline, how far the climb over them has come)."""
     best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
     base = None if best is None else lattice.point(best.configuration)
     if best is None or base is None:
         return None
     steps = beyond(lattice, headline, best.configuration)
     climb = ascent(lattice.dimensions, _gains(lattice, base, steps, known, same, _short(trials)), knobs)
-    if climb is None:
-        return None
-    move = next_move(lattice, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
-    if move is not None or climb.point == base:
-        return move
-    both = lattice.at(climb.point)
-    return both if both is not None and left[both] else None
+    return None if climb is None else (best, base, steps, climb)
 
 
 def beyond(permitted: Lattice, headline: Lattice, base: Configuration) -> frozenset[Step]:

@@ -48,7 +48,5 @@ class Nearby:
     def _along(self, name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:
         followers = {n for n in self.space.values if n in self.knobs and name in self.knobs[n].needs}
         free = {name, *(followers or (ROWS, STEPS))}
-        kept = {n: base[n] for n in (*self.space.values, *self.space.fixed) if n not in free and n in base}
-        values = {n: found for n, found in self.space.values.items() if n in free}
-        narrow = SearchSpace(values, Configuration({**self.space.fixed, **kept}), self.space.require)
+        narrow = self.space.about(base, free)
         return narrow.candidates(self.baseline, self.resources, same_learning=same_learning, limit=LISTED)

@@ -81,9 +81,7 @@ def beside(
     """At most ``count`` others that can share a process with ``leader``, spread over what is then still free."""
     if count < 1:
         return []
-    free = {n: found for n, found in space.values.items() if RESTART.get(n, Restart.PROCESS) is Restart.NONE}
-    kept = {n: leader[n] for n in (*space.values, *space.fixed) if n not in free and n in leader}
-    narrow = SearchSpace(free, Configuration({**space.fixed, **kept}), space.require)
+    narrow = space.about(leader, [n for n in space.values if RESTART.get(n, Restart.PROCESS) is Restart.NONE])
     found = narrow.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
     return [found[place] for place in spread(found, [leader], count, seed)]
 

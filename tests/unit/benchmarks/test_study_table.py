@@ -54,6 +54,14 @@ def test_the_file_holds_every_trial_whole_and_no_path_of_the_machine(
     assert str(tmp_path) not in out.read_text()
 
 
+def test_a_study_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = read_settings(environ={}, home=tmp_path)
+    settings.home.prepare()
+    open_store(settings.database).close()
+    assert study_table.main([str(tmp_path), "another"]) == 2
+    assert capsys.readouterr().err == "error: there is no study 'another'\n"
+
+
 def test_no_arguments_say_how_to_use_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert study_table.main([]) == 2
     assert "HOME STUDY" in capsys.readouterr().err
