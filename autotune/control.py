@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotune.domain import Event, Study
+from autotune.drafts import retry_draft
 from autotune.errors import StoreError
 from autotune.ports import Clock, Requests, StopToken, Store
-from autotune.schedule import retry_draft
 
 LOOK_S = 1.0
 """The database is asked at most this often."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,10 +49,10 @@ class Interpreter:
         self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = (), environment: Environment = TRL
     ) -> Result:
         """What it has. Raises ``MachineError`` if that cannot run a trial with these rewards and packages."""
-        result = self._sound(self.ask("probe", _questions(rewards, packages, environment)))
+        result = self._sound(self.ask("probe", _questions(rewards, packages, environment)), self._another())
         why = _unfit(self.python, environment, result.data)
         if why:
-            raise MachineError(why)
+            raise MachineError(why + self._another())
         return result
 
     def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
@@ -131,14 +132,18 @@ class Interpreter:
             (directory / "result.json").unlink(missing_ok=True)
         return result
 
-    def _sound(self, result: Result) -> Result:
+    def _sound(self, result: Result, also: str = "") -> Result:
         if not result.ok:
-            raise self._problem(result)
+            raise self._problem(result, also)
         return result
 
-    def _problem(self, result: Result) -> AutotuneError:
+    def _problem(self, result: Result, also: str = "") -> AutotuneError:
         said = result.message or result.detail or "failed"
-        return MachineError(said if said.startswith(self.python) else f"{self.python}: {said}")
+        return MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
+
+    def _another(self) -> str:
+        """What else mends it where none was named, and the tool's own was asked."""
+        return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
 
     def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
         return self.home / "prepared" / self._key(command, payload)

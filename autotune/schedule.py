@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from autotune import confirm, long_runs, retries, stopping
+from autotune import confirm, long_runs, retries
 from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
 from autotune.domain import (
     Budget,
     Configuration,
-    CycleKind,
     FailureReason,
     Outcome,
     Protocol,
@@ -24,22 +23,14 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
+from autotune.drafts import baseline_draft, rows, search_protocol
 from autotune.ports import Proposer
-from search_spaces.batch import data_ranks
-
-NATURAL_CYCLES = 2
-"""Natural-length cycles of the trial the recorded lengths are drawn from."""
 
 FEW_TRIALS = 3
 """Of a budget too small for these and a confirmation, these are run all the same."""
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
-
-RESTLESS = 0.5
-"""Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
-JUDGED_FROM = 6
-"""Cycles before that is asked: those of a first trial that used up its repeats."""
 
 FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
@@ -117,36 +108,6 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
     if waiting.kind is TrialKind.SEARCH and cost is not None:
         left -= kept_s(study, trials, budget, left, cost.total(waiting.protocol))
     return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
-
-
-def baseline_draft(study: Study) -> TrialDraft:
-    """Trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
-    return TrialDraft(
-        kind=TrialKind.BASELINE,
-        configuration=study.spec.baseline,
-        protocol=protocol_of(study),
-        rows_per_update=rows(study, study.spec.baseline),
-        source="baseline",
-    )
-
-
-def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
-    """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
-    return TrialDraft(
-        kind=TrialKind.VERIFY,
-        configuration=configuration,
-        protocol=protocol_of(study),
-        rows_per_update=rows(study, configuration),
-        source=retries.SOURCE,
-    )
-
-
-def rows(study: Study, configuration: Configuration) -> int:
-    """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
-    micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
-    if isinstance(micro, int) and isinstance(accumulation, int):
-        return micro * accumulation * data_ranks(configuration, study.spec.resources)
-    return study.spec.workload.rows_per_update
 
 
 def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
@@ -247,30 +208,6 @@ def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> Tria
         rows_per_update=rows(study, configuration),
         source=source,
     )
-
-
-def protocol_of(study: Study) -> Protocol:
-    """Of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
-    if study.lengths:
-        return replace(study.spec.protocol, natural=0, lengths=study.lengths)
-    return replace(study.spec.protocol, natural=max(NATURAL_CYCLES, study.spec.protocol.natural))
-
-
-def search_protocol(study: Study, trials: Sequence[Trial]) -> Protocol:
-    """Of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
-
-    A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
-    """
-    protocol = stopping.with_looks(protocol_of(study))
-    return replace(protocol, max_repeats=0) if restless(trials) else protocol
-
-
-def restless(trials: Sequence[Trial]) -> bool:
-    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again."""
-    kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
-    judged = [c for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
-    disturbed = sum(c.noisy or not c.accepted for c in judged)
-    return len(judged) >= JUDGED_FROM and disturbed > RESTLESS * len(judged)
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:

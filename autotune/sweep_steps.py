@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import repeats, schedule
+from autotune import drafts, repeats, schedule
 from autotune.budget import Spent, limit_reached, predict, remaining_s
 from autotune.domain import Budget, Configuration, FailureReason, Study, Trial, TrialDraft, TrialKind
 from autotune.ports import Proposer
@@ -72,7 +72,7 @@ def _next(
     if reached is not None:
         return Stop(reached)
     if not trials:
-        return Run(schedule.baseline_draft(study))
+        return Run(drafts.baseline_draft(study))
     lost_cause = schedule.hopeless(trials)
     if lost_cause is not None:
         return Stop(lost_cause)
@@ -93,12 +93,12 @@ def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraf
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=schedule.protocol_of(study),
-        rows_per_update=schedule.rows(study, configuration),
+        protocol=drafts.protocol_of(study),
+        rows_per_update=drafts.rows(study, configuration),
         source=source,
     )
 
 
 def _repeat(study: Study, trials: Sequence[Trial], again: Again) -> TrialDraft | None:
     due = owed(trials, again)
-    return repeats.draft(study, due[0], schedule.rows(study, due[0])) if due else None
+    return repeats.draft(study, due[0], drafts.rows(study, due[0])) if due else None

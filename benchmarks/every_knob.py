@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from autotune.domain import CycleRecord, Trial
+from autotune.errors import AutotuneError
 from autotune.settings import read_settings
 from autotune.store import open_store
 from search_spaces.configuration import KnobValue
@@ -100,8 +101,12 @@ def effects(trials: Sequence[Trial], knobs: Mapping[str, Sequence[KnobValue]], f
     return {f"{name}={value}": float(np.exp(b)) for (name, value), b in zip(columns, solved[1:], strict=True)}
 
 
-def main(home: Path, name: str) -> None:
-    """Print both tables."""
+def show(home: Path, name: str) -> None:
+    """Print both tables.
+
+    Raises:
+        NotFoundError: there is no such study.
+    """
     store = open_store(read_settings(home=home).database)
     study = store.study(name)
     trials = store.trials(study.id)
@@ -118,5 +123,18 @@ def main(home: Path, name: str) -> None:
             print(f"| {key} (first: {values[0]}) | " + " | ".join(cells) + " |")
 
 
+def main(arguments: Sequence[str]) -> int:
+    """The command: exit code 2, with one sentence, where it was not given a study that there is."""
+    if len(arguments) != 2:
+        print("usage: python -m benchmarks.every_knob HOME STUDY", file=sys.stderr)
+        return 2
+    try:
+        show(Path(arguments[0]), arguments[1])
+    except AutotuneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune import hardware, schedule, wiring
+from autotune import drafts, hardware, wiring
 from autotune.clock import SystemClock
 from autotune.domain import Configuration, Study, StudySpec, Trial, TrialKind, TrialState
 from autotune.errors import AutotuneError
@@ -198,7 +198,7 @@ class Bench:
             kind=TrialKind.SEARCH,
             configuration=configuration,
             protocol=replace(self.spec.protocol, natural=0, lengths=self.lengths),
-            rows_per_update=schedule.rows(study, configuration),
+            rows_per_update=drafts.rows(study, configuration),
             state=TrialState.RUNNING,
             attempt=1,
         )

@@ -33,7 +33,8 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.proposals.forecasts import Task
-from autotune.proposals.proposer import TwoTrackProposer, named_sampler
+from autotune.proposals.making import named_sampler
+from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import ReadingSampler
 from search_spaces.configuration import KnobValue, ModelFacts
 

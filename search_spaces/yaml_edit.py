@@ -36,11 +36,21 @@ class Document:
     values: Mapping[Path, yaml.Node] = field(default_factory=dict)
 
 
+class _OneLine(yaml.SafeDumper):
+    """Writes text with ends of lines escaped: plain or single-quoted, YAML folds them to a space."""
+
+
+_OneLine.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style='"' if set(text) & set("\n\r\x85\u2028\u2029") else None
+    ),
+)
+
+
 def scalar(value: Any) -> str:
     """A value on one line, as YAML 1.1 reads it back."""
-    # YAML reads these as ends of a line, and folds them to a space; escaped they stay.
-    readable = not (isinstance(value, str) and set(value) & set("\x85\u2028\u2029"))
-    text = yaml.safe_dump(value, default_flow_style=True, width=1 << 30, allow_unicode=readable)
+    text = str(yaml.dump(value, Dumper=_OneLine, default_flow_style=True, width=1 << 30, allow_unicode=True))
     return text.removesuffix("...\n").removesuffix("\n")
 
 

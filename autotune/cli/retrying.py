@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from autotune import schedule
+from autotune import drafts
 from autotune.cli import console
 from autotune.cli.comparing import comparison_screen
 from autotune.cli.durations import parse_duration
@@ -71,7 +71,7 @@ def retry(
         mode = choose_mode(json=as_json, live=not no_live, quiet=quiet, terminal=console.talk().is_terminal)
         with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
             loop = wiring.loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
-            trial: Trial = loop.retry(schedule.retry_draft(found, asked.configuration))
+            trial: Trial = loop.retry(drafts.retry_draft(found, asked.configuration))
         _show(store, found, asked, trial, as_json=as_json)
     raise typer.Exit(_exit_code(trial, stop.signal))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from autotune import evidence, exporting, long_runs, repeats, schedule
+from autotune import drafts, evidence, exporting, long_runs, repeats
 from autotune.answers import answer
 from autotune.cli import console
 from autotune.cli.durations import parse_duration
@@ -117,7 +117,7 @@ def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> i
         f"{clean(bench.study.spec.name)}: {cycles} cycles ({cycles * shape.updates} updates) at natural lengths in a "
         f"fresh process; the stated {rate(row.tokens_per_hour)} tokens/hour rest on {prediction.rests_on}"
     )
-    rows = schedule.rows(bench.study, row.configuration)
+    rows = drafts.rows(bench.study, row.configuration)
     draft = long_runs.draft(bench.study, row.configuration, cycles, rows)
     trial = bench.run(draft, LongProgress(prediction, cycles, console.say))
     if not trial.feasible:
@@ -182,7 +182,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
         if bench.stop.signal is not None:
             console.say("stopped; nothing is left running, and what was measured is kept")
             raise typer.Exit(EXIT_SIGNAL + (bench.stop.signal or signal.SIGINT))
-        drafted = repeats.draft(bench.study, following, schedule.rows(bench.study, following))
+        drafted = repeats.draft(bench.study, following, drafts.rows(bench.study, following))
         trial = bench.run(drafted, QuietObserver())
         _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
         fruitless = 0 if trial.feasible else fruitless + 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from autotune import evidence, schedule, wiring
+from autotune import drafts, evidence, schedule, wiring
 from autotune.clock import SystemClock
 from autotune.domain import (
     Configuration,
@@ -152,7 +152,7 @@ class Run:
     def protocol(self) -> Protocol:
         """Of the next trial: recorded lengths, or natural cycles to draw them from."""
         lengths = self.lengths()
-        return replace(self.spec.protocol, natural=0 if lengths else schedule.NATURAL_CYCLES, lengths=lengths)
+        return replace(self.spec.protocol, natural=0 if lengths else drafts.NATURAL_CYCLES, lengths=lengths)
 
     def study(self) -> Study:
         return Study(STUDY, self.spec, created_at=0.0, lengths=self.lengths())
@@ -193,7 +193,7 @@ class Run:
             kind=TrialKind.BASELINE if number == 0 else KINDS[entry.role],
             configuration=entry.configuration,
             protocol=self.protocol(),
-            rows_per_update=schedule.rows(study, entry.configuration),
+            rows_per_update=drafts.rows(study, entry.configuration),
             state=TrialState.RUNNING,
             attempt=attempt,
             pair=entry.pair,

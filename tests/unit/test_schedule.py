@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune import confirm, schedule
+from autotune import confirm, drafts, schedule
 from autotune.budget import Spent, predict
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
 from autotune.schedule import Run, Stop
@@ -42,7 +42,7 @@ def test_the_baseline_comes_first_and_records_natural_lengths() -> None:
     assert isinstance(step, Run)
     assert step.draft.kind is TrialKind.BASELINE
     assert step.draft.configuration == STUDY.spec.baseline
-    assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
+    assert step.draft.protocol.natural == drafts.NATURAL_CYCLES
 
 
 def test_search_trials_replay_the_lengths_once_there_are_any() -> None:
@@ -86,7 +86,7 @@ def test_two_disturbed_cycles_do_not_make_a_machine_restless() -> None:
 def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
     step = schedule.next_step(STUDY, [f.failed(0, kind=TrialKind.BASELINE)], Budget(), NOTHING, PROPOSER)
     assert isinstance(step, Run)
-    assert step.draft.protocol.natural == schedule.NATURAL_CYCLES
+    assert step.draft.protocol.natural == drafts.NATURAL_CYCLES
 
 
 @pytest.mark.parametrize(("wall", "kind"), [(10_000.0, TrialKind.SEARCH), (290.0, TrialKind.CONFIRM)])
@@ -122,7 +122,7 @@ def test_while_nothing_leads_the_search_goes_on_with_the_time_kept_for_confirmin
     trials = [f.finished(0), *(f.finished(n, cycle_seconds=20.0, configuration=FASTER) for n in (1, 2))]
     cost = predict(trials)
     assert cost is not None
-    needed = cost.total(schedule.search_protocol(WITH_LENGTHS, trials))
+    needed = cost.total(drafts.search_protocol(WITH_LENGTHS, trials))
     budget, spent = Budget(wall_s=4000.0), Spent(4000.0 - 1.1 * needed, 0.0)
     assert 1.1 * needed < needed + schedule.reserve_s(WITH_LENGTHS, trials, budget)
     step = schedule.next_step(WITH_LENGTHS, trials, budget, spent, PROPOSER)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import retries, schedule
+from autotune import drafts, retries
 from autotune.domain import Budget, FailureReason, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.errors import StudyBusyError
 from autotune.proposals import make_proposer
@@ -39,7 +39,7 @@ def retry(
         directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
     )
     asked = house.store.trial(study.id, number)
-    return loop.retry(schedule.retry_draft(study, asked.configuration))
+    return loop.retry(drafts.retry_draft(study, asked.configuration))
 
 
 def test_one_trial_is_run_and_the_answer_of_an_ended_study_made_anew() -> None:

@@ -13,7 +13,7 @@ import pytest
 from autotune import wiring
 from autotune.errors import UsageError
 from autotune.preparation import Request
-from autotune.proposals import proposer
+from autotune.proposals import making
 from autotune.proposals.samplers.gp import TOLD_FASTEST, TOLD_NEWEST, selected
 from autotune.proposals.translation import evidence
 from autotune.settings import read_settings
@@ -66,11 +66,11 @@ def test_importing_and_proposing_by_others_never_imports_torch() -> None:
 
 
 def test_without_its_packages_one_sentence_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proposer.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
+    monkeypatch.setattr(making.importlib.util, "find_spec", lambda name: None if name == "torch" else object())
     with pytest.raises(UsageError) as refused:
-        proposer.named_sampler("gp")
+        making.named_sampler("gp")
     assert str(refused.value).endswith(f"{shlex.quote(sys.executable)} -m pip install torch")
-    assert proposer.named_sampler("tpe").name == "tpe"
+    assert making.named_sampler("tpe").name == "tpe"
 
 
 def test_of_a_long_history_the_fastest_the_newest_and_the_pending_are_told() -> None:
@@ -86,7 +86,7 @@ def test_a_study_that_lacks_them_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    monkeypatch.setattr(proposer.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(making.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="the sampler gp needs torch and scipy"):
         wiring.prepare(Request(sampler="gp"), read_settings(environ={}, home=home), lambda _: None)
     assert not home.exists()

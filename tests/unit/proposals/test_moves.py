@@ -9,9 +9,10 @@ import pytest
 
 from autotune.domain import Configuration, CycleKind, FailureReason, Phase, Trial, TrialKind
 from autotune.proposals.lattice import Dimension, Lattice
+from autotune.proposals.making import make_proposer
 from autotune.proposals.moves import PAYS, TURNS, Ascent, Seen, ascent, last_run, next_move, shares, stake
 from autotune.proposals.openings import COMPETENT, ROOMY
-from autotune.proposals.proposer import TwoTrackProposer, make_proposer
+from autotune.proposals.proposer import TwoTrackProposer
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import Restart, restart_between
 from search_spaces.legality import check

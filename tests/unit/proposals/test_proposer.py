@@ -13,8 +13,9 @@ import pytest
 from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
+from autotune.proposals.making import named_sampler
 from autotune.proposals.openings import competent, openings, roomy
-from autotune.proposals.proposer import TwoTrackProposer, draw, named_sampler
+from autotune.proposals.proposer import TwoTrackProposer, draw
 from autotune.proposals.samplers import SAMPLERS
 from tests import factories as make
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search

@@ -98,9 +98,14 @@ def test_a_key_inside_a_scalar_is_refused() -> None:
         edited("a: text\n", {("a", "b"): 2})
 
 
-@pytest.mark.parametrize("value", ["\x85", "a\u2028b", "\u2029", "\x85 \n"])
-def test_what_yaml_takes_for_the_end_of_a_line_stays_what_it_is(value: str) -> None:
-    assert yaml.safe_load(edited("a: 1\n", {("a",): value})) == {"a": value}
+@pytest.mark.parametrize(
+    "value", ["\x85", "a\u2028b", "\u2029", "\x85 \n", "a\nb", "a\r", ["a\x85b", "c\nd", 1], {"k": ["a\u2029"]}]
+)
+def test_what_yaml_takes_for_the_end_of_a_line_stays_what_it_is(value: Any) -> None:
+    assert len(scalar(value).splitlines()) == 1
+    for path, text in {("a",): "a: 1\n", ("a", "b"): "a:\n    b: 1\n    c: 2\n"}.items():
+        wanted = value if len(path) == 1 else {"b": value, "c": 2}
+        assert yaml.safe_load(edited(text, {path: value})) == {"a": wanted}
 
 
 KEYS = st.sampled_from(["optim", "bf16", "num_generations", "tf32", "added", "dtype"])

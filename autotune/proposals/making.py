@@ -1,0 +1,83 @@
+"""The proposer of a study, made of its space, its baseline and its sampler."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from collections.abc import Sequence
+
+from autotune.domain import Configuration, Resources
+from autotune.errors import UsageError
+from autotune.ports import Proposer
+from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.nearby import LISTED, Nearby
+from autotune.proposals.openings import COMPETENT, ROOMY, competent, openings, roomy
+from autotune.proposals.proposer import TwoTrackProposer
+from autotune.proposals.samplers import SAMPLERS, Sampler, for_task
+from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
+
+
+def make_proposer(
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    sampler: str,
+    seed: int,
+    task: Task | None = None,
+    background: Background | None = None,
+) -> Proposer:
+    """The proposer of a study. ``task`` is what samplers that forecast ask their models about, ``background`` what
+    these know before the first trial.
+
+    Raises:
+        UsageError: no sampler of that name.
+    """
+    headline = space.candidates(baseline, resources, same_learning=True, limit=LISTED)
+    permitted = space.candidates(baseline, resources, same_learning=False, limit=LISTED)
+    whole = space.complete(baseline, resources)
+    nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
+    firsts, otherwise = _firsts(headline, whole, nearby)
+    return TwoTrackProposer(
+        headline=headline,
+        permitted=permitted,
+        searched=space.values,
+        baseline=baseline,
+        complete_baseline=whole,
+        sampler=for_task(named_sampler(sampler), task, background),
+        seed=seed,
+        one_memory=resources.device == "cpu",
+        firsts=firsts,
+        otherwise=otherwise,
+        unset=[n for n, found in space.values_in(resources).items() if UNSET in found or n not in whole],
+        nearby=nearby,
+        framework=resources.framework,
+    )
+
+
+def _firsts(
+    headline: Sequence[Configuration], whole: Configuration, nearby: Nearby | None
+) -> tuple[tuple[tuple[Configuration, str], ...], Configuration | None]:
+    """(What is tried before anything else, what stands for the roomy one of them), the neighbours seen too."""
+    if nearby is None:
+        return openings(headline, whole), roomy(headline, whole)
+    about = nearby.of(whole, same_learning=True)
+    known = competent(about, whole)
+    ample = roomy(nearby.of(known, same_learning=True) if known else about, known or whole)
+    named = ((known, COMPETENT), (ample, ROOMY))
+    return tuple((c, source) for c, source in named if c is not None), roomy(about, whole)
+
+
+def named_sampler(name: str) -> Sampler:
+    """Raises ``UsageError``: there is none of that name, or it needs packages that are not installed."""
+    if name not in SAMPLERS:
+        raise UsageError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}")
+    sampler = SAMPLERS[name]
+    missing = [module for module in sampler.needs if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UsageError(
+            f"the sampler {name} needs {' and '.join(missing)} beside the tool; "
+            f"install with: {shlex.quote(sys.executable)} -m pip install {' '.join(missing)}"
+        )
+    return sampler

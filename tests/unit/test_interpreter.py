@@ -1,0 +1,27 @@
+"""What is said where an interpreter cannot run trials."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune import interpreter
+from autotune.errors import MachineError
+from autotune.interpreter import Interpreter
+from trainer.child.contract import FailureReason, Result
+
+LACKS = Result(False, FailureReason.ILLEGAL, message="it lacks torch; install with: pip install torch")
+
+
+@pytest.mark.parametrize(
+    ("python", "named"), [(sys.executable, False), ("/env/bin/python", True)], ids=["none named", "named"]
+)
+def test_where_no_interpreter_was_named_the_option_is_told(
+    python: str, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreter, "run_tool", lambda *_a, **_k: LACKS)
+    with pytest.raises(MachineError, match="lacks torch; install with: pip install torch") as raised:
+        Interpreter(python, tmp_path).probe()
+    assert ("--python" in str(raised.value)) is not named
