@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 
 import uvicorn
@@ -12,6 +13,9 @@ from starlette.types import ASGIApp
 
 READERS = 4
 """Requests answered at once; more wait. The machine is there for the trials."""
+SWITCH_S = 0.0005
+"""How long a thread that computes keeps the interpreter while others want it. Python's own 5 ms are waited for several
+times in each answer, as long as some reader has a study read anew."""
 STOP_S = 3.0
 """The longest an ending server is waited for."""
 
@@ -54,6 +58,7 @@ class ThreadServer:
         self._thread.join(timeout)
 
     def _run(self) -> None:
+        sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
         self._server.run(sockets=[self._listening])
 
 

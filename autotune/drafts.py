@@ -8,6 +8,7 @@ from dataclasses import replace
 from autotune import retries, stopping
 from autotune.domain import Configuration, CycleKind, Protocol, Study, Trial, TrialDraft, TrialKind
 from search_spaces.batch import data_ranks
+from search_spaces.native import emulated
 
 NATURAL_CYCLES = 2
 """Natural-length cycles of the trial the recorded lengths are drawn from."""
@@ -55,12 +56,14 @@ def protocol_of(study: Study) -> Protocol:
     return replace(study.spec.protocol, natural=max(NATURAL_CYCLES, study.spec.protocol.natural))
 
 
-def search_protocol(study: Study, trials: Sequence[Trial]) -> Protocol:
+def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
     """Of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
 
     A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
+    One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more.
     """
-    protocol = stopping.with_looks(protocol_of(study))
+    plain = protocol_of(study)
+    protocol = plain if configuration is not None and emulated(configuration) else stopping.with_looks(plain)
     return replace(protocol, max_repeats=0) if restless(trials) else protocol
 
 

@@ -204,7 +204,7 @@ def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> Tria
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=search_protocol(study, trials),
+        protocol=search_protocol(study, trials, configuration),
         rows_per_update=rows(study, configuration),
         source=source,
     )

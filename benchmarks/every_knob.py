@@ -74,12 +74,18 @@ def trials_table(trials: Sequence[Trial], knobs: Mapping[str, Sequence[KnobValue
         figures = [figure(trial) for figure in FIGURES.values()]
         shown = ["-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:,.0f}" for value in figures]
         cache, preempted = _engine(trial.cycles)
-        outcome = "emulated" if trial.emulated else ""
-        if trial.outcome is not None and not trial.outcome.ok:
-            outcome = trial.outcome.sentence()[:60]
+        outcome = _ended(trial)
         row = [str(trial.configuration.get(name, "")) for name in knobs]
         lines.append("| " + " | ".join([str(trial.number), *row, *shown, cache, preempted, outcome]) + " |")
     return lines
+
+
+def _ended(trial: Trial) -> str:
+    if trial.outcome is None:
+        return trial.state.value
+    if not trial.outcome.ok:
+        return trial.outcome.sentence()[:60]
+    return f"at most {trial.outcome.ceiling.at_most:,.0f}" if trial.outcome.ceiling else "emulated" * trial.emulated
 
 
 def _engine(cycles: Sequence[CycleRecord]) -> tuple[str, str]:

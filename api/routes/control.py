@@ -38,7 +38,7 @@ class Asking(BaseModel):
     trial: int | None = Field(None, ge=0, le=LARGEST_ID, strict=True, description="Number of the trial to retry.")
 
 
-def allowed(request: Request) -> None:
+async def allowed(request: Request) -> None:
     """Before the body is looked at."""
     if not request.app.state.allow_control:
         raise HTTPException(403, "this server only reads; `autotune serve --allow-control` with a token does more")

@@ -10,6 +10,7 @@ from autotune import confirm, drafts, schedule
 from autotune.budget import Spent, predict
 from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
 from autotune.schedule import Run, Stop
+from autotune.stopping import LOOKS
 from tests import factories as f
 
 STUDY = f.study(lengths=())
@@ -59,6 +60,15 @@ def _restless(number: int, disturbed: int) -> Trial:
     lost = tuple(f.cycle(9 + i, accepted=False) for i in range(min(3, disturbed)))
     kept = tuple(f.cycle(i, noisy=i < disturbed - len(lost)) for i in range(6 - len(lost)))
     return trial.with_(cycles=(*lost, *kept))
+
+
+def test_what_emulates_has_the_cycles_of_a_first_look_and_no_looks() -> None:
+    """It is ranked with none, so no look could end it, and all the cycles of the last one outlast its time."""
+    slow = FASTER.with_(precision="fp8", fp8_emulate=True)
+    for configuration, recorded, looks in ((slow, 3, ()), (slow.with_(fp8_emulate=False), LOOKS[-1], LOOKS)):
+        step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, OneProposal(configuration))
+        assert isinstance(step, Run)
+        assert (step.draft.protocol.recorded, tuple(step.draft.protocol.looks)) == (recorded, looks)
 
 
 @pytest.mark.parametrize(("disturbed", "repeats"), [(0, 3), (3, 3), (4, 0), (6, 0)])
