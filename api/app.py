@@ -76,8 +76,7 @@ def create_app(
         codes: what a browser logs in with; without them none ever holds.
     """
     application = application_of(library, access, version, allow_control=allow_control, codes=codes)
-    state = application.state
-    return Guard(application, access, crashed, state.tally.count, state.hub.left)
+    return Guard(application, access, crashed, application.state.tally.count)
 
 
 def application_of(

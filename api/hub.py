@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncIterator
 
 from anyio.to_thread import run_sync
 from starlette.exceptions import HTTPException
@@ -22,9 +21,6 @@ LARGEST_QUEUE = 256
 MOST_LISTENERS = 100
 REPLAYED = 200
 """Events read at a time for a listener that catches up."""
-
-LISTENER = "listener"
-"""Of a request's state."""
 
 Item = Event | int
 """An event, or the revision a study has grown to."""
@@ -117,13 +113,6 @@ class Hub:
             watching.add_done_callback(lambda ended: self._ended(study_id, ended))
         listener.put(study.revision)
         return listener
-
-    def left(self, state: Mapping[str, Any]) -> None:
-        """A reader took nothing of an answer for too long; ``state``: of its request, which may have been no stream."""
-        listener = state.get(LISTENER)
-        if isinstance(listener, Listener) and not listener.dropped:
-            listener.end()
-            self.dropped += 1
 
     def leave(self, listener: Listener) -> None:
         """Idempotent; with its last listener a study is watched no longer."""

@@ -12,9 +12,6 @@ from autotune.errors import UsageError
 DEFAULT_PORT = 7788
 TRIED_PORTS = 20
 LARGEST_PORT = 65535
-UNREAD_BYTES = 1 << 16
-"""What the kernel holds of an answer that is not read; left alone it takes megabytes, and a reader of a stream that
-hangs goes unnoticed for an hour. Linux doubles it."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -54,7 +51,6 @@ def _bound(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
         listening.bind(address)
         listening.listen(128)
     except OSError as error:

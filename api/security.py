@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import urlsplit
 
 from anyio import BrokenResourceError
@@ -103,14 +102,12 @@ class Guard:
         access: Access,
         crashed: Callable[[Exception], None],
         count: Callable[[int], None],
-        left: Callable[[Mapping[str, Any]], None] = lambda _state: None,
     ) -> None:
-        """``count`` is told the status of every answer, ``left`` the request's state where its reader took nothing."""
+        """``count`` is told the status of every answer."""
         self._app = app
         self._access = access
         self._crashed = crashed
         self._count = count
-        self._left = left
         self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,8 +133,6 @@ class Guard:
         except Exception as error:  # answered already, by the application's own handler
             if not nobody_reads(error):
                 self._crashed(error)
-            elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
-                self._left(scope.get("state", {}))
 
 
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:

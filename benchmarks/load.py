@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -123,12 +122,7 @@ class Heard:
 
 async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool], *, reads: bool = True) -> None:
     """Listen to a stream until ``over``; with ``reads`` false, take nothing of it, as a reader that hangs."""
-    connection = socket.socket()
-    if not reads:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(connection, (HOST, port))
-    reader, writer = await asyncio.open_connection(sock=connection, limit=1 << 20 if reads else 1024)
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20 if reads else 1024)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
     while not over():
         if not reads:

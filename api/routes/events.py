@@ -10,7 +10,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import LARGEST_ID, HubDep, StudiesDep, StudyId
-from api.hub import LISTENER, Listener
+from api.hub import Listener
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import Events
@@ -61,11 +61,10 @@ async def last_seen(
 
 
 async def listening(
-    request: Request, hub: HubDep, study_id: StudyId, after: Annotated[int | None, Depends(last_seen)]
+    hub: HubDep, study_id: StudyId, after: Annotated[int | None, Depends(last_seen)]
 ) -> AsyncIterator[Listener]:
     """A place among the listeners, given back at the end; refused before the answer begins if there is none."""
     listener = await hub.join(study_id, after)
-    setattr(request.state, LISTENER, listener)
     try:
         yield listener
     finally:

@@ -199,9 +199,6 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
         store.add_event(1, factories.event(message="x" * 200_000))
     store.close()
     assert hub.listeners == 0
-    while hub.dropped == 0 and time.monotonic() < end:
-        time.sleep(0.01)
-    assert hub.dropped == 1
     assert own.crashes == []
     line.close()
     served.close()
