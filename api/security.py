@@ -102,12 +102,14 @@ class Guard:
         access: Access,
         crashed: Callable[[Exception], None],
         count: Callable[[int], None],
+        cut_off: Callable[[], None],
     ) -> None:
-        """``count`` is told the status of every answer."""
+        """``count`` is told the status of every answer, ``cut_off`` of every reader that took nothing of one."""
         self._app = app
         self._access = access
         self._crashed = crashed
         self._count = count
+        self._cut_off = cut_off
         self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,6 +135,8 @@ class Guard:
         except Exception as error:  # answered already, by the application's own handler
             if not nobody_reads(error):
                 self._crashed(error)
+            elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
+                self._cut_off()
 
 
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
