@@ -85,7 +85,7 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     settings.home.prepare()
     fill(Path(settings.database), asked.trials)
     alone = _written(home, asked)
-    with _serving(home) as port:
+    with served(home) as port:
         began = time.perf_counter()
         _get(port, PATHS["trials page"])
         first = time.perf_counter() - began
@@ -164,7 +164,7 @@ def _writer(home: Path, asked: Asked) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def _serving(home: Path) -> Iterator[int]:
+def served(home: Path) -> Iterator[int]:
     """The port of ``autotune serve`` on that home."""
     argv = [sys.executable, "-m", "autotune.cli", "serve", "--home", str(home), "--port", "0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTUNE_")}
