@@ -76,7 +76,8 @@ def create_app(
         codes: what a browser logs in with; without them none ever holds.
     """
     application = application_of(library, access, version, allow_control=allow_control, codes=codes)
-    return Guard(application, access, crashed, application.state.tally.count)
+    tally: Tally = application.state.tally
+    return Guard(application, access, crashed, tally.count, tally.cut_off)
 
 
 def application_of(

@@ -13,6 +13,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -20,9 +21,10 @@ from api.schemas.answers import Answer
 from api.schemas.base import Shape
 from api.schemas.events import Event, Events, Requested
 from api.schemas.exports import Export
+from api.schemas.fingerprints import Fingerprint, Fingerprints
 from api.schemas.matches import Matches
 from api.schemas.studies import Status, Studies, Study
-from api.schemas.trials import MemoryTimeline, OneTrial, Trial, Trials
+from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
 from autotune.errors import MachineError, NotFoundError, UsageError
 from autotune.words import clean
 
@@ -77,6 +79,11 @@ class Client:
         """With its cycles."""
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
 
+    def cycles(self, study: int, number: int, **query: Any) -> Iterator[Cycle]:
+        """In the order they ran; ``query`` as the API names it: ``kind=["recorded"]``, ``rank=0``."""
+        for page in self._pages(Cycles, f"/studies/{study}/trials/{number}/cycles", {"limit": 500, **query}):
+            yield from page.cycles
+
     def memory(self, study: int, number: int, attempt: int | None = None) -> MemoryTimeline:
         """Over the time of an attempt, the last unless told; raises ``NotFoundError`` where there is none yet."""
         return self._get(MemoryTimeline, f"/studies/{study}/trials/{number}/memory", {"attempt": attempt})
@@ -93,6 +100,25 @@ class Client:
         """Oldest first."""
         for page in self._pages(Events, f"/studies/{study}/events", {"after": after, "limit": 500}):
             yield from page.events
+
+    def listen(self, study: int, after: int | None = None) -> Iterator[Event]:
+        """Events as they happen, those after id ``after`` first; from now on unless told.
+
+        Ends when the server ends the stream, as it does with a reader that is far behind: go on after the last id.
+        """
+        headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": str(after)})
+        kind = ""
+        with self._asked(f"/studies/{study}/events/stream", headers=headers) as answer:
+            while line := answer.readline(LARGEST_ANSWER):
+                name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data" and kind == "event":
+                    yield self._read(Event, value)
+
+    def fingerprints(self, study: int) -> list[Fingerprint]:
+        """What its figures were measured on, the oldest first."""
+        return self._get(Fingerprints, f"/studies/{study}/fingerprints").fingerprints
 
     def recommendation(self, study: int) -> Answer:
         return self._get(Answer, f"/studies/{study}/recommendation")
@@ -126,6 +152,22 @@ class Client:
         body: bytes | None = None,
     ) -> bytes:
         """What the server sends, below ``/api/v1``."""
+        with self._asked(path, query, headers=headers, body=body) as answer:
+            found: bytes = answer.read(LARGEST_ANSWER + 1)
+        if len(found) > LARGEST_ANSWER:
+            raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")
+        return found
+
+    @contextmanager
+    def _asked(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Iterator[Any]:
+        """The answer, to be read inside."""
         named = {k: v for k, v in (query or {}).items() if v is not None}
         words = {k: str(v).lower() if isinstance(v, bool) else v for k, v in named.items()}
         url = f"{self._root}/api/v1{quote(path)}" + (f"?{urlencode(words, doseq=True)}" if words else "")
@@ -134,20 +176,20 @@ class Client:
         request = urllib.request.Request(url, data=body, headers=every)  # noqa: S310 - http or https only
         try:
             with self._open(request, timeout=self._timeout_s) as answer:
-                found: bytes = answer.read(LARGEST_ANSWER + 1)
+                yield answer
         except urllib.error.HTTPError as error:
             with error:
                 raise _raised(error.code, error.read(1 << 16)) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise MachineError(f"{self._root} does not answer ({clean(reason) or type(error).__name__})") from None
-        if len(found) > LARGEST_ANSWER:
-            raise MachineError(f"{self._root} sent more than {LARGEST_ANSWER} bytes")
-        return found
 
     def _get(self, shape: type[S], path: str, query: Query | None = None) -> S:
+        return self._read(shape, self.raw(path, query))
+
+    def _read(self, shape: type[S], text: str | bytes) -> S:
         try:
-            return shape.model_validate_json(self.raw(path, query))
+            return shape.model_validate_json(text)
         except ValueError:
             raise MachineError(f"{self._root} is no autotune server of this version") from None
 

@@ -12,6 +12,11 @@ from autotune.errors import UsageError
 DEFAULT_PORT = 7788
 TRIED_PORTS = 20
 LARGEST_PORT = 65535
+UNREAD_BYTES = 1 << 16
+"""That the kernel takes for a reader that reads nothing (it doubles this). Left to itself it takes megabytes, and a
+stream's reader that hangs is not noticed before they are full."""
+UNREAD_MS = 40_000
+"""After so long with a full buffer the kernel ends the connection; longer than ``security.SLOWEST_S``."""
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -51,6 +56,7 @@ def _bound(host: str, port: int) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _bound_what_is_unread(listening)
         listening.bind(address)
         listening.listen(128)
     except OSError as error:
@@ -61,6 +67,12 @@ def _bound(host: str, port: int) -> socket.socket:
             ) from None
         raise UsageError(f"cannot listen on {host} port {port} ({error.strerror or error})") from None
     return listening
+
+
+def _bound_what_is_unread(listening: socket.socket) -> None:
+    """For every connection it accepts: they inherit its options."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

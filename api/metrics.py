@@ -32,11 +32,22 @@ class Metric:
 
 
 class Tally:
-    """Answers by status, since the server began. For several threads."""
+    """Answers by status, and readers that did not read them, since the server began. For several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._statuses: Counter[int] = Counter()
+        self._cut_off = 0
+
+    def cut_off(self) -> None:
+        """One more reader that took nothing of its answer for so long that it was disconnected."""
+        with self._lock:
+            self._cut_off += 1
+
+    @property
+    def readers_cut_off(self) -> int:
+        """So far."""
+        return self._cut_off
 
     def count(self, status: int) -> None:
         """One more answer."""
@@ -66,8 +77,11 @@ def of_server(version: str, tally: Tally, listeners: int, dropped: int) -> tuple
         Metric("autotune_build_info", "gauge", "The program's version.", [({"version": version}, 1)]),
         Metric("autotune_http_answers_total", "counter", "Answers since the server began, by status.", answers),
         Metric("autotune_listeners", "gauge", "Readers of event streams.", [({}, listeners)]),
-        Metric("autotune_listeners_dropped_total", "counter", "Readers that were too slow.", [({}, dropped)]),
-    )
+        Metric("autotune_listeners_dropped_total", "counter", "Of them, those too far behind.", [({}, dropped)]),
+        Metric("autotune_readers_cut_off_total", "counter", "Readers of anything that took nothing of it.", [
+            ({}, tally.readers_cut_off)
+        ]),
+    )  # fmt: skip
 
 
 def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:

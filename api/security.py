@@ -1,7 +1,8 @@
 """The outermost layer: Host, Origin, token and body size are judged before anything of the application runs.
 
 A page of another site can make a browser on this machine send requests to a loopback address, under that site's
-name if its name server lies (DNS rebinding); hence the Host rule even where no token is needed.
+name if its name server lies (DNS rebinding); hence the Host rule even where no token is needed. It could not read the
+answers, but each costs time of a machine that measures, so only a link from there is followed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.dashboard.asset_names import ASSETS
+from api.dashboard.asset_names import LOGIN_ASSETS
 from api.errors import problem, wants_page
 from api.throttle import Throttle
 
@@ -31,7 +32,7 @@ LARGEST_BODY = 4096
 """Bytes; what anybody sends is a code, or a word for a tuner."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", *(f"/assets/{name}" for name in ASSETS)})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", *(f"/assets/{name}" for name in LOGIN_ASSETS)})
 """They show nothing of a study."""
 
 SLOWEST_S = 20.0
@@ -41,6 +42,8 @@ ENDLESS = "/events/stream"
 """How the addresses of streams end."""
 
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
+_OWN_SITES = frozenset({"same-origin", "none"})
+"""``Sec-Fetch-Site``: a page of this server, or somebody's own hand. Another port of this machine is another site."""
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -102,12 +105,14 @@ class Guard:
         access: Access,
         crashed: Callable[[Exception], None],
         count: Callable[[int], None],
+        cut_off: Callable[[], None],
     ) -> None:
-        """``count`` is told the status of every answer."""
+        """``count`` is told the status of every answer, ``cut_off`` of every reader that took nothing of one."""
         self._app = app
         self._access = access
         self._crashed = crashed
         self._count = count
+        self._cut_off = cut_off
         self._throttle = Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,6 +138,8 @@ class Guard:
         except Exception as error:  # answered already, by the application's own handler
             if not nobody_reads(error):
                 self._crashed(error)
+            elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
+                self._cut_off()
 
 
 def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
@@ -150,6 +157,8 @@ def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None
             return problem(403, "the request comes from another site")
         if "transfer-encoding" in headers:
             return problem(411, "the body needs a Content-Length")
+    elif not _asked_here(headers):
+        return problem(403, "the request comes from another site")
     length = headers.get("content-length", "0")
     if not length.isdecimal() or len(length) > 9 or int(length) > LARGEST_BODY:
         return problem(413, f"the body may have {LARGEST_BODY} bytes")
@@ -176,7 +185,7 @@ def retry_after(wait_s: float) -> dict[str, str]:
 
 def _same_site(headers: Headers, host: str) -> bool:
     """A browser always says where a changing request comes from; a program need not."""
-    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
         return False
     origin = headers.get("origin")
     if origin is None:
@@ -186,6 +195,14 @@ def _same_site(headers: Headers, host: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _asked_here(headers: Headers) -> bool:
+    """Whether a reading request comes from a page of ours, a program, or a link somebody followed; not from an image,
+    a script, a frame or a stream in a page of another site."""
+    if headers.get("sec-fetch-site", "none") in _OWN_SITES:
+        return True
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
 
 
 def _name_of(host: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What is known of pairs of knob values nobody tried, for those who only read a study."""
+"""What is known of pairs of knob values nobody tried, and how peaks came as predicted, for those who only read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from autotune.charts.feasibility_map import Foreseen, Pair, pair_of
+from autotune.charts.foretold import Foretold
 from autotune.domain import Configuration, StudySpec, Trial
 from autotune.figures import format_size
+from autotune.insights.phases import peak
 from autotune.proposals.dominance import Region, covers, regions, sentence
 from autotune.proposals.forecasts import PeakForecast, Task
-from autotune.proposals.memory import MemoryModel, limits
+from autotune.proposals.memory import MemoryModel, limits, pools
 from autotune.words import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
@@ -25,6 +27,10 @@ MOST_REGIONS = 60
 MOST_FITTED = 400
 """Trials the memory model learns from, the newest: more hardly change it, and somebody waits for the page."""
 NORMAL95 = 1.96
+MOST_FORETOLD = 120
+"""Peaks that are compared with what was predicted of them, the newest."""
+REFITTED = 1.25
+"""The model is fitted anew when so many times as many trials have ended: with each would take minutes."""
 
 
 def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
@@ -106,3 +112,39 @@ def _untried(spec: StudySpec, across: str, up: str, tried: set[Pair]) -> dict[Pa
 def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
     region = next((r for r in found if covers(r, configuration, KNOBS)), None)
     return "" if region is None else sentence(region, configuration, KNOBS)
+
+
+def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
+    """Of each configuration the first measured peak of the pool that fills first, as the memory model predicted it
+    from trials that had ended before."""
+    task = Task.of(spec)
+    pool = pools(task)[0]
+    finished = [t for t in sorted(trials, key=lambda t: t.number) if t.state.is_finished]
+    asked: list[tuple[int, Trial, int]] = []
+    seen: set[Configuration] = set()
+    for before, trial in enumerate(finished):
+        measured = peak(trial, pool) if trial.fits and trial.configuration not in seen else None
+        if measured:
+            asked.append((before, trial, measured))
+        seen.add(trial.configuration)
+    found: list[Foretold] = []
+    for some in _by_fit(asked[-MOST_FORETOLD:]):
+        known = some[0][0]
+        model = MemoryModel.before(task).fitted(task, finished[max(0, known - MOST_FITTED) : known])
+        peaks, spreads = model.peaks([trial.configuration for _, trial, _ in some], pool)
+        for (_, trial, measured), middle, spread in zip(some, peaks, spreads, strict=True):
+            wide = math.exp(NORMAL95 * float(spread))
+            ends = (float(middle) / wide, float(middle) * wide)
+            found.append(Foretold(trial.number, known, float(middle), *ends, float(measured)))
+    return tuple(found)
+
+
+def _by_fit(asked: Sequence[tuple[int, Trial, int]]) -> list[list[tuple[int, Trial, int]]]:
+    """Those that are predicted by one fit, on what had ended before the first of them."""
+    found: list[list[tuple[int, Trial, int]]] = []
+    for one in asked:
+        if found and one[0] <= found[-1][0][0] * REFITTED:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found

@@ -222,6 +222,19 @@ def peaks_json(peaks: Peaks) -> Document:
     }
 
 
+def hardware_json(hardware: Mapping[str, Any]) -> Document:
+    """The hardware of a fingerprint, with the unit of memory in its name."""
+    found: Document = {}
+    for name, value in hardware.items():
+        if name == "memory":
+            found["memory_bytes"] = plain(value)
+        elif name == "gpus" and isinstance(value, list | tuple):
+            found["gpus"] = [hardware_json(gpu) if isinstance(gpu, Mapping) else plain(gpu) for gpu in value]
+        else:
+            found[plain(str(name))] = plain(value)
+    return found
+
+
 def event_json(event: Event) -> Document:
     """Something that happened; ids grow."""
     return {

@@ -7,13 +7,19 @@ counts from then. A loop that waits for each answer asks least when the server i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 HOST = "127.0.0.1"
+SMALL_BUFFER = 4096
+"""Bytes the kernel keeps for a reader that hangs; it doubles them."""
+GRACE_S = 3.0
+"""For reading what was sent to it before."""
 
 
 @dataclass
@@ -120,14 +126,11 @@ class Heard:
     """The server closed the stream."""
 
 
-async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool], *, reads: bool = True) -> None:
-    """Listen to a stream until ``over``; with ``reads`` false, take nothing of it, as a reader that hangs."""
-    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20 if reads else 1024)
+async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool]) -> None:
+    """Listen to a stream until ``over``."""
+    reader, writer = await asyncio.open_connection(HOST, port, limit=1 << 20)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
     while not over():
-        if not reads:
-            await asyncio.sleep(0.1)
-            continue
         try:
             line = await asyncio.wait_for(reader.readline(), 0.5)
         except TimeoutError:
@@ -139,3 +142,28 @@ async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool], *
             break
         heard.events += line.startswith(b"event: event")
     writer.close()
+
+
+async def hang(port: int, path: str, heard: Heard, over: Callable[[], bool]) -> None:
+    """Ask for a stream and take nothing of it until ``over``; only then see whether the server has ended it."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER)
+        line.setblocking(False)
+        await loop.sock_connect(line, (HOST, port))
+        await loop.sock_sendall(line, f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        while not over():
+            await asyncio.sleep(0.1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                heard.ended = await _drained(loop, line)
+
+
+async def _drained(loop: asyncio.AbstractEventLoop, line: socket.socket) -> bool:
+    """True when everything was read up to the end, or the connection was broken off; else it waits for more."""
+    try:
+        while await loop.sock_recv(line, 1 << 16):
+            pass
+    except OSError:
+        return True
+    return True

@@ -1,7 +1,9 @@
-"""The files the pages load, all of them; they show nothing of a study, so they are given without a token."""
+"""The files the pages load, all of them."""
 
 from __future__ import annotations
 
 from autotune.charts.assets import STYLE
 
-ASSETS = frozenset({"page.css", "theme.js", "live.js", "copy.js", "marks.js", "icon.svg", STYLE.name})
+LOGIN_ASSETS = frozenset({"page.css", "theme.js", "icon.svg"})
+"""What the login page loads; nothing else is given without a token."""
+ASSETS = LOGIN_ASSETS | {"live.js", "copy.js", "marks.js", STYLE.name}

@@ -29,7 +29,7 @@ class BudgetView:
     """What is used of what was given."""
 
     used: str
-    """Wall time, and of how much."""
+    """Wall time, and of how much; GPU-hours, where there are GPUs and no limit of them."""
     limits: tuple[Limit, ...]
     """In the order wall time, GPU-hours, trials."""
     ends: str
@@ -42,6 +42,8 @@ def budget_view(found: Snapshot) -> BudgetView:
     used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
     tried = searched(found.trials)
     gpu_hours = _clean(gpu_s) / 3600.0
+    if gpu_hours > 0 and not given.gpu_hours:  # a limit has its own bar
+        used += f" and {gpu_hours:.2f} GPU-hours"
     known = [
         ("time", wall_s, given.wall_s, format_duration(wall_s), _words(given.wall_s)),
         ("GPU-hours", gpu_hours, given.gpu_hours, f"{gpu_hours:.2f}", f"{_clean(given.gpu_hours):g}"),

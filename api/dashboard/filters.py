@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from api.filters import RANGE
 from api.snapshot import Snapshot
 from autotune.domain import Trial
 from autotune.insights.standings import outcome_word, place
 from autotune.words import clean, in_order, knob_value
+from search_spaces.configuration import KnobValue
 
 PAGE = 100
 KNOB = "knob."
@@ -75,7 +79,33 @@ class Wanted:
             return False
         if self.outcome and outcome_word(trial) != self.outcome:
             return False
-        return all(knob_value(trial.configuration.get(name)) == value for name, value in self.knobs)
+        return all(_is(trial.configuration.get(name), value) for name, value in self.knobs)
+
+
+def _is(found: KnobValue | None, wanted: str) -> bool:
+    """Whether a knob has the value that is meant by ``wanted``, or lies in it: ``2..8``, ``2..`` or ``..8``."""
+    if knob_value(found) == wanted:
+        return True
+    ends = _ends(wanted)
+    return (
+        ends is not None
+        and isinstance(found, int | float)
+        and not isinstance(found, bool)
+        and (ends[0] <= found <= ends[1])
+    )
+
+
+@lru_cache(maxsize=256)
+def _ends(words: str) -> tuple[float, float] | None:
+    """Of a range, its ends included; ``None`` if it is none."""
+    low, between, high = words.partition(RANGE)
+    if not between or not (low or high):
+        return None
+    try:
+        found = float(low or "-inf"), float(high or "inf")
+    except ValueError:
+        return None
+    return None if any(math.isnan(end) for end in found) else found
 
 
 def _cut(words: str) -> str:
@@ -112,11 +142,13 @@ class Menu:
     """In the address."""
     label: str
     choices: tuple[tuple[str, str, bool], ...]
-    """Value, words, chosen; the first is "any"."""
+    """Value, words, chosen; the first is "any". Of a free one, what is written in it."""
+    free: bool = False
+    """There are too many values to choose from: a value or a range is written."""
 
 
 def menus(found: Snapshot, wanted: Wanted) -> tuple[Menu, ...]:
-    """Outcome, kind, order, and each knob that differs and has not too many values."""
+    """Outcome, kind, order, and each knob that differs."""
     made = [
         _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),
         _menu("kind", "kind", sorted({t.kind.value for t in found.trials}), wanted.kind),
@@ -124,8 +156,11 @@ def menus(found: Snapshot, wanted: Wanted) -> tuple[Menu, ...]:
     chosen = dict(wanted.knobs)
     for name in in_order({*found.differing, *chosen}):
         values = found.values_of(name) if name in found.differing else ()
+        wanted_value = chosen.get(name, "")
         if len(values) <= MOST_VALUES:
-            made.append(_menu(KNOB + name, name, values, chosen.get(name, "")))
+            made.append(_menu(KNOB + name, name, values, wanted_value))
+        else:
+            made.append(Menu(KNOB + name, name, ((wanted_value, wanted_value, True),), free=True))
     order = tuple((key, words, key == wanted.sort) for key, (words, _) in SORTS.items())
     return (*made, Menu("sort", "order", order))
 

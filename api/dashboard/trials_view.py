@@ -52,7 +52,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class TrialTable:
-    """One page of the trials, one column for each knob that differs between any of them."""
+    """One page of the trials, one column for each knob that differs between any of them, ``SHOWN_KNOBS`` at most."""
 
     heads: tuple[tuple[str, str], ...]
     """Short and full name of a knob."""
@@ -77,6 +77,8 @@ class TrialTable:
     """Some row has the mark of other learning."""
     stopped: bool = False
     """Some row is of a trial that was stopped because it cannot win."""
+    columnless: tuple[str, ...] = ()
+    """Further knobs that differ."""
 
 
 def trial_table(found: Snapshot, wanted: Wanted | None = None, most: int = PAGE) -> TrialTable:
@@ -102,6 +104,7 @@ def trial_table(found: Snapshot, wanted: Wanted | None = None, most: int = PAGE)
         order=SORTS[wanted.sort][0],
         marked=any(PERMITTED_MARK in line.speed for line in lines),
         stopped=any(line.why for line in lines),
+        columnless=tuple(clean(name) for name in found.differing[SHOWN_KNOBS:]),
     )
 
 

@@ -11,6 +11,7 @@ from api.snapshot import Snapshot
 from autotune import foreseeing, long_runs
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Foreseen, Pair, feasibility_map
+from autotune.charts.foretold import Foretold, predicted_peaks
 from autotune.charts.memory_dots import Capacity, memory
 from autotune.charts.parallel import MOST_AXES, SPEED, can_be_log, parallel
 from autotune.charts.phase_bars import by_trial
@@ -85,17 +86,28 @@ class WhyView:
     importance: Chart
     front: Chart
     predicted: Chart
+    peaks: Chart
     useful: Chart
 
 
 Foresee = Callable[[StudySpec, Sequence[Trial], tuple[str, str]], Mapping[Pair, Foreseen]]
 """What is known of pairs of two knobs' values nobody tried."""
+Foretell = Callable[[StudySpec, Sequence[Trial]], Sequence[Foretold]]
+"""What was predicted of the peaks that were measured."""
 
 
-def why_view(found: Snapshot, asked: Asked, *, linked: bool = True, foresee: Foresee = foreseeing.foreseen) -> WhyView:
+def why_view(
+    found: Snapshot,
+    asked: Asked,
+    *,
+    linked: bool = True,
+    foresee: Foresee = foreseeing.foreseen,
+    foretell: Foretell = foreseeing.foretold,
+) -> WhyView:
     """Everything the page shows; without links where there is no server to follow them to."""
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
     href = links.trials_of(study.id) if linked else nowhere
+    capacity = capacity_of(study.spec)
     asked = settled(found, asked)
     names = tuple(n for n in found.differing if n in asked.axes)
     return WhyView(
@@ -107,12 +119,13 @@ def why_view(found: Snapshot, asked: Asked, *, linked: bool = True, foresee: For
         axes=_axes(found, asked),
         against=tuple(AGAINST.items()),
         phases=by_trial(trials, baseline, href),
-        memory=memory(trials, baseline, capacity_of(study.spec), href),
+        memory=memory(trials, baseline, capacity, href),
         fits=_fits(found, asked, linked, foresee),
         parallel=parallel(trials, names, asked.logs, href),
         importance=importance_chart(importance(trials)),
         front=_front(found, asked, href),
         predicted=predicted(forecasts(found), href),
+        peaks=predicted_peaks(foretell(study.spec, trials), capacity.pool, href),
         useful=useful_share(trials, baseline, href),
     )
 

@@ -17,6 +17,7 @@ from api.errors import problem
 from api.responses import JSON, dumps
 from api.schemas.events import Requested
 from api.schemas.problems import problems
+from api.schemas.study_examples import REQUEST_EXAMPLE
 from autotune.control import Action
 from autotune.domain import Event
 from autotune.errors import StudyBusyError
@@ -52,7 +53,7 @@ async def allowed(request: Request) -> None:
     operation_id="askTuner",
     status_code=202,
     response_model=Requested,
-    responses=problems(400, 403, 404, 409, 415, 422, 503),
+    responses={**problems(400, 403, 404, 409, 415, 422, 503), **REQUEST_EXAMPLE},
     dependencies=[Depends(allowed)],
 )
 def ask_tuner(studies: StudiesDep, study_id: StudyId, asking: Asking) -> Response:

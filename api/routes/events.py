@@ -15,6 +15,7 @@ from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import Events
 from api.schemas.problems import problems
+from api.schemas.study_examples import EVENTS_EXAMPLE
 from autotune.serialise import event_json, plain
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
@@ -31,7 +32,12 @@ class EventsQuery(BaseModel):
     cursor: int | None = Field(None, ge=0, le=LARGEST_ID, description="`next_cursor` of the page before.")
 
 
-@router.get("/events", operation_id="listEvents", response_model=Events, responses=problems(404, 422, 503))
+@router.get(
+    "/events",
+    operation_id="listEvents",
+    response_model=Events,
+    responses={**problems(404, 422, 503), **EVENTS_EXAMPLE},
+)
 def list_events(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[EventsQuery, Query()]
 ) -> Response:

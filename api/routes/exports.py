@@ -13,6 +13,7 @@ from api.errors import problem
 from api.responses import JSON, conditional, dumps
 from api.schemas.exports import Export
 from api.schemas.problems import problems
+from api.schemas.study_examples import EXPORT_EXAMPLE
 from api.snapshot import Snapshot
 from autotune.exporting import Choice, Exported, native_sentence, seam_sentence
 from autotune.recommendation_json import row_json
@@ -33,7 +34,12 @@ class ExportQuery(BaseModel):
     native_only: bool = Field(False, description="The best that the framework's own settings reproduce.")
 
 
-@router.get("/export", operation_id="exportFiles", response_model=Export, responses=problems(404, 409, 422, 503))
+@router.get(
+    "/export",
+    operation_id="exportFiles",
+    response_model=Export,
+    responses={**problems(404, 409, 422, 503), **EXPORT_EXAMPLE},
+)
 def export_files(
     request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ExportQuery, Query()]
 ) -> Response:

@@ -8,7 +8,8 @@ from api.deps import StudiesDep, StudyId
 from api.responses import JSON, conditional, dumps
 from api.schemas.fingerprints import Fingerprints
 from api.schemas.problems import problems
-from autotune.serialise import plain, timestamp
+from api.schemas.study_examples import FINGERPRINTS_EXAMPLE
+from autotune.serialise import hardware_json, plain, timestamp
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["studies"])
 
@@ -17,7 +18,7 @@ router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["studies"])
     "/fingerprints",
     operation_id="listFingerprints",
     response_model=Fingerprints,
-    responses=problems(404, 422, 503),
+    responses={**problems(404, 422, 503), **FINGERPRINTS_EXAMPLE},
 )
 def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Hardware, driver and versions of all that moves the figures, the oldest first; the last is the present one.
@@ -29,7 +30,7 @@ def list_fingerprints(request: Request, studies: StudiesDep, study_id: StudyId) 
         {
             "digest": fingerprint.digest,
             "first_seen_at": timestamp(at),
-            "hardware": plain(fingerprint.hardware),
+            "hardware": hardware_json(fingerprint.hardware),
             "software": plain(fingerprint.software),
             "workload": plain(fingerprint.workload),
         }

@@ -13,6 +13,7 @@ from api.memory import WORDS, timeline_in
 from api.responses import JSON, conditional, dumps
 from api.routes.trials import trial_of
 from api.schemas.problems import problems
+from api.schemas.study_examples import MEMORY_EXAMPLE
 from api.schemas.trials import MemoryTimeline
 from autotune.errors import NotFoundError
 from autotune.memory_timeline import timeline_json
@@ -33,7 +34,7 @@ class MemoryQuery(BaseModel):
     "/trials/{number}/memory",
     operation_id="getMemory",
     response_model=MemoryTimeline,
-    responses=problems(404, 422, 503),
+    responses={**problems(404, 422, 503), **MEMORY_EXAMPLE},
 )
 def get_memory(
     request: Request,

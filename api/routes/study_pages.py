@@ -21,10 +21,11 @@ from api.memory import timeline_in
 from api.responses import HTML, conditional
 from autotune.answers import running_trial
 from autotune.charts.feasibility_map import Foreseen, Pair
+from autotune.charts.foretold import Foretold
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.exporting import Choice
-from autotune.foreseeing import foreseen
+from autotune.foreseeing import foreseen, foretold
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
 
@@ -41,8 +42,14 @@ def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
         """Worked out when a trial has ended, not with every cycle."""
         return studies.kept(("foreseen", study_id, found.settled, knobs), lambda: foreseen(spec, trials, knobs))
 
-    key = ("why", found.progress, asked.pairs)
-    body = studies.body(key, lambda: render("why.html", why=why_view(found, asked, foresee=foresee), stream=stream))
+    def foretell(spec: StudySpec, trials: Sequence[Trial]) -> Sequence[Foretold]:
+        """The same of what was measured."""
+        return studies.kept(("foretold", study_id, found.settled), lambda: foretold(spec, trials))
+
+    def build() -> bytes:
+        return render("why.html", why=why_view(found, asked, foresee=foresee, foretell=foretell), stream=stream)
+
+    body = studies.body(("why", found.progress, asked.pairs), build)
     return conditional(request, body, HTML)
 
 

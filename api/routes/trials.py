@@ -16,6 +16,7 @@ from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import problems
+from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, OneTrial, Trials
 from api.snapshot import Snapshot
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
@@ -105,7 +106,12 @@ def list_trials(
     return conditional(request, body, JSON, next_link(request, following))
 
 
-@router.get("/trials/{number}", operation_id="getTrial", response_model=OneTrial, responses=problems(404, 422, 503))
+@router.get(
+    "/trials/{number}",
+    operation_id="getTrial",
+    response_model=OneTrial,
+    responses={**problems(404, 422, 503), **TRIAL_EXAMPLE},
+)
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
@@ -114,7 +120,10 @@ def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
 
 
 @router.get(
-    "/trials/{number}/cycles", operation_id="listCycles", response_model=Cycles, responses=problems(404, 422, 503)
+    "/trials/{number}/cycles",
+    operation_id="listCycles",
+    response_model=Cycles,
+    responses={**problems(404, 422, 503), **CYCLES_EXAMPLE},
 )
 def list_cycles(
     request: Request,

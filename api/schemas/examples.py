@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_TRIAL: dict[str, Any] = {
+TRIAL: dict[str, Any] = {
     "number": 7,
     "kind": "search",
     "state": "COMPLETE",
@@ -50,9 +50,9 @@ _TRIAL: dict[str, Any] = {
     "wall_seconds": 50.0,
 }
 
-_ROW: dict[str, Any] = {
+ROW: dict[str, Any] = {
     "title": "same learning as the baseline",
-    "configuration": _TRIAL["configuration"],
+    "configuration": TRIAL["configuration"],
     "changes": ["gradient_accumulation_steps: 4 -> 2", "micro_batch_size: 2 -> 4"],
     "tokens_per_hour": 322560.0,
     "tokens_per_hour_low": 318000.0,
@@ -76,9 +76,9 @@ _ROW: dict[str, Any] = {
     "trials": [7, 12, 14, 16],
 }
 
-_RECOMMENDATION: dict[str, Any] = {
+RECOMMENDATION: dict[str, Any] = {
     "study": "first",
-    "rows": [_ROW],
+    "rows": [ROW],
     "baseline": "ok",
     "reference": 0,
     "ended_by": "the time budget is used up",
@@ -87,7 +87,7 @@ _RECOMMENDATION: dict[str, Any] = {
     "created_at": "2026-11-20T12:10:00.000Z",
 }
 
-_STUDY: dict[str, Any] = {
+STUDY: dict[str, Any] = {
     "id": 1,
     "name": "first",
     "status": "done",
@@ -125,7 +125,7 @@ _WHY: dict[str, Any] = {
                     "contrasts": [
                         {
                             "changes": [_STEP],
-                            "gain": _ROW["gain"],
+                            "gain": ROW["gain"],
                             "before_trials": [0, 13, 15],
                             "after_trials": [7, 12, 14, 16],
                             "phase_shares": {"update": -0.25, "logprob": -0.05},
@@ -167,11 +167,11 @@ _WHY: dict[str, Any] = {
     "began": ["23 trials of study 'small': 4 cores instead of 2 (1.0 doublings away)"],
 }
 
-TRIALS_DOCUMENT: dict[str, Any] = {"study": "first", "trials": [_TRIAL], "next_cursor": "WyJzcGVlZCIsIDAsIC0xLjAsIDdd"}
+TRIALS_DOCUMENT: dict[str, Any] = {"study": "first", "trials": [TRIAL], "next_cursor": "WyJzcGVlZCIsIDAsIC0xLjAsIDdd"}
 ANSWER_DOCUMENT: dict[str, Any] = {
     "study": "first",
     "source": "recommendation",
-    "recommendation": _RECOMMENDATION,
+    "recommendation": RECOMMENDATION,
     "why": _WHY,
 }
 MATCHES_DOCUMENT: dict[str, Any] = {
@@ -188,10 +188,10 @@ MATCHES_DOCUMENT: dict[str, Any] = {
                     "sentence": "max_completion_tokens 128 instead of 256: 1 doubling",
                 }
             ],
-            "study": _STUDY,
+            "study": STUDY,
             "source": "recommendation",
-            "row": _ROW,
-            "recommendation": _RECOMMENDATION,
+            "row": ROW,
+            "recommendation": RECOMMENDATION,
             "neighbours": [
                 {
                     "trial": 3,
@@ -210,9 +210,9 @@ MATCHES_DOCUMENT: dict[str, Any] = {
 }
 
 
-def answering(document: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+def answering(document: dict[str, Any], status: int = 200) -> dict[int | str, dict[str, Any]]:
     """``responses=`` of a route whose answer looks like ``document``."""
-    return {200: {"content": {"application/json": {"example": document}}}}
+    return {status: {"content": {"application/json": {"example": document}}}}
 
 
 TRIALS_EXAMPLE = answering(TRIALS_DOCUMENT)

@@ -12,9 +12,12 @@ from api.schemas.base import Shape, Time
 class Fingerprint(Shape):
     """Hardware, driver, versions and workload."""
 
-    digest: str = Field(description="SHA-256 of the rest.")
+    digest: str = Field(description="Another one with anything of the rest.")
     first_seen_at: Time | None
-    hardware: dict[str, Any]
+    hardware: dict[str, Any] = Field(
+        description="As far as known: `cpu`, `cores`, `memory_bytes`, `machine`, `driver`, and of each of "
+        "`gpus` its `name`, `memory_bytes` and more."
+    )
     software: dict[str, str] = Field(description="Package to version.")
     workload: str = Field(description="Digest of the workload.")
 

@@ -29,7 +29,7 @@ class Problem(BaseModel):
 class Health(Shape):
     """The server answers."""
 
-    status: str
+    status: str = Field(examples=["ok"])
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

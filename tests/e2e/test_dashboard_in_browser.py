@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from api.dashboard.report_page import read, report_page
 from api.serving import serving
 from autotune.domain import Study
 from autotune.settings import Settings
@@ -131,6 +132,62 @@ def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -
     page.locator("a[rel=next]").first.click()
     page.wait_for_url("**page=2*")
     assert "page 2 of 100" in page.locator("#trials").inner_text()
+
+
+def test_no_page_of_ten_thousand_trials_is_large(chromium: Any, large: str) -> None:
+    for path in EVERY_PAGE:
+        sizes: dict[str, int] = {}
+        tab = chromium.new_context().new_page()
+        tab.on("response", lambda r, into=sizes: into.__setitem__(r.url, int(r.headers.get("content-length") or 0)))
+        tab.goto(large + path, wait_until="networkidle")
+        assert len(sizes) >= 5, (path, "the page and what it loads")
+        assert sum(sizes.values()) <= 500_000, (path, sizes)
+        tab.context.close()
+
+
+def test_a_knob_of_thousands_of_values_is_filtered_by_a_range(page: Any, large: str) -> None:
+    page.goto(f"{large}/studies/1")
+    page.locator("#filters summary").click()
+    page.locator("#filters input[name='knob.logprob_token_chunk']").fill("10..12")
+    page.locator("#filters button[type=submit]").click()
+    page.wait_for_url("**knob.logprob_token_chunk=10..12*")
+    assert page.locator("#trials tbody tr").count() == 3
+    assert "3 of 10000 trials" in page.locator("#trials").inner_text()
+    assert page.locator("#filters input[name='knob.logprob_token_chunk']").input_value() == "10..12"
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_a_failed_trial_says_why(page: Any, size: str, request: pytest.FixtureRequest) -> None:
+    page.goto(f"{request.getfixturevalue(size)}/studies/1?outcome=OOM")
+    page.locator("#trials tbody a").first.click()
+    page.wait_for_url("**/trials/*")
+    assert "OOM in " in page.locator("#head .cause").inner_text()
+    assert "No files to train with" in page.locator("#take").inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_report_is_whole_without_a_server(chromium: Any, tmp_path: Path, theme: str) -> None:
+    settings = settings_in(tmp_path)
+    whole_study(settings)
+    store = open_store(settings.database)
+    file = tmp_path / "report.html"
+    file.write_text(report_page(read(store, store.study(1))))
+    store.close()
+    said: list[str] = []
+    asked: list[str] = []
+    tab = tab_of(chromium, said, color_scheme=theme)
+    tab.on("request", lambda one: asked.append(one.url))
+    tab.goto(file.as_uri())
+    assert (ground(tab) > 600) is (theme == "light")
+    heights = tab.evaluate("[...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().height)")
+    assert len(heights) >= 7
+    assert min(heights) > 40
+    for width in (360, 2560):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert asked == [file.as_uri()], "it needs nothing else"
+    assert said == []
+    tab.context.close()
 
 
 def test_filters_are_in_the_address_and_stay_while_the_page_lives(page: Any, large: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain import Configuration, Trial
+from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals.forecasts import Column, PeakForecast, Task
 from autotune.proposals.memory.carried import begun
 from autotune.proposals.memory.dimensions import dimensions
@@ -88,6 +88,14 @@ class MemoryModel:
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
         """See ``PeakModel``; who asks often about the same keeps ``features`` and asks ``forecast_of``."""
         return self.forecast_of(features(self.task, configurations))
+
+    def peaks(self, configurations: Sequence[Configuration], pool: Pool) -> tuple[Column, Column]:
+        """Medians of the peaks of one pool in bytes, whatever limit is closer, and the spreads of their logarithms.
+
+        Raises ``ValueError`` for a pool the task does not have.
+        """
+        place = pools(self.task).index(pool)
+        return _pool(features(self.task, configurations)[place], self.posteriors[place])
 
     def forecast_of(self, matrix: Matrix) -> PeakForecast:
         """Of configurations whose ``features`` of this task are ``matrix``."""

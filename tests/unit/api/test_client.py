@@ -1,5 +1,6 @@
 """The typed client, against a real server."""
 
+import itertools
 import json
 import socket
 import threading
@@ -58,11 +59,24 @@ def test_everything_there_is_comes_typed(client: Client) -> None:
     assert item.row == answer.rows[0]
     assert "per_device_train_batch_size" in client.file(1, "trl")
     assert [e.id for e in client.events(1)] == list(range(1, 1 + len(list(client.events(1)))))
+    cycles = client.trial(1, 0).trial.cycles
+    assert list(client.cycles(1, 0, limit=1)) == sorted(cycles, key=lambda c: (c.index, c.rank))
+    assert {c.kind.value for c in client.cycles(1, 0, kind=["recorded"])} == {"recorded"}
+    (seen,) = client.fingerprints(1)
+    assert seen.hardware["memory_bytes"] == factories.fingerprint().hardware["memory"]
+
+
+def test_events_are_listened_to_and_a_listener_goes_on_after_its_last(client: Client) -> None:
+    every = list(client.events(1))
+    assert len(every) > 3
+    assert list(itertools.islice(client.listen(1, after=0), len(every))) == every
+    assert list(itertools.islice(client.listen(1, after=every[-3].id), 2)) == every[-2:]
 
 
 @pytest.mark.parametrize(
     ("act", "error", "words"),
     [
+        (lambda c: next(c.listen(9)), NotFoundError, "no study 9"),
         (lambda c: c.status(9), NotFoundError, "no study 9"),
         (lambda c: c.find("other"), NotFoundError, "no study 'other'"),
         (lambda c: list(c.trials(1, knob="x:1")), UsageError, "no such knob"),

@@ -252,12 +252,16 @@ def test_a_prediction_is_made_when_a_trial_has_ended_and_not_for_every_reader(
 ) -> None:
     from api.routes import study_pages  # noqa: PLC0415
 
-    asked: list[object] = []
-    real = study_pages.foreseen
-    monkeypatch.setattr(study_pages, "foreseen", lambda *given: asked.append(given[2]) or real(*given))
+    asked: list[str] = []
+    for name in ("foreseen", "foretold"):
+        real = getattr(study_pages, name)
+        monkeypatch.setattr(study_pages, name, lambda *given, name=name, real=real: asked.append(name) or real(*given))
     for query in ("", "?against=groups", "?axis=precision", ""):
-        assert "What fits: " in finished.page(f"/studies/1/why{query}")
-    assert len(asked) == 1
+        page = finished.page(f"/studies/1/why{query}")
+        assert "What fits: " in page
+        assert "Predicted against measured host memory" in page
+        assert "of what the trials before them predicted" in page
+    assert asked == ["foreseen", "foretold"]
 
 
 def test_ten_thousand_trials_make_no_large_page() -> None:
@@ -321,7 +325,8 @@ def test_a_report_is_one_file_that_needs_nothing_else(whole: Snapshot) -> None:
     assert text.lstrip().startswith("<!doctype html>")
     for forbidden in ("<script", " src=", "@import", "url(", "<link", " href="):
         assert forbidden not in text, forbidden
-    assert text.count('class="chart ') >= 6
+    assert text.count('class="chart ') >= 7
+    assert "of what the trials before them predicted" in text
     assert "default-src 'none'" in text
     for trial in whole.trials:
         assert f"#{trial.number}</th>" in text

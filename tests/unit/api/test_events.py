@@ -200,6 +200,10 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
     store.close()
     assert hub.listeners == 0
     assert own.crashes == []
+    tally = own.app._app.state.tally  # type: ignore[attr-defined]
+    while tally.readers_cut_off == 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert tally.readers_cut_off == 1, "and who watches the server is told"
     line.close()
     served.close()
     own.library.close()

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from api.dashboard.budget_view import budget_view
 from api.dashboard.filters import PAGE, SORTS, Wanted, listed, menus
+from api.dashboard.render import render
+from api.dashboard.study_view import study_view
+from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
 from api.snapshot import Snapshot
 from autotune.answers import Source
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
@@ -53,6 +56,15 @@ def numbers(**query: str) -> list[int]:
         ({"knob__gradient_checkpointing": "on"}, [1, 0, 2, 3]),
         ({"knob__nowhere": "1"}, []),
         ({"knob__nowhere": "-"}, [1, 0, 2, 3]),
+        ({"knob__micro_batch_size": "3..8"}, [1, 2, 3]),
+        ({"knob__micro_batch_size": "..4"}, [1, 0, 3]),
+        ({"knob__micro_batch_size": "8.."}, [2]),
+        ({"knob__micro_batch_size": "8..2"}, []),
+        ({"knob__micro_batch_size": "nan..8"}, []),
+        ({"knob__micro_batch_size": ".."}, []),
+        ({"knob__micro_batch_size": "a..b"}, []),
+        ({"knob__precision": "..9"}, []),
+        ({"knob__gradient_checkpointing": "0..1"}, []),
         ({"outcome": "<script>"}, []),
         ({"sort": "newest"}, [3, 2, 1, 0]),
         ({"sort": "number"}, [0, 1, 2, 3]),
@@ -93,6 +105,43 @@ def test_menus_offer_what_there_is_and_keep_what_was_chosen() -> None:
     assert "attn_implementation" not in made, "it is the same everywhere"
     for menu in made.values():
         assert sum(chosen for _, _, chosen in menu.choices) == 1
+
+
+def test_a_knob_of_too_many_values_is_written_and_keeps_what_was_written() -> None:
+    trials = tuple(f.finished(n, configuration=f.configuration(logprob_token_chunk=n + 1)) for n in range(60))
+    found, wanted = snapshot(trials), Wanted.of([("knob.logprob_token_chunk", "10..12")])
+    (menu,) = [menu for menu in menus(found, wanted) if menu.label == "logprob_token_chunk"]
+    assert (menu.free, menu.name, menu.choices[0][0]) == (True, "knob.logprob_token_chunk", "10..12")
+    assert [t.number for t in listed(found, wanted).shown] == [9, 10, 11]
+    page = render("study.html", study=study_view(found, None, wanted)).decode()
+    assert 'name="knob.logprob_token_chunk" value="10..12"' in page
+
+
+def test_knobs_without_a_column_are_named() -> None:
+    few, many = (
+        tuple(f.finished(n, configuration=f.configuration(**{f"k{k:02d}": n for k in range(count)})) for n in range(2))
+        for count in (SHOWN_KNOBS, SHOWN_KNOBS + 3)
+    )
+    assert trial_table(snapshot(few)).columnless == ()
+    found = snapshot(many)
+    assert len(trial_table(found).heads) == SHOWN_KNOBS
+    assert len(trial_table(found).columnless) == 3
+    page = render("study.html", study=study_view(found, None)).decode()
+    assert "3 more knobs differ and have no column here" in page
+    assert all(f"<code>{name}</code>" in page for name in found.differing[SHOWN_KNOBS:])
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (Budget(wall_s=600.0), "2 min 30 s of 10 min and 0.50 GPU-hours"),
+        (Budget(wall_s=600.0, gpu_hours=2.0), "2 min 30 s of 10 min"),
+    ],
+)
+def test_gpu_hours_are_told_with_a_limit_and_without(limits: Budget, said: str) -> None:
+    view = budget_view(snapshot(TRIALS, limits=limits, spent=(150.0, 1800.0)))
+    assert view.used == said
+    assert ("0.50" in [limit.used for limit in view.limits]) is (limits.gpu_hours is not None)
 
 
 @pytest.mark.parametrize(

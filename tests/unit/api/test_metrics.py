@@ -71,6 +71,7 @@ def test_before_the_first_study_the_server_alone_is_told_of(reader: Reader) -> N
         "autotune_build_info",
         "autotune_listeners",
         "autotune_listeners_dropped_total",
+        "autotune_readers_cut_off_total",
     }
 
 

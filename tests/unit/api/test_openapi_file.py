@@ -1,11 +1,13 @@
 """The committed description is the API's."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from fastapi.openapi.models import OpenAPI
 
+from api.schemas.base import Shape
 from tests.served import Reader
 from tools import openapi
 
@@ -39,11 +41,55 @@ def test_every_operation_says_what_it_may_answer() -> None:
             assert ("202" in answers) is (method == "post"), path
 
 
-def test_lists_have_examples() -> None:
+def shapes(of: type[Shape] = Shape) -> dict[str, type[Shape]]:
+    """Every shape by its name."""
+    return {found.__name__: found for each in of.__subclasses__() for found in (each, *shapes(each).values())}
+
+
+def test_every_document_has_an_example_of_its_shape() -> None:
+    """What a reader copies must be what is sent."""
+    document, known = json.loads(openapi.description()), shapes()
+    shown = 0
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            answer = operation["responses"].get("200") or operation["responses"]["202"]
+            content = answer["content"].get("application/json")
+            if content is None or path in ("/healthz", "/readyz"):
+                continue
+            shape = known[content["schema"]["$ref"].rpartition("/")[2]]
+            shape.model_validate_json(json.dumps(content["example"]))
+            shown += 1
+    assert shown >= 12
+
+
+UNITS = re.compile(r"(^|_)(seconds|bytes|hours|tokens|per_hour|shares?|probability)(_|$)")
+WITHOUT_UNIT = {
+    *("baseline", "configuration", "seams", "here", "there", "before", "after", "value"),  # of knobs, as they are
+    *("study", "wanted"),  # of any property
+    *("distance", "gain", "low", "high", "at_least"),  # ratios, or doublings
+    *("grad_norm", "logp_mismatch", "loss", "reward_mean"),
+}
+
+
+def test_what_is_measured_has_its_unit_in_its_name() -> None:
     document = json.loads(openapi.description())
-    for path in ("/api/v1/recommendations", "/api/v1/studies/{study_id}/trials"):
-        answer = document["paths"][path]["get"]["responses"]["200"]
-        assert answer["content"]["application/json"]["example"]
+    properties = [
+        (name, field, value)
+        for name, shape in document["components"]["schemas"].items()
+        for field, value in shape.get("properties", {}).items()
+    ]
+    measured = {field for _, field, value in properties if "number" in _kinds(value)}
+    assert {"tokens_per_hour", "wall_seconds", "gpu_hours"} <= measured
+    assert {field for field in measured if not UNITS.search(field)} <= WITHOUT_UNIT
+
+
+def _kinds(schema: Any) -> set[str]:
+    """Of a property, the types it may have."""
+    inner = [s for key in ("anyOf", "oneOf") for s in schema.get(key, ())]
+    further = schema.get("additionalProperties")
+    inner += [further] if isinstance(further, dict) else []
+    own = {schema["type"]} if "type" in schema else set()
+    return own.union(*(_kinds(s) for s in inner))
 
 
 def test_the_description_is_valid_and_tidy(finished: Reader) -> None:

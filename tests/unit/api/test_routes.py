@@ -208,6 +208,21 @@ def test_before_the_first_study_there_is_an_empty_list_and_nothing_is_created(
     assert not settings.home.database.exists()
 
 
+def test_a_fingerprint_says_its_units(reader: Reader, settings: Settings, study: Study) -> None:
+    gpu = {"name": "H100", "memory": 80 * factories.GIB, "compute_capability": "9.0"}
+    seen = factories.fingerprint(hardware={"cpu": "x", "memory": 16 * factories.GIB, "gpus": [gpu]})
+    store = open_store(settings.database)
+    store.save_fingerprint(study.id, seen, factories.NOW)
+    store.close()
+    (found,) = reader.json("/api/v1/studies/1/fingerprints")["fingerprints"]
+    assert found["digest"] == seen.digest
+    assert found["hardware"] == {
+        "cpu": "x",
+        "memory_bytes": 16 * factories.GIB,
+        "gpus": [{"name": "H100", "memory_bytes": 80 * factories.GIB, "compute_capability": "9.0"}],
+    }
+
+
 def test_reading_never_writes(settings: Settings, study: Study) -> None:
     """A reader that changed anything would disturb the study it looks at."""
     reading = {

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from api import listening
 from api.listening import DEFAULT_PORT, listen, url_of
 from api.serving import Address, Crashes, Serving, serving
 from autotune.domain import Study
@@ -54,6 +55,31 @@ def test_it_answers_inside_the_block_and_is_gone_after(settings: Settings, study
     assert servers() == []
     with pytest.raises(OSError, match="refused"):
         get(f"{url}/healthz")
+
+
+def poured(line: socket.socket) -> tuple[int, str]:
+    """Bytes the kernel took for a reader that reads nothing, and how the connection ended; empty if it did not."""
+    line.setblocking(False)
+    sent, end = 0, time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            sent += line.send(bytes(4096))
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError as error:
+            return sent, str(error)
+    return sent, ""
+
+
+def test_what_a_reader_does_not_take_is_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to itself the kernel takes megabytes for a reader that hangs, so nobody notices, and keeps them for ever."""
+    monkeypatch.setattr(listening, "UNREAD_MS", 500)
+    with listen("127.0.0.1", 0) as server, socket.create_connection(server.getsockname()):
+        line, _ = server.accept()
+        with line:
+            sent, ended = poured(line)
+    assert "timed out" in ended
+    assert 0 < sent < 1 << 20
 
 
 def test_a_reader_who_holds_a_connection_does_not_hold_up_the_end(settings: Settings, study: Study) -> None:

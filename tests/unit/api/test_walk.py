@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from api import dashboard
+from api.access import access_for
 from api.security import OPEN_PATHS, Access, Guard
 from api.throttle import BURST
 from autotune.settings import Settings
@@ -22,6 +23,17 @@ REBINDING = (
     *("127.0.0.1@evil.example", "evil.example#127.0.0.1", "localhost:notaport", "local host", "", "0.0.0.0:7788"),
     *("192.168.1.7", "[::2]", "0x7f000001", "2130706433", "localhost.", "127.0.0.1,evil.example", "\u2113ocalhost"),
 )
+ADDRESSES = frozenset({"0.0.0.0:7788", "192.168.1.7", "[::2]"})
+"""Ours where every address is listened on; a lying name server needs a name."""
+ELSEWHERE = (
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"},
+    {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "script"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"},
+    {"Sec-Fetch-Site": "something new"},
+)
+"""What a page of another site, or of another port of this machine, can make a browser ask."""
+ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here
 ASSETS = Path(dashboard.__file__).parent / "assets"
 
 
@@ -39,10 +51,23 @@ def filled(path: str) -> str:
     return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: VALUES[found[1]], path)
 
 
-@pytest.fixture(params=[False, True], ids=["reads", "controls"])
+ABROAD = access_for(ANYWHERE, {"AUTOTUNE_TOKEN": TOKEN}, names=["box.example"])
+LOCKED = {"reads": (Access(token=TOKEN), False), "controls": (Access(token=TOKEN), True), "abroad": (ABROAD, True)}
+
+
+@pytest.fixture(params=LOCKED)
 def locked(finished_home: Settings, request: pytest.FixtureRequest) -> Iterator[Reader]:
-    """A server that wants a token."""
-    reader = Reader(finished_home, Access(token=TOKEN), allow_control=request.param)
+    """A server that wants a token: on this machine, with control, and for other machines."""
+    access, control = LOCKED[request.param]
+    reader = Reader(finished_home, access, allow_control=control)
+    yield reader
+    reader.library.close()
+
+
+@pytest.fixture
+def abroad(finished_home: Settings) -> Iterator[Reader]:
+    """A server for other machines."""
+    reader = Reader(finished_home, ABROAD)
     yield reader
     reader.library.close()
 
@@ -151,6 +176,47 @@ def test_every_name_of_a_rebinding_attack_is_refused_everywhere(finished: Reader
     for request, answer in zip(requests, finished.ask_all(requests), strict=True):
         assert answer.status_code in (400, 403), request
         assert "first" not in answer.text
+
+
+def test_beyond_loopback_no_name_but_its_own_is_answered_not_even_with_the_token(abroad: Reader) -> None:
+    names = [host for host in REBINDING if host not in ADDRESSES]
+    requests = [
+        (method, path, {"headers": {"Host": host.encode("utf-8"), **bearer()}})
+        for method, path in sorted(walked(abroad))
+        for host in names
+    ]
+    for request, answer in zip(requests, abroad.ask_all(requests), strict=True):
+        assert answer.status_code in (400, 403), request
+        assert "first" not in answer.text
+    for host in (*ADDRESSES, "box.example:7788"):
+        assert abroad.ask("/healthz", headers={"Host": host}).status_code == 200, host
+        assert abroad.ask("/api/v1/studies", headers={"Host": host}).status_code == 401, host
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE, ids=lambda headers: " ".join(headers.values()))
+def test_another_sites_page_makes_nobody_ask_anything(finished: Reader, headers: dict[str, str]) -> None:
+    """It could not read the answers, but they cost time beside a measurement, and streams have a place each."""
+    requests = [(method, path, {"headers": headers}) for method, path in sorted(walked(finished))]
+    for request, answer in zip(requests, finished.ask_all(requests), strict=True):
+        assert answer.status_code == 403, request
+
+
+def test_a_link_on_another_site_is_followed_and_our_own_pages_ask(finished: Reader) -> None:
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    typed = {**link, "Sec-Fetch-Site": "none"}
+    own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+    for headers in (link, typed, own, {}):
+        assert finished.ask("/studies/1", headers=headers).status_code == 200, headers
+
+
+def test_nothing_more_is_open_than_the_login_page_needs(locked: Reader) -> None:
+    form = locked.page("/login")
+    loaded = set(re.findall(r'(?:src|href)="(/assets/[^"]+)"', form))
+    assert loaded | {"/healthz", "/readyz", "/login"} == OPEN_PATHS
+    for path in OPEN_PATHS:
+        assert locked.ask(path).status_code == 200, path
+    files = {path for method, path in walked(locked) if path.startswith("/assets/")}
+    assert files - OPEN_PATHS >= {"/assets/live.js", "/assets/copy.js", "/assets/marks.js"}
 
 
 def test_what_is_open_shows_nothing_of_a_study(locked: Reader) -> None:

@@ -1,7 +1,10 @@
 """What the API's benchmark counts and when it asks."""
 
+import asyncio
+import contextlib
 import itertools
 import math
+from collections.abc import Awaitable, Callable
 
 import pytest
 from hypothesis import given
@@ -9,8 +12,9 @@ from hypothesis import strategies as st
 
 from autotune.settings import read_settings
 from autotune.store import open_store
+from benchmarks import load
 from benchmarks.api import Asked, table
-from benchmarks.load import due_times, quantile
+from benchmarks.load import Heard, due_times, hang, open_loop, quantile
 from benchmarks.many_trials import fill
 
 
@@ -71,3 +75,59 @@ def test_the_table_says_what_was_missed() -> None:
     assert text.count("missed") == 2
     assert "NOT dropped" in text
     assert "| trials page | 10.0 | 20.0 | 200.0 | 9 |" in text
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def beside(handler: Handler, act: Callable[[int], Awaitable[object]]) -> None:
+    """What ``act`` does with the port of a server that answers as ``handler`` does."""
+    server = await asyncio.start_server(handler, load.HOST, 0)
+    try:
+        await act(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(("how", "ended"), [("stays", False), ("ends", True), ("breaks off", True)])
+def test_a_reader_that_hung_knows_whether_it_was_dropped(
+    how: str, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "GRACE_S", 0.3)
+    heard, open_lines = Heard(), []
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"x" * 1000)
+        open_lines.append(writer)
+        if how == "ends":
+            writer.close()
+        elif how == "breaks off":
+            writer.transport.abort()
+
+    asyncio.run(beside(handler, lambda port: hang(port, "/", heard, lambda: bool(open_lines))))
+    assert heard.ended is ended
+
+
+def test_a_request_that_was_due_while_the_server_paused_counts_as_late() -> None:
+    """A reader that waits for its answer before it asks again would count one late answer, whatever the pause."""
+    answered = 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                answered += 1
+                await asyncio.sleep(0.5 if answered == 3 else 0)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    seen = []
+
+    async def act(port: int) -> None:
+        seen.append(await open_loop(port, {"x": "/"}, 1, 20.0, 1.0, 0))
+
+    asyncio.run(beside(handler, act))
+    assert seen[0].statuses == {200: 20}
+    late = [s for s in seen[0].latencies["x"] if s >= 0.2]
+    assert len(late) >= 4
+    assert max(late) >= 0.5

@@ -1,0 +1,182 @@
+"""Further examples in the API's description: of one study, its trials and their files (a test validates them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.schemas.examples import RECOMMENDATION, ROW, STUDY, TRIAL, answering
+
+_RUNNING: dict[str, Any] = {
+    **TRIAL,
+    "number": 12,
+    "state": "RUNNING",
+    "tokens_per_hour": None,
+    "speed_cycles": 0,
+    "feasible": False,
+    "worst_case_passed": False,
+    "outcome": None,
+    "host_peak_bytes": None,
+    "finished_at": None,
+    "wall_seconds": None,
+    "phase": "update",
+    "cycle": 2,
+    "cycle_kind": "recorded",
+    "phase_age_seconds": 0.4,
+}
+
+_CYCLE: dict[str, Any] = {
+    "index": 3,
+    "rank": 0,
+    "kind": "recorded",
+    "started_at": "2026-11-20T12:00:31.000Z",
+    "seconds": 5.0,
+    "phase_seconds": {"generate": 2.5, "reward": 0.1, "logprob": 0.5, "update": 1.9},
+    "completion_tokens": 448,
+    "prompt_tokens": 96,
+    "computed_tokens": 1120,
+    "tokens_per_hour": 322560.0,
+    "useful_share": 0.4857,
+    "rows": 8,
+    "updates": 1,
+    "lengths_tokens": [16, 24, 32, 40, 48, 64, 96, 128],
+    "clipped_share": 0.0,
+    "peaks": {
+        "update": {
+            "device_allocated_bytes": None,
+            "device_reserved_bytes": None,
+            "device_used_bytes": None,
+            "host_bytes": 2684354560,
+        }
+    },
+    "cpu_seconds": 9.8,
+    "drift_share": 0.004,
+    "outside_cpu_share": 0.01,
+    "accepted": True,
+    "noisy": False,
+    "groups": 2,
+    "zero_std_groups": 1,
+    "reward_mean": 0.25,
+    "loss": 0.0,
+    "grad_norm": 0.8,
+    "logp_mismatch": None,
+    "preemptions": None,
+    "cache_usage_share": None,
+    "engine_bytes": None,
+    "alloc_retries": None,
+}
+
+_PROTOCOL: dict[str, Any] = {
+    "warmup_cycles": 1,
+    "natural_cycles": 1,
+    "recorded_cycles": 3,
+    "maximum_cycles": 0,
+    "double_cycles": 0,
+    "recorded_lengths_tokens": [16, 24, 32, 40, 48, 64, 96, 128],
+    "drift_limit_share": 0.03,
+    "outside_cpu_limit_share": 0.05,
+    "max_repeats": 3,
+    "looks_cycles": [],
+}
+
+_EVENT: dict[str, Any] = {
+    "id": 16,
+    "kind": "trial_finished",
+    "message": "trial 7: OK",
+    "trial": 7,
+    "at": "2026-11-20T12:00:51.000Z",
+    "data": {},
+}
+
+_REQUEST: dict[str, Any] = {
+    "id": 17,
+    "kind": "stop_requested",
+    "message": "stop was asked for through the API",
+    "trial": None,
+    "at": "2026-11-20T12:01:00.000Z",
+    "data": {"by": "api"},
+}
+
+STUDIES_EXAMPLE = answering({"studies": [STUDY], "next_cursor": None})
+
+STATUS_EXAMPLE = answering(
+    {
+        "study": {**STUDY, "status": "open"},
+        "spent": {"wall_seconds": 540.0, "gpu_seconds": 0.0},
+        "budget": {"wall_seconds": 1800.0, "max_trials": None, "gpu_hours": None},
+        "counts": {"states": {"COMPLETE": 10, "FAIL": 2, "RUNNING": 1}, "failures": {"OOM": 2}},
+        "running": _RUNNING,
+        "source": "best_so_far",
+        "best": {**RECOMMENDATION, "ended_by": ""},
+    }
+)
+
+TRIAL_EXAMPLE = answering({"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE]}})
+
+CYCLES_EXAMPLE = answering({"study": "first", "trial": 7, "cycles": [_CYCLE], "next_cursor": None})
+
+EVENTS_EXAMPLE = answering({"study": "first", "events": [_EVENT], "next_cursor": None})
+
+REQUEST_EXAMPLE = answering({"event": _REQUEST}, 202)
+
+MEMORY_EXAMPLE = answering(
+    {
+        "study": "first",
+        "trial": 7,
+        "attempt": 1,
+        "memory_limit_bytes": 8589934592,
+        "began_at": "2026-11-20T12:00:01.000Z",
+        "host": [
+            {"seconds": 1.0, "host_bytes": 1073741824, "phase": "load", "cycle": None},
+            {"seconds": 12.0, "host_bytes": 2684354560, "phase": "update", "cycle": 0},
+        ],
+        "device": [],
+    }
+)
+
+FINGERPRINTS_EXAMPLE = answering(
+    {
+        "study": "first",
+        "fingerprints": [
+            {
+                "digest": "9f" * 32,
+                "first_seen_at": "2026-11-20T12:00:00.000Z",
+                "hardware": {
+                    "cpu": "Intel(R) Xeon(R) Processor",
+                    "cores": 26,
+                    "memory_bytes": 236223201280,
+                    "machine": "x86_64",
+                    "driver": "580.95.05",
+                    "gpus": [
+                        {
+                            "name": "NVIDIA H100 80GB HBM3",
+                            "memory_bytes": 85520809984,
+                            "compute_capability": "9.0",
+                            "mig": False,
+                        }
+                    ],
+                },
+                "software": {"torch": "2.13.0", "trl": "1.16.0", "vllm": "0.31.0"},
+                "workload": "5a" * 32,
+            }
+        ],
+    }
+)
+
+EXPORT_EXAMPLE = answering(
+    {
+        "study": "first",
+        "row": ROW,
+        "files": [
+            {"name": "grpo.yaml", "text": "per_device_train_batch_size: 4\n", "executable": False},
+            {"name": "run.sh", "text": "#!/bin/sh\n...\n", "executable": True},
+        ],
+        "command": {"argv": ["{here}/run.sh"], "folder": "", "environment": {}},
+        "seams": {},
+        "launcher": None,
+        "native": None,
+        "native_sentence": None,
+        "diff": None,
+        "prompts": "prompts/train.jsonl",
+        "server": False,
+    }
+)

@@ -1,0 +1,98 @@
+"""Peaks beside what earlier trials predicted of them: nothing is predicted from itself or from what came after."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from autotune import foreseeing
+from autotune.charts.foretold import Foretold, predicted_peaks
+from autotune.domain import Pool, Trial
+from autotune.foreseeing import MOST_FORETOLD, foretold
+from tests import factories as f
+from tests.large_study import large_trials
+
+SPEC = f.study_spec(memory_limit=16 * f.GIB)
+
+
+def measured(number: int, peak: float, **knobs: int | bool | str) -> Trial:
+    return f.finished(number, configuration=f.configuration(**knobs), host_peak=int(peak * f.GIB))
+
+
+def study(last: float = 3.0) -> list[Trial]:
+    return [
+        measured(0, 2.0),
+        measured(1, 2.5, micro_batch_size=4),
+        f.failed(2, configuration=f.configuration(micro_batch_size=16)),
+        measured(3, 2.2, gradient_checkpointing=False),
+        measured(4, 2.1),
+        measured(5, last, micro_batch_size=8),
+    ]
+
+
+def test_each_configuration_is_told_once_with_what_was_known() -> None:
+    found = foretold(SPEC, study())
+    assert [(one.number, one.known) for one in found] == [(0, 0), (1, 1), (3, 3), (5, 5)]
+    for one in found:
+        assert 0 < one.low < one.predicted < one.high
+    assert [one.measured / f.GIB for one in found] == pytest.approx([2.0, 2.5, 2.2, 3.0])
+
+
+def test_nothing_is_predicted_from_itself_or_from_what_came_after() -> None:
+    whole = foretold(SPEC, study())
+    assert foretold(SPEC, study()[:4]) == whole[:3]
+    assert foretold(SPEC, study()[::-1]) == whole, "by number, whatever their order"
+    other = foretold(SPEC, study(last=9.0))
+    assert (other[:3], other[3].predicted) == (whole[:3], whole[3].predicted)
+
+
+def test_what_was_measured_before_counts() -> None:
+    """The same question after a study that needed far more than the formulas say, and after one that needed less."""
+
+    def asked(peak: float) -> float:
+        trials = [measured(n, peak, logprob_rows=n + 1) for n in range(4)]
+        return foretold(SPEC, [*trials, measured(4, 2.0, micro_batch_size=4)])[-1].predicted
+
+    assert asked(8.0) > asked(1.0)
+
+
+def test_a_large_study_takes_few_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    real = foreseeing.MemoryModel.fitted
+
+    def fitted(model: foreseeing.MemoryModel, task: object, trials: list[Trial]) -> foreseeing.MemoryModel:
+        fits.append(len(trials))
+        return real(model, task, trials)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(foreseeing.MemoryModel, "fitted", fitted)
+    found = foretold(f.study_spec(), large_trials(3000))
+    assert len(found) == MOST_FORETOLD
+    assert found[-1].number > 2900
+    assert len(fits) == 1
+    assert max(fits) <= foreseeing.MOST_FITTED
+    fits.clear()
+    foretold(f.study_spec(), large_trials(60))
+    assert len(fits) < 25
+
+
+def test_the_chart_counts_what_came_as_predicted() -> None:
+    some = [
+        Foretold(1, 0, 2.0 * f.GIB, 1.0 * f.GIB, 4.0 * f.GIB, 2.05 * f.GIB),
+        Foretold(2, 1, 2.0 * f.GIB, 1.9 * f.GIB, 2.1 * f.GIB, 3.0 * f.GIB),
+        Foretold(3, 2, 2.0 * f.GIB, 1e-3, 1e30, 2.5 * f.GIB),
+    ]
+    chart = predicted_peaks(some, Pool.HOST, lambda number: f"/t/{number}")
+    assert chart.says.startswith("Of 3 peaks 1 within 5% of what the trials before them predicted, 2 inside the 95 %")
+    root = ET.fromstring(chart.drawing)  # noqa: S314 - our own
+    for element in root.iter():
+        for key in ("x", "y", "x1", "x2", "y1", "y2", "cx", "cy"):
+            assert -10 <= float(element.get(key, 0)) <= 900
+    assert chart.drawing.count("<circle") == 3
+    assert chart.rows[1][-1] == "+50.0 %"
+    assert "predicted from formulas alone" in chart.drawing
+    assert 'href="/t/2"' in chart.drawing
+
+
+def test_before_anything_was_measured_it_says_so() -> None:
+    chart = predicted_peaks(foretold(SPEC, [f.failed(0)]), Pool.HOST)
+    assert (chart.drawing, chart.rows) == ("", ())
+    assert "measured" in chart.note
