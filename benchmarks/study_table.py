@@ -1,8 +1,9 @@
 """``python -m benchmarks.study_table HOME STUDY [FILE.jsonl]``: the trials of a stored study as a table.
 
-Prints Markdown: each trial's role, how it differs from the baseline, how it ended, tokens/hour, mean seconds of a
-cycle by phase, the device's highest memory and the start-up. With a file, every trial is also written whole, a line
-of JSON each after a header with the machine's fingerprint, as ``benchmarks.gpu`` writes them.
+Prints Markdown: each trial's role, how it differs from the baseline, how it ended, tokens/hour and, on one GPU that is
+known, which share of its roofline they are, mean seconds of a cycle by phase, the device's highest memory and the
+start-up. With a file, every trial is also written whole, a line of JSON each after a header with the machine's
+fingerprint, as ``benchmarks.gpu`` writes them. With such a file alone the same is printed of what stands in it.
 """
 
 from __future__ import annotations
@@ -10,22 +11,66 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial, TrialState
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.insights import phases
 from autotune.settings import read_settings
 from autotune.store import open_store
-from benchmarks.gpu.journal import row_of
+from benchmarks.gpu.journal import row_of, rows, trial_of
+from benchmarks.gpu.roofline import Peak, ideal_rate, peak_of, told
 from search_spaces.knobs.model import show
 from trainer.child.contract import encode
 
 FOLLOWING = ("gradient_accumulation_steps", "steps_per_generation")
 GIB = 1 << 30
 MOST_WORDS = 70
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What one GPU could do at most with a study's model and lengths (``benchmarks.gpu.roofline``)."""
+
+    parameters: int
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    peak: Peak
+    lengths: tuple[int, ...]
+    """Completion tokens of each row of an update, as the speed cycles replay them."""
+
+    @property
+    def head_size(self) -> int:
+        """The model's facts do not tell it; only the cache's part of the decoding depends on it."""
+        return self.hidden_size // self.heads
+
+    def share(self, trial: Trial) -> float | None:
+        """Measured over most possible tokens/hour; ``None`` of a trial without a figure, or an emulated one."""
+        cycles, rate = trial.speed_cycles(), trial.tokens_per_hour
+        if rate is None or trial.emulated:
+            return None
+        rows_of_all = sum(cycle.rows for cycle in cycles)
+        # A generation that serves several updates decodes their rows together.
+        together = self.lengths * max(1, round(rows_of_all / len(cycles) / len(self.lengths)))
+        passes = int(any(cycle.phases.get("logprob", 0.0) > 0 for cycle in cycles))
+        prompt = sum(cycle.prompt_tokens for cycle in cycles) / rows_of_all
+        return rate / ideal_rate(self, self.peak, prompt, together, passes)
+
+
+def roof_of(head: Mapping[str, Any]) -> Roof | None:
+    """By a ``header``; ``None`` where no GPU, several or an unknown one was used, or the model's shape is not known."""
+    gpus = (head["hardware"] or {}).get("gpus") or []
+    lengths, facts = tuple(head["recorded_lengths_tokens"]), head["model"]
+    peak = peak_of(gpus[0]["name"]) if head["measures_a_gpu"] and len(gpus) == 1 else None
+    names = ("parameters", "layers", "hidden_size", "attention_heads", "key_value_heads")
+    if peak is None or not lengths or not all(facts.get(name) for name in names):
+        return None
+    return Roof(*(facts[name] for name in names), peak, lengths)
 
 
 def header(study: Study, fingerprint: Fingerprint | None) -> dict[str, Any]:
@@ -56,52 +101,74 @@ def seconds(trial: Trial) -> dict[str, float]:
     return {name: statistics.fmean(c.phases.get(name, 0.0) for c in cycles) for name in names}
 
 
-def line(trial: Trial, baseline: Trial) -> list[str]:
+def line(trial: Trial, baseline: Trial, roof: Roof | None) -> list[str]:
     """The cells of a trial."""
     changed = trial.configuration.difference(baseline.configuration)
     own = {n: here for n, (here, _) in changed.items() if n not in FOLLOWING and here is not None}
     words = ", ".join(f"{n} {show(v)}" for n, v in own.items()) or "the baseline"
     spent, used = seconds(trial), phases.device_peak(trial)
+    share = None if roof is None else roof.share(trial)
     ended = "ok" if trial.outcome is not None and trial.outcome.ok else "did not end"
     if trial.outcome is not None and not trial.outcome.ok:
-        ended = trial.outcome.sentence()[:MOST_WORDS]
+        said = trial.outcome.sentence()
+        ended = (said.partition(":")[0] if trial.outcome.pool else said)[:MOST_WORDS]  # what ran out says it all
     return [
         str(trial.number),
         trial.source,
         words,
         ended if trial.state is not TrialState.RUNNING else "did not end",
         f"{trial.tokens_per_hour / 1e6:.3f}M" if trial.tokens_per_hour else "",
+        *([] if roof is None else [f"{share:.1%}" if share else ""]),
         *(f"{spent.get(name, 0.0):.2f}" if spent else "" for name in ("generate", "logprob", "update", "sync")),
         f"{used / GIB:.1f}" if used else "",
         f"{sum(trial.startup.values()):.0f}",
     ]
 
 
-def table(trials: Sequence[Trial]) -> list[str]:
-    """Markdown."""
-    head = ["#", "source", "differs from the baseline", "ended", "tokens/hour", "generate s", "logprob s", "update s",
-            "sync s", "device GiB", "start-up s"]  # fmt: skip
-    rows = [line(trial, trials[0]) for trial in trials]  # the first is the baseline
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+def table(trials: Sequence[Trial], roof: Roof | None = None) -> list[str]:
+    """Markdown; a share of the roofline only where there is one."""
+    head = ["#", "source", "differs from the baseline", "ended", "tokens/hour",
+            *([] if roof is None else ["of the roofline"]),
+            "generate s", "logprob s", "update s", "sync s", "device GiB", "start-up s"]  # fmt: skip
+    lines = [line(trial, trials[0], roof) for trial in trials]  # the first is the baseline
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines)]
+
+
+def stored(home: Path, name: str) -> tuple[dict[str, Any], list[Trial]]:
+    """(Header, trials) of a study. Raises ``AutotuneError``."""
+    store = open_store(read_settings(environ={}, home=home).database)
+    study = store.study(name)
+    trials, fingerprint = store.trials(study.id), store.fingerprint(study.id)
+    store.close()
+    return header(study, fingerprint), list(trials)
+
+
+def recorded(path: Path) -> tuple[dict[str, Any], list[Trial]]:
+    """(Header, trials) of a file this command wrote. Raises ``UsageError``."""
+    head, *others = (list(rows(path)) if path.is_file() else []) or [{}]
+    if head.get("row") != "header" or "recorded_lengths_tokens" not in head or not others:
+        raise UsageError(f"{path}: no file of trials that this command wrote")
+    return head, [trial_of(row, str(path)).with_(source=row["role"]) for row in others]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit status: 2 for bad input, with a sentence."""
-    if len(arguments) not in (2, 3):
+    if len(arguments) not in (1, 2, 3):
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        store = open_store(read_settings(environ={}, home=Path(arguments[0])).database)
-        study = store.study(arguments[1])
-        trials, fingerprint = store.trials(study.id), store.fingerprint(study.id)
-        store.close()
+        alone = len(arguments) == 1
+        head, trials = recorded(Path(arguments[0])) if alone else stored(Path(arguments[0]), arguments[1])
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(table(trials)))
+    roof = roof_of(head)
+    print("\n".join(table(trials, roof)))
+    if roof is not None:
+        print(f"\nThe most the GPU could give is {told(roof.peak)}")
     if len(arguments) == 3:
-        rows = [header(study, fingerprint), *({"row": "trial", **row_of(t, t.source)} for t in trials)]
-        text = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in rows)
+        whole = [head, *({"row": "trial", **row_of(t, t.source)} for t in trials)]
+        text = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in whole)
         Path(arguments[2]).write_text(text, encoding="utf-8")
     return 0
 

@@ -10,11 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from benchmarks.gpu.architectures import Architecture
+from typing import Protocol
 
 BYTES = 2
 """Of a weight and of a cached key or value: bfloat16."""
+
+
+class Shape(Protocol):
+    """What is asked of a model: ``Architecture`` tells it, and so do the facts a study keeps."""
+
+    @property
+    def parameters(self) -> int:
+        """Each once, an embedding that is the LM head too not twice."""
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def hidden_size(self) -> int: ...
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def head_size(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -47,35 +66,40 @@ def peak_of(name: str) -> Peak | None:
     return PEAKS[max(known, key=len)] if known else None
 
 
-def ideal_seconds(
-    architecture: Architecture, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int
-) -> float:
+def ideal_seconds(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
     """Seconds of one cycle of ``len(lengths)`` rows, all decoded together.
 
     Args:
-        architecture: of the model.
+        shape: of the model.
         peak: of the GPU.
         prompt: mean tokens of a prompt.
         lengths: completion tokens of each row.
         logprob_passes: forward passes without gradients beside the update's own.
     """
     rows, mean, longest = len(lengths), sum(lengths) / len(lengths), max(lengths)
-    weights = architecture.parameters
-    cache = 2 * architecture.layers * architecture.kv_heads * architecture.head_size * BYTES
+    weights = shape.parameters
+    cache = 2 * shape.layers * shape.kv_heads * shape.head_size * BYTES
     together = max(
         (weights * BYTES + rows * cache * (prompt + mean / 2)) / peak.bandwidth, 2 * weights * rows / peak.flops
     )
     alone = (weights * BYTES + 0.1 * rows * cache * (prompt + longest)) / peak.bandwidth
     generate = mean * together + (longest - mean) * alone + 2 * weights * rows * prompt / peak.flops
-    attention = 6 * architecture.layers * architecture.hidden_size * (prompt + mean)
+    attention = 6 * shape.layers * shape.hidden_size * (prompt + mean)
     tokens = rows * (prompt + mean)
     forward = tokens * (2 * weights + attention / 3) / peak.flops
     update = tokens * (6 * weights + attention) / peak.flops
     return generate + logprob_passes * forward + update
 
 
-def ideal_rate(
-    architecture: Architecture, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int
-) -> float:
+def ideal_rate(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
     """Completion tokens/hour of one GPU at ``ideal_seconds``."""
-    return 3600.0 * sum(lengths) / ideal_seconds(architecture, peak, prompt, lengths, logprob_passes)
+    return 3600.0 * sum(lengths) / ideal_seconds(shape, peak, prompt, lengths, logprob_passes)
+
+
+def told(peak: Peak) -> str:
+    """What a share of the roofline is a share of, as a sentence."""
+    return (
+        "a roofline (`benchmarks/gpu/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
+        f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
+        "together and nothing ever waiting."
+    )

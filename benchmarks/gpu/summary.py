@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune import evidence
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
-from benchmarks.gpu.roofline import ideal_rate, peak_of
+from benchmarks.gpu.roofline import ideal_rate, peak_of, told
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
 
@@ -122,11 +122,7 @@ def _shares(finished: Finished) -> Iterator[str]:
             rate = evidence.speed(held[configuration])
             yield f"| {name} | {rate:,.0f} | {most:,.0f} | {rate / most:.1%} |"
     yield ""
-    yield (
-        "The most is a roofline (`benchmarks/gpu/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
-        f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
-        "together and nothing ever waiting."
-    )
+    yield f"The most is {told(peak)}"
 
 
 def _phases(finished: Finished) -> Iterator[str]:
