@@ -224,6 +224,15 @@ def test_a_cache_too_small_is_never_answered_with_a_smaller_share() -> None:
         assert failures.suggest(FailureReason.OOM, place and place.value, Pool.ROLLOUT_CACHE).startswith("raise ")
 
 
+def test_an_optimizer_that_finds_no_room_beside_the_engine_is_not_told_of_the_weights() -> None:
+    """As an H100 had it: the engine held 0.8 of the device when the optimizer's state was made."""
+    text = "CUDA out of memory. Tried to allocate 54.00 MiB. GPU 0 has a total capacity of 79.18 GiB"
+    got = told(FrameworkError(text), None, "first_batch")
+    assert (*kind(got), got.phase) == (FailureReason.OOM, Pool.DEVICE, "first_batch")
+    assert got.suggestion.startswith("lower gpu_memory_utilization")
+    assert "alone" not in failures.suggest(FailureReason.OOM, "first_batch", Pool.HOST)
+
+
 def test_the_order_of_nearness() -> None:
     assert Nearness.ECHO < Nearness.DEATH < Nearness.CAUSE
 

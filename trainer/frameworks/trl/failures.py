@@ -18,6 +18,11 @@ LESS_SERVED = (
 )
 LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), which is what the cache is cut from"
 SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
+SMALLER_STATE = "set master_weights bf16: weights, gradients and the optimizer's state do not fit"
+BESIDE_STATE = (
+    "lower gpu_memory_utilization (without vLLM: set offload_optimizer cpu): weights, gradients and the optimizer's "
+    "state do not fit into what is left"
+)
 NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
 LOOK_UP = "look further up in the log: the cause stands before this"
 
@@ -90,7 +95,7 @@ BY_REASON: Mapping[FailureReason, str] = {
     FailureReason.INFRA: "it is repeated once by itself",
 }
 
-_WEIGHTS = (StartupPart.IMPORT.value, StartupPart.LOAD.value, StartupPart.FIRST_BATCH.value)
+_WEIGHTS = (StartupPart.IMPORT.value, StartupPart.LOAD.value)
 _ENGINE = (StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value, Phase.SYNC.value)
 _BY_PHASE = {
     Phase.GENERATE.value: FEWER_ROWS,
@@ -113,6 +118,8 @@ def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool 
         return LARGER_SHARE
     if where in _WEIGHTS:
         return SMALLER_MODEL
+    if where == StartupPart.FIRST_BATCH.value:  # the optimizer's state is made there, the engine being built already
+        return SMALLER_STATE if pool is Pool.HOST else BESIDE_STATE
     if where == StartupPart.SERVER.value and pool is not Pool.HOST:
         return LESS_SERVED
     if where in _ENGINE:
