@@ -64,6 +64,14 @@ class CyclePlan:
         self.done[kind] += 1
         return True, disturbed
 
+    def take_back(self) -> bool:
+        """A recorded cycle that was counted is to be repeated after all; False if no repeats are left."""
+        if self.repeats >= self.protocol.max_repeats:
+            return False
+        self.repeats += 1
+        self.done[CycleKind.RECORDED] -= 1
+        return True
+
 
 def resample(lengths: Sequence[int], rows: int, seed: int) -> Tuple[int, ...]:
     """``lengths`` for ``rows`` rows: as they are if they fit, else evenly spaced quantiles of them.

@@ -143,7 +143,7 @@ class CycleRecord:
     drift: Optional[float] = None
     outside_cpu: Optional[float] = None
     accepted: bool = True
-    """False: the clock guard discarded it; it is kept for the record and never ranked on."""
+    """False: the clock guard discarded it, or it still was a warm-up; kept for the record and never ranked on."""
     noisy: bool = False
     """Accepted although the guard objected, because no repeats were left."""
     clipped_share: Optional[float] = None

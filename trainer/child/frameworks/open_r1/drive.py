@@ -30,9 +30,10 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     quality.install()
     rollout.install()
     cycle.install_phases(trainer, meter, rollout, seen)
-    Loop(trial, trainer, plan, updates, meter, rollout, seen, quality).install()
+    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality)
+    loop.install()
     trial.part = StartupPart.FIRST_BATCH
     trial.journal.mark(StartupPart.FIRST_BATCH.value)
-    train()
+    loop.run(train)
     if plan.next() is not None:
         raise MeterError("training ended before the protocol was fulfilled")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import replace
-from typing import Any, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 
@@ -24,6 +24,7 @@ from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel, server_pid
 from ...looks import is_enough
 from ...meter import Meter
+from ...settling import Settling
 from ...thrash import ThrashWatch
 from ...trial import Trial
 from . import cycle
@@ -68,7 +69,7 @@ def drive(
     loop.install()
     trial.part = StartupPart.FIRST_BATCH
     trial.journal.mark(StartupPart.FIRST_BATCH.value)
-    trainer.train()
+    loop.run(trainer.train)
     if plan.next() is not None:
         raise MeterError("training ended before the protocol was fulfilled")
 
@@ -104,6 +105,7 @@ class Loop:
         self._meter = meter
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)
+        self._settling = Settling(plan, lambda mine: bool(self._together.all(mine)[0]))
         self._index = -1
         self._kind: Optional[CycleKind] = None
         self._started = 0.0
@@ -132,6 +134,17 @@ class Loop:
 
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
+
+    def run(self, train: Callable[[], Any]) -> Any:
+        """``train()``; whatever ends it, no finished cycle stays untold."""
+        try:
+            return train()
+        finally:
+            self._tell(self._settling.rest())
+
+    def _tell(self, records: Sequence[CycleRecord]) -> None:
+        for record in records:
+            self._trial.journal.write(record)
 
     def _open(self) -> None:
         kind = self._plan.next()
@@ -207,15 +220,16 @@ class Loop:
         retries = self._meter.retries()
         clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
-        record = replace(record, logp_mismatch=self._quality.mismatch())
-        self._trial.journal.write(self._with_engine(record))
+        record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))
+        told = self._settling.pass_on(record)
+        self._tell(told)
         self._quality.check()
         self._thrash.cycle(kind, retries)
         if kind is CycleKind.NATURAL and judged[0]:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:
             self._worst_case(seconds, tally, peaks)
-        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks:
+        if kind is CycleKind.RECORDED and judged[0] and self._spec.protocol.looks and told[-1:] == [record]:
             self._ask()
         if self._plan.next() is None:
             self._trainer.control.should_training_stop = True

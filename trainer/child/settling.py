@@ -1,0 +1,67 @@
+"""Whether the first timed cycle still was a warm-up; it is held back until the second has shown it.
+
+One warm-up cycle does not always do all that is done once. On an H100 the cycle after it took 32 s with transformers'
+generation, and the next two, with the same lengths, 17 s (``benchmarks/tables/h100-studies-2026-11-22.md``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Callable, List
+
+from .contract import CycleKind, CycleRecord
+from .cycles import CyclePlan
+
+UNSETTLED = 0.3
+"""By how much more than the next cycle one has to take. Above the noise of cycles (13 % on the noisiest machine that is
+recorded), below what was seen: 0.9."""
+
+
+class Settling:
+    """Of one rank.
+
+    Nothing is held back where a natural or maximum-length cycle stands between the warm-up and the first timed one.
+
+    Args:
+        plan: is told to make another cycle for one that does not count.
+        agree: all ranks' common answer, from each one's; called by all ranks after the same cycles.
+    """
+
+    def __init__(self, plan: CyclePlan, agree: Callable[[bool], bool]) -> None:
+        self._plan = plan
+        self._agree = agree
+        self._held: List[CycleRecord] = []
+        """The cycle in question, and those after it that the clock guard has discarded."""
+
+    def pass_on(self, record: CycleRecord) -> List[CycleRecord]:
+        """What may be told now, in order: ``record`` of the cycle just judged, or it later with others."""
+        timed = record.cycle_kind is CycleKind.RECORDED and record.accepted
+        if not self._held:
+            if timed and self._is_first():
+                self._held.append(record)
+            return [] if self._held else [record]
+        self._held.append(record)
+        return self._compared() if timed else []
+
+    def rest(self) -> List[CycleRecord]:
+        """What is still held back, when no further cycle comes."""
+        left, self._held = self._held, []
+        return left
+
+    def _is_first(self) -> bool:
+        protocol, done = self._plan.protocol, self._plan.done
+        first = done[CycleKind.RECORDED] == 1 and not done[CycleKind.NATURAL]
+        return first and protocol.warmup > 0 and protocol.maximum == 0 and protocol.recorded > 1
+
+    def _compared(self) -> List[CycleRecord]:
+        """A cycle that is dropped is compared with the next; the one it was dropped for is then in question itself."""
+        first, last = self._held[0], self._held[-1]
+        limit = 1.0 + max(UNSETTLED, self._plan.protocol.drift_limit)
+        if not self._agree(first.seconds > limit * last.seconds):
+            return self.rest()
+        if not self._plan.take_back():
+            self._held[0] = replace(first, noisy=True)
+            return self.rest()
+        found = [replace(first, accepted=False), *self._held[1:-1]]
+        self._held = [last]
+        return found
