@@ -83,6 +83,7 @@ def test_an_engine_that_sleeps_leaves_its_memory_to_the_update(colocated: Ran, a
         return max(cycle.peaks[phase].device_used or 0 for cycle in ran.of(CycleKind.RECORDED))
 
     assert used(asleep, "update") < 0.8 * used(colocated, "update")
+    assert used(asleep, "generate") > 0.9 * used(colocated, "generate"), "it was awake then, whatever came after"
 
 
 def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path) -> None:

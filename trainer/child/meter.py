@@ -144,6 +144,13 @@ class Meter:
         self._stack.pop()
         self._boundary(self._stack[-1] if self._stack else Phase.IDLE)
 
+    def look(self) -> None:
+        """Take what is in use now into the peaks of the present phase: it will be given back before the phase ends."""
+        entered = time.perf_counter()
+        if self.enabled and self._running:
+            self._memory.close(self._peak_phase)
+        self.overhead += time.perf_counter() - entered
+
     def wrap(self, function: Callable[..., Any], phase: Phase) -> Callable[..., Any]:
         """``function`` with its time counted as ``phase``."""
 

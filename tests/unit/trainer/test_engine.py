@@ -173,6 +173,38 @@ def test_a_tied_head_is_packed_again() -> None:
     assert packed == [head]
 
 
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_a_sleeping_engine_is_woken_into_what_torch_gave_back(generation: ModuleType, sleeps: bool) -> None:
+    """TRL's own sync does so; with FP8 in the engine ours stands in its place, and the wake-up found no memory."""
+    done: list[str] = []
+
+    def weights() -> list[str]:
+        return ["weight"]
+
+    generation.empty_cache = lambda: done.append("empty cache")  # type: ignore[attr-defined]
+    runner = SimpleNamespace(
+        reload_weights=lambda weights_iterator: done.append(f"reload {list(weights_iterator)}"),
+        get_model=SimpleNamespace,
+    )
+    worker = SimpleNamespace(driver_worker=SimpleNamespace(model_runner=runner))
+    made = SimpleNamespace(
+        llm_engine=SimpleNamespace(model_executor=worker),
+        wake_up=lambda tags: done.append(f"wake {tags}"),
+        reset_prefix_cache=lambda: done.append("reset prefixes"),
+    )
+    generated = SimpleNamespace(
+        mode="colocate",
+        enable_sleep_mode=sleeps,
+        _llm_weights_sleeping=sleeps,
+        llm=made,
+        _iter_named_params=weights,
+    )
+    engine.sync_by_reload(generated)
+    assert done[-2:] == ["reload ['weight']", "reset prefixes"]
+    assert done[:-2] == (["empty cache", "wake ['weights']"] if sleeps else [])
+    assert not generated._llm_weights_sleeping
+
+
 def test_a_trial_without_vllm_compiles_nothing_and_says_nothing_on_a_gpu(monkeypatch: Any) -> None:
     for name in ("TORCHDYNAMO_DISABLE", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_ENABLE_V1_MULTIPROCESSING"):
         monkeypatch.delenv(name, raising=False)

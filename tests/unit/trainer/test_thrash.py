@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from autotune.domain import FailureReason, Outcome, Pool
 from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, outcome_of
-from trainer.child.contract import CurrentPhase, CycleKind, Phase
+from trainer.child.contract import CurrentPhase, CycleKind, Phase, RunPaths
 from trainer.child.failures import ThrashError, classify
+from trainer.child.journal import Journal
 from trainer.child.memory import MemoryWatch
+from trainer.child.meter import Meter
 from trainer.child.thrash import ThrashWatch, thrashing, worst_phase
 
 COUNTS = st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=12)
@@ -88,9 +91,10 @@ class Cuda:
 
     def __init__(self) -> None:
         self.retries = self.peak = 0
+        self.free = 60
 
     def mem_get_info(self) -> tuple[int, int]:
-        return 60, 100
+        return self.free, 100
 
     def memory_stats(self) -> dict[str, Any]:
         return {
@@ -121,6 +125,23 @@ def test_retries_and_peaks_belong_to_the_phase_and_the_cycle_they_happened_in() 
     watch.begin()
     watch.close(Phase.UPDATE)
     assert watch.retries() == {"update": 0}
+
+
+def test_what_an_engine_gives_back_when_it_goes_to_sleep_was_in_use_while_it_generated(tmp_path: Path) -> None:
+    """The phase ends when the engine is asleep: read only then, its weights and cache would never have been there."""
+    watch, cuda = MemoryWatch(), Cuda()
+    watch._cuda = cuda
+    meter = Meter(Journal(RunPaths(tmp_path)), watch)
+    meter.begin(0, "recorded")
+    with meter.phase(Phase.GENERATE):
+        cuda.free = 10
+        meter.look()
+        cuda.free = 70
+    with meter.phase(Phase.UPDATE):
+        cuda.free = 40
+    meter.end()
+    peaks = meter.peaks()
+    assert [peaks[name].device_used for name in ("generate", "update", "cycle")] == [90, 60, 90]
 
 
 def test_a_cpu_has_no_such_allocator() -> None:

@@ -173,6 +173,7 @@ def sync_by_reload(generation: Any) -> None:
     if generation.mode != "colocate":
         raise EngineError("weights are reloaded in place only where the engine is colocated")
     if generation.enable_sleep_mode:
+        importlib.import_module(MODULE).empty_cache()  # as TRL's own does: what torch only keeps is the engine's again
         generation.llm.wake_up(tags=["weights"])
         generation._llm_weights_sleeping = False
     runner = generation.llm.llm_engine.model_executor.driver_worker.model_runner

@@ -63,6 +63,7 @@ def drive(
     seen = cycle.Seen()
     quality = Quality(trainer, trial.journal, trial.rank)
     quality.install()
+    rollout.before_sleep = meter.look
     rollout.install()
     cycle.install_phases(trainer, meter, rollout, seen)
     loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ...contract import CycleKind
 from ...failures import MeterError
@@ -24,6 +24,10 @@ class Tally:
     generations: int = 0
     widest: Tuple[int, int, int] = (0, 0, 0)
     """(prompt + completion, prompt, completion) tokens of the widest micro-batch an update worked on."""
+
+
+def _nothing() -> None:
+    """Nobody has asked to be told."""
 
 
 class Rollout:
@@ -46,6 +50,8 @@ class Rollout:
         self._pending: Optional[List[int]] = None
         self._masks_truncated = bool(trainer.mask_truncated_completions)
         self.tally = Tally()
+        self.before_sleep: Callable[[], None] = _nothing
+        """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
     def install(self) -> None:
         """Wrap the trainer's and the model's methods; nothing of theirs is edited."""
@@ -128,7 +134,10 @@ class Rollout:
         def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
             if self._pending is not None:
                 sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
-            return generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+            outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
+            if self._trainer.vllm_generation.enable_sleep_mode:
+                self.before_sleep()
+            return outputs
 
         return generate_with_lengths
 
