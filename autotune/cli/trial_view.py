@@ -58,6 +58,7 @@ def trial_screen(
         "memory": timeline_words(timeline),
         "GPUs": gpu_words(trial, study, notes),
         "numerics": numerics_words(notes),
+        "beware": beware_words(notes),
         "process": process_words(notes),
         "log": log_path,
     }
@@ -166,9 +167,10 @@ def guard_words(cycle: CycleRecord) -> str:
             ("drift", cycle.drift, limits.drift_limit),
             ("others", cycle.outside_cpu, limits.outside_cpu_limit),
         )
-        if share is not None
+        if share is not None and share > limit
     ]
-    return " ".join(["~" if cycle.accepted else "✗", *(words for _, words in sorted(seen)[-1:])])
+    why = max(seen)[1] if seen else "not warm yet"  # compiled, or much slower than the next
+    return f"{'~' if cycle.accepted else '✗'} {why}"
 
 
 def _add_figures(grid: LabelGrid, trial: Trial) -> None:
@@ -220,6 +222,16 @@ def numerics_words(notes: Sequence[NoteRecord]) -> str:
         parts.append(f"gradient of {seen.get('change')} against bf16's: {figures}")
     if why := found.get("gradient_not_compared"):
         parts.append(f"gradient not compared with bf16's: {why.get('why')}")
+    return "; ".join(parts)
+
+
+def beware_words(notes: Sequence[NoteRecord]) -> str:
+    """What this trial does not show, although it asked for it."""
+    found = {note.name: note.data for note in notes}
+    has = [f"{knob} {knob_value(value)}" for knob, value in found.get("engine_has", {}).items()]
+    parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []
+    if "optimizer_not_primed" in found:
+        parts.append("the warm-up's longest rows met an optimizer without its state")
     return "; ".join(parts)
 
 

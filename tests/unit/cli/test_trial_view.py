@@ -1,10 +1,11 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.cli.trial_view import engine_words, guard_words, timeline_words, trial_screen
+from autotune.cli.trial_view import beware_words, engine_words, guard_words, timeline_words, trial_screen
 from autotune.domain import CycleKind, TrialState
 from tests import factories
 from tests.unit.cli.drawing import lines, text, widest
+from trainer.child.contract import NoteRecord
 
 GIB = factories.GIB
 
@@ -17,6 +18,7 @@ def test_guard_marks_say_what_was_wrong_and_what_came_of_it() -> None:
     assert guard_words(factories.cycle()) == "ok"
     assert guard_words(factories.cycle(accepted=False, drift=0.041)) == "✗ drift 4.1%"
     assert guard_words(factories.cycle(noisy=True, drift=None, outside_cpu=0.2)) == "~ others 20%"
+    assert guard_words(factories.cycle(accepted=False)) == "✗ not warm yet", "nothing disturbed it"
 
 
 def test_a_discarded_cycle_is_shown_but_does_not_count() -> None:
@@ -78,6 +80,16 @@ def test_the_engines_cache_and_its_agreement_with_the_trainer_are_shown() -> Non
     words = engine_words(cycles)
     assert words == "took 1.00 GiB; cache 70% full at most, 1 preemption; log-prob mismatch 1.0100"
     assert engine_words([factories.cycle()]) == ""
+
+
+def test_a_knob_that_did_not_act_and_a_worst_case_that_was_not_the_worst_are_told() -> None:
+    assert beware_words([]) == ""
+    notes = [NoteRecord("engine_has", {"cuda_graph_max_batch": 16, "prefix_caching": False}), NoteRecord("threads")]
+    assert beware_words(notes) == (
+        "the engine has another value than asked for: cuda_graph_max_batch 16, prefix_caching off"
+    )
+    drawn = " ".join(text(show(factories.finished(1), notes=[NoteRecord("optimizer_not_primed")])).split())
+    assert "beware the warm-up's longest rows met an optimizer without its state" in drawn
 
 
 def test_a_stopped_trial_says_why_and_states_no_speed_of_its_own() -> None:

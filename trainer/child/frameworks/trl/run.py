@@ -10,7 +10,7 @@ from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
-from . import engine, importing, ranks
+from . import engine, engine_values, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
@@ -82,10 +82,15 @@ def install(trial: Trial, watches: List[Watch]) -> None:
     from . import kept
 
     spec = trial.spec
+
+    def built(llm: Any, held: int) -> None:
+        otherwise = engine_values.has_otherwise(llm, spec.seams)
+        if otherwise and trial.rank == 0:
+            trial.journal.write(NoteRecord("engine_has", otherwise))
+        watches.append(kept.watch_of(trial, llm, held))
+
     kept.hand_on(trial)
     try:
-        engine.install_engine(
-            spec.seams, spec.device, lambda built, held: watches.append(kept.watch_of(trial, built, held))
-        )
+        engine.install_engine(spec.seams, spec.device, built)
     except engine.EngineError as error:
         raise IllegalSettingError(str(error)) from error
