@@ -20,8 +20,8 @@ LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), w
 SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
 SMALLER_STATE = "set master_weights bf16: weights, gradients and the optimizer's state do not fit"
 BESIDE_STATE = (
-    "lower gpu_memory_utilization where vLLM is beside the trainer, else set master_weights bf16: weights, gradients and "
-    "the optimizer's state do not fit into what is left"
+    "lower gpu_memory_utilization where vLLM is beside the trainer, else set master_weights bf16: weights, gradients "
+    "and the optimizer's state do not fit into what is left"
 )
 NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
 LOOK_UP = "look further up in the log: the cause stands before this"
