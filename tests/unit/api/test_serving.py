@@ -82,6 +82,13 @@ def test_what_a_reader_does_not_take_is_bounded_in_bytes_and_time(monkeypatch: p
     assert 0 < sent < 1 << 20
 
 
+def test_no_answer_waits_for_the_acknowledgement_of_its_first_packet() -> None:
+    with listen("127.0.0.1", 0) as server, socket.create_connection(server.getsockname()):
+        line, _ = server.accept()
+        with line:
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
 def test_a_reader_who_holds_a_connection_does_not_hold_up_the_end(settings: Settings, study: Study) -> None:
     with serving(settings, print, port=0) as url:
         assert url is not None

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,7 +15,7 @@ from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import load
 from benchmarks.api import Asked, table
-from benchmarks.load import Heard, due_times, hang, open_loop, quantile
+from benchmarks.load import Heard, closed_loop, due_times, hang, open_loop, quantile
 from benchmarks.many_trials import fill
 
 
@@ -131,3 +132,25 @@ def test_a_request_that_was_due_while_the_server_paused_counts_as_late() -> None
     late = [s for s in seen[0].latencies["x"] if s >= 0.2]
     assert len(late) >= 4
     assert max(late) >= 0.5
+
+
+def test_of_many_clients_every_answer_is_counted() -> None:
+    answered = 0
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                answered += 1
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    began, found = time.perf_counter(), []
+
+    async def act(port: int) -> None:
+        found.append(await closed_loop(port, {"x": "/"}, 8, 0.3))
+
+    asyncio.run(beside(handler, act))
+    took = time.perf_counter() - began
+    assert answered > 8
+    assert found[0] * took >= answered, "a second of its own holds no fewer"
+    assert found[0] * 0.3 <= answered
