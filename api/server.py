@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 READERS = 4
 """Requests answered at once; more wait. The machine is there for the trials."""
-SWITCH_S = 0.0005
+SWITCH_S = 0.0001
 """How long a thread that computes keeps the interpreter while others want it. Python's own 5 ms are waited for several
 times in each answer, as long as some reader has a study read anew."""
 STOP_S = 3.0

@@ -65,7 +65,7 @@ def test_the_table_says_what_was_missed() -> None:
         "latencies_s": {"trials page": figures},
         "statuses": {"200": 8, "0": 1},
         "writer_slower": 0.2,
-        "write_alone_s": {"mean": 0.001},
+        "write_alone_s": {"mean": 0.001, "before": 0.001, "after": 0.001},
         "write_beside_s": {"mean": 0.0012},
         "saturation_answers_a_second": 300.0,
         "listeners_that_heard_all": 3,
