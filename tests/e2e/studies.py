@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import pytest
-from filelock import FileLock
 
 from autotune.domain import Configuration, Study, Trial
 from autotune.ports import Store
@@ -21,6 +16,7 @@ from tests.e2e.commands import tagged
 from tests.e2e.tuner import SPACE, specification
 from tests.factories import LENGTHS, ROWS
 from tests.scripted_model import phase_seconds
+from tests.shared import made_once
 
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 6
@@ -108,17 +104,10 @@ def _seconds(configuration: Configuration) -> float:
     return sum(phase_seconds(configuration, ROWS, LENGTHS, 40).values())
 
 
-def undisturbed(factory: pytest.TempPathFactory) -> Tuner:
+def undisturbed() -> Tuner:
     """One study from beginning to end that nothing happened to, to compare with; only to be read.
 
-    It is always the same, so all tests of a run share it, whichever of their processes asks first.
+    It is always the same, so all tests share it.
     """
-    base = factory.getbasetemp()
-    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "undisturbed"
-    made = Tuner(home, max_trials=UNDISTURBED)
-    with FileLock(f"{home}.lock"):
-        if not home.with_suffix(".ended").exists():
-            shutil.rmtree(home, ignore_errors=True)
-            made.finish()
-            home.with_suffix(".ended").touch()
-    return made
+    home = made_once("undisturbed", lambda at: Tuner(at, max_trials=UNDISTURBED).finish())
+    return Tuner(home, max_trials=UNDISTURBED)

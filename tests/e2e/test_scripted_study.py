@@ -7,8 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialState
 from search_spaces.configuration import Configuration
 from tests.e2e.commands import stored_cycles, written_cycles
@@ -20,10 +18,8 @@ def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
     return [(t.number, str(t.kind), t.configuration.key) for t in tuner.study()[1]]
 
 
-def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    whole = undisturbed(tmp_path_factory)
+def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    whole = undisturbed()
     killed = Tuner.slow(tmp_path / "killed", UNDISTURBED, sleep=0.15)
     process = killed.start()
     killed.wait_for(lambda trials: len(trials) == 4 and len(trials[3].cycles) >= 2)

@@ -39,10 +39,8 @@ def test_search_trials_share_processes_and_nothing_else_does(tmp_path: Path) -> 
     assert any(t.kind is TrialKind.CONFIRM and t.state is TrialState.COMPLETE for t in trials)
 
 
-def test_the_same_trials_are_measured_the_same_warm_and_cold(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    warm, cold = Tuner(tmp_path / "warm", max_trials=UNDISTURBED, warm=True), undisturbed(tmp_path_factory)
+def test_the_same_trials_are_measured_the_same_warm_and_cold(tmp_path: Path) -> None:
+    warm, cold = Tuner(tmp_path / "warm", max_trials=UNDISTURBED, warm=True), undisturbed()
     warm.finish()
     figures = [
         [(t.number, t.kind, t.state, t.configuration.key, [c.seconds for c in t.cycles]) for t in tuner.study()[1]]

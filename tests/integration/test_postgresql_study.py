@@ -145,8 +145,8 @@ def test_every_cycle_is_there_once_and_no_attempt_was_wasted(run: Run) -> None:
         assert len(of_it) == written_cycles(run.home, trial.number, 1) > 0
 
 
-def test_it_did_what_it_would_have_done_undisturbed(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
-    whole, disturbed = undisturbed(tmp_path_factory).study()[1], trials_of(run.address)
+def test_it_did_what_it_would_have_done_undisturbed(run: Run) -> None:
+    whole, disturbed = undisturbed().study()[1], trials_of(run.address)
     assert [(t.kind, t.configuration) for t in disturbed] == [(t.kind, t.configuration) for t in whole]
 
 
