@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
+import hashlib
 import json
 import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ import pytest
 
 from autotune.running.log import CappedLog
 from autotune.running.preloads import Preloads
+from tests.shared import made_once
 from trainer.child.contract import (
     CycleKind,
     CycleRecord,
@@ -68,23 +67,19 @@ def build_tiny(folder: Path, *size: int, python: str = "") -> Path:
 
     ``python`` makes them instead of the training interpreter.
     """
-    shutil.copytree(_built(python or training_python(), size), folder, dirs_exist_ok=True)
+    python = python or training_python()
+    name = f"tiny-{hashlib.sha256(repr((python, size)).encode()).hexdigest()[:8]}"
+    # Once for all tests, because importing torch takes longest.
+    built = made_once(name, lambda at: run_builder(python, ROOT / "tests" / "tiny_model.py", at, *size))
+    shutil.copytree(built, folder, dirs_exist_ok=True)
     return folder
 
 
-@functools.cache
-def _built(python: str, size: tuple[int, ...]) -> Path:
-    """Made once for all test modules of this process, because importing torch takes longest; never written to."""
-    folder = Path(tempfile.mkdtemp(prefix="autotune-tiny-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    run = subprocess.run(
-        [python, str(ROOT / "tests" / "tiny_model.py"), str(folder), *map(str, size)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run_builder(python: str, script: Path, folder: Path, *words: object) -> None:
+    """Let an interpreter run a script that builds something in ``folder``."""
+    command = [python, str(script), str(folder), *map(str, words)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
-    return folder
 
 
 def reward_file(folder: Path, body: str) -> RewardSpec:

@@ -39,13 +39,11 @@ def test_a_study_killed_in_a_trial_loses_no_cycle_and_ends_by_itself_with_an_ans
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"
-    begun = autotune(*start_arguments(*SMALL, "--max-trials", "1"), home=home, cwd=tmp_path)
-    assert begun.returncode == 0, begun.stderr[-3000:]
-    (baseline,) = trials_of(home, tmp_path)
-    budget = round(spent(home, tmp_path) + (BASELINES - 1) * baseline["wall_seconds"])
-    arguments = start_arguments(*SMALL, "--budget", f"{budget}s")
-    acknowledged = kill_9_in_trial_1(arguments, home, tmp_path)
+    acknowledged = kill_9_in_trial_1(start_arguments(*SMALL, "--budget", "2h"), home, tmp_path)
+    baseline = trials_of(home, tmp_path)[0]
+    budget = round(BASELINES * baseline["wall_seconds"])
     left = budget - spent(home, tmp_path)
+    arguments = start_arguments(*SMALL, "--budget", f"{budget}s")
     done = autotune(*arguments, home=home, cwd=tmp_path, timeout=left + GRACE_S + STARTING_S)
     assert done.returncode == 0, done.stderr[-3000:]
     assert spent(home, tmp_path) <= budget + GRACE_S

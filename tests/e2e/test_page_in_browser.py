@@ -47,6 +47,16 @@ def url(home: Settings) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a study that no test changes."""
+    settings = settings_in(tmp_path_factory.mktemp("ended"))
+    whole_study(settings)
+    with serving(settings, print, port=0) as found:
+        assert found is not None
+        yield found
+
+
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
     """A tab that fails the test if the page complains about anything."""
@@ -80,11 +90,11 @@ def test_a_new_trial_appears_by_itself_and_what_was_open_stays_open(
     assert page.evaluate("document.activeElement.textContent") == focused
 
 
-def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any, url: str, study: Study) -> None:
+def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any, ended: str) -> None:
     answers: list[int] = []
     page.on("response", lambda r: answers.append(r.status) if r.url.endswith("/studies/1") else None)
     began = time.monotonic()
-    page.goto(f"{url}/studies/1")
+    page.goto(f"{ended}/studies/1")
     page.locator("#live.on").wait_for(timeout=SOON_MS)
     page.wait_for_timeout(13_000)
     while not answers[2:]:
@@ -95,10 +105,10 @@ def test_it_asks_every_two_seconds_at_most_and_unchanged_pages_are_304(page: Any
     assert len(answers) <= 3 + (time.monotonic() - began) / 2, "every two seconds at most"
 
 
-def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, url: str, study: Study) -> None:
+def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, ended: str) -> None:
     context = chromium.new_context(java_script_enabled=False)
     tab = context.new_page()
-    tab.goto(f"{url}/studies/1")
+    tab.goto(f"{ended}/studies/1")
     assert tab.locator("#live").inner_text() == "snapshot"
     assert tab.locator("#trials tbody tr").count() > 5
     assert re.search(r"[+-]\d+\.\d %", tab.locator("#answer").inner_text())
@@ -107,17 +117,17 @@ def test_without_scripts_it_is_a_whole_snapshot(chromium: Any, url: str, study: 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1400])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_width_needs_sideways_scrolling(chromium: Any, url: str, study: Study, width: int, scheme: str) -> None:
+def test_no_width_needs_sideways_scrolling(chromium: Any, ended: str, width: int, scheme: str) -> None:
     context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
     tab = context.new_page()
     for path in ("/", "/studies/1", "/nowhere"):
-        tab.goto(url + path)
+        tab.goto(ended + path)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
     context.close()
 
 
-def test_the_keyboard_reaches_everything(page: Any, url: str, study: Study) -> None:
-    page.goto(f"{url}/studies/1")
+def test_the_keyboard_reaches_everything(page: Any, ended: str) -> None:
+    page.goto(f"{ended}/studies/1")
     reached: list[str] = []
     for _ in range(80):
         page.keyboard.press("Tab")

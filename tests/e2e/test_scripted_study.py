@@ -4,80 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from autotune.domain import FailureReason, Phase, Pool, Study, Trial, TrialKind, TrialState
-from autotune.ports import Store
-from autotune.store import open_store
+from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialState
 from search_spaces.configuration import Configuration
-from tests.e2e.commands import stored_cycles, tagged, written_cycles
-from tests.e2e.tuner import SPACE, specification
-from tests.factories import LENGTHS, MIB, ROWS
-from tests.scripted_model import phase_seconds
-
-ROOT = Path(__file__).parents[2]
-
-
-class Tuner:
-    """Runs of the tuner program on one home."""
-
-    def __init__(self, home: Path, **plan: object) -> None:
-        self.home = home
-        self.plan = plan
-        self.process: subprocess.Popen[str] | None = None
-
-    @classmethod
-    def slow(cls, home: Path, max_trials: int, warm: bool = False, **script: object) -> Tuner:
-        """One whose cycles take time until ``hurry``, so that a test can meet a trial in its middle."""
-        file = home.with_suffix(".script")
-        file.write_text(json.dumps(script))
-        return cls(home, max_trials=max_trials, warm=warm, script={"file": str(file)})
-
-    def hurry(self) -> None:
-        """From the next trial on nothing is waited for; what else the script says stays."""
-        file = self.home.with_suffix(".script")
-        file.write_text(json.dumps({**json.loads(file.read_text()), "sleep": 0.0}))
-
-    def start(self) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "tests.e2e.tuner", str(self.home), json.dumps(self.plan)]
-        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return self.process
-
-    def finish(self, timeout: float = 280.0) -> dict[str, object]:
-        process = self.start()
-        out, err = process.communicate(timeout=timeout)
-        assert process.returncode == 0, err
-        return json.loads(out.splitlines()[-1])  # type: ignore[no-any-return]
-
-    def store(self) -> Store:
-        return open_store(self.home / "autotune.sqlite")
-
-    def study(self) -> tuple[Study, tuple[Trial, ...]]:
-        store = self.store()
-        try:
-            study = store.studies()[0]
-            return study, store.trials(study.id)
-        finally:
-            store.close()
-
-    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool], timeout: float = 120.0) -> None:
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            if (self.home / "autotune.sqlite").exists():
-                try:
-                    if condition(self.study()[1]):
-                        return
-                except IndexError:
-                    pass
-            time.sleep(0.05)
-        raise AssertionError("the tuner did not get there")
-
-    def tagged(self) -> list[int]:
-        return tagged(self.home)
+from tests.e2e.commands import stored_cycles, written_cycles
+from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
+from tests.factories import MIB
 
 
 def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
@@ -85,9 +19,8 @@ def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
 
 
 def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
-    whole = Tuner(tmp_path / "whole", max_trials=6)
-    whole.finish()
-    killed = Tuner.slow(tmp_path / "killed", 6, sleep=0.15)
+    whole = undisturbed()
+    killed = Tuner.slow(tmp_path / "killed", UNDISTURBED, sleep=0.15)
     process = killed.start()
     killed.wait_for(lambda trials: len(trials) == 4 and len(trials[3].cycles) >= 2)
     process.send_signal(signal.SIGKILL)
@@ -120,7 +53,7 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
 
 def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path: Path) -> None:
     acts = [{"do": "spawn", "at": "start", "how": "double_fork", "count": 2}]
-    tuner = Tuner.slow(tmp_path / "home", 2, sleep=0.2, acts=acts)
+    tuner = Tuner.slow(tmp_path / "home", 2, baseline=fastest(), sleep=0.2, acts=acts)
     process = tuner.start()
     tuner.wait_for(lambda trials: bool(trials) and len(trials[0].cycles) >= 1)
     assert len(tuner.tagged()) >= 2
@@ -147,7 +80,7 @@ def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> None:
-    tuner = Tuner.slow(tmp_path / "home", 3, sleep=0.3)
+    tuner = Tuner.slow(tmp_path / "home", 3, baseline=fastest(), sleep=0.3)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
     process.send_signal(signal.SIGINT)
@@ -186,10 +119,8 @@ def test_a_baseline_that_runs_out_of_memory(tmp_path: Path) -> None:
 
 def test_a_baseline_that_nothing_beats(tmp_path: Path) -> None:
     """The baseline is the fastest combination there is; the study says so and recommends it."""
-    spec = specification({}, {}, None)
-    every = SPACE.candidates(spec.baseline, spec.resources, same_learning=False)
-    best = min(every, key=lambda c: sum(phase_seconds(c, ROWS, LENGTHS, 40).values()))
-    tuner = Tuner(tmp_path / "home", max_trials=8, script={}, baseline=dict(best))
+    best = Configuration(fastest())  # type: ignore[arg-type]
+    tuner = Tuner(tmp_path / "home", max_trials=8, script={}, baseline=fastest())
     tuner.finish()
     store = tuner.store()
     found = store.recommendation(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import FailureReason, TrialKind, TrialState
-from tests.e2e.test_scripted_study import Tuner
+from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
 
 
 def workers(tuner: Tuner, number: int) -> list[tuple[str, int]]:
@@ -40,9 +40,8 @@ def test_search_trials_share_processes_and_nothing_else_does(tmp_path: Path) -> 
 
 
 def test_the_same_trials_are_measured_the_same_warm_and_cold(tmp_path: Path) -> None:
-    warm, cold = Tuner(tmp_path / "warm", max_trials=6, warm=True), Tuner(tmp_path / "cold", max_trials=6)
-    for tuner in (warm, cold):
-        tuner.finish()
+    warm, cold = Tuner(tmp_path / "warm", max_trials=UNDISTURBED, warm=True), undisturbed()
+    warm.finish()
     figures = [
         [(t.number, t.kind, t.state, t.configuration.key, [c.seconds for c in t.cycles]) for t in tuner.study()[1]]
         for tuner in (warm, cold)
@@ -55,7 +54,7 @@ def test_a_failure_of_a_used_process_is_no_knowledge_until_a_fresh_one_met_it(tm
     """Each trial but the baseline fails once, if its process is a used one; none of that is in the history."""
     failure = {"reason": reason, "pool": "host", "message": "warm only"}
     act = {"do": "used", "at": 1, "result": failure}
-    tuner = Tuner(tmp_path / "home", max_trials=5, warm=True, script={"acts": [act]})
+    tuner = Tuner(tmp_path / "home", max_trials=5, warm=True, baseline=fastest(), script={"acts": [act]})
     tuner.finish()
     _, trials = tuner.study()
     assert [t for t in trials if t.state is TrialState.FAIL] == []
@@ -72,7 +71,8 @@ def test_a_failure_of_a_used_process_is_no_knowledge_until_a_fresh_one_met_it(tm
 def test_one_that_fails_in_a_fresh_process_too_is_known(tmp_path: Path) -> None:
     failure = {"reason": "OOM", "pool": "host", "message": "always"}
     act = {"do": "result", "at": 1, "when": {"gradient_checkpointing": False}, "result": failure}
-    tuner = Tuner(tmp_path / "home", max_trials=6, warm=True, script={"acts": [act]})
+    baseline = fastest(gradient_checkpointing=True)
+    tuner = Tuner(tmp_path / "home", max_trials=6, warm=True, baseline=baseline, script={"acts": [act]})
     tuner.finish()
     failed = [t for t in tuner.study()[1] if t.state is TrialState.FAIL]
     assert failed
@@ -84,7 +84,7 @@ def test_one_that_fails_in_a_fresh_process_too_is_known(tmp_path: Path) -> None:
 
 
 def test_a_killed_tuners_worker_ends_with_its_trial(tmp_path: Path) -> None:
-    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, sleep=0.1)
+    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, baseline=fastest(), sleep=0.1)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 3 and len(trials[2].cycles) >= 1)
     process.send_signal(signal.SIGKILL)

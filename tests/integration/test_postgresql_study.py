@@ -20,11 +20,12 @@ import pytest
 from autotune.domain import Trial
 from autotune.store import open_store
 from tests.e2e.commands import tagged, written_cycles
+from tests.e2e.studies import UNDISTURBED, undisturbed
 from tests.postgresql import Server, server
 
 ROOT = Path(__file__).parents[2]
 SENTINEL = "s3ntin3l-pass"
-TRIALS = 6
+TRIALS = UNDISTURBED
 ABSENT_S = 1.5
 
 ACKNOWLEDGED = """
@@ -48,10 +49,10 @@ class Run:
     wall_s: float = 0.0
 
 
-def tuner(home: Path, address: str | None, script: Mapping[str, Any]) -> subprocess.Popen[str]:
+def tuner(home: Path, address: str, script: Mapping[str, Any]) -> subprocess.Popen[str]:
     plan = {"max_trials": TRIALS, "script": script}
     argv = [sys.executable, "-m", "tests.e2e.tuner", str(home), json.dumps(plan)]
-    environment = {**os.environ, **({"AUTOTUNE_DATABASE": address} if address else {})}
+    environment = {**os.environ, "AUTOTUNE_DATABASE": address}
     pipe = subprocess.PIPE
     return subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
@@ -113,7 +114,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield told
 
 
-def trials_of(address: str | Path) -> tuple[Trial, ...]:
+def trials_of(address: str) -> tuple[Trial, ...]:
     store = open_store(address)
     try:
         return store.trials(1)
@@ -144,12 +145,9 @@ def test_every_cycle_is_there_once_and_no_attempt_was_wasted(run: Run) -> None:
         assert len(of_it) == written_cycles(run.home, trial.number, 1) > 0
 
 
-def test_it_did_what_it_would_have_done_undisturbed(run: Run, tmp_path: Path) -> None:
-    process = tuner(tmp_path, None, {})
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, output
-    undisturbed, disturbed = trials_of(tmp_path / "autotune.sqlite"), trials_of(run.address)
-    assert [(t.kind, t.configuration) for t in disturbed] == [(t.kind, t.configuration) for t in undisturbed]
+def test_it_did_what_it_would_have_done_undisturbed(run: Run) -> None:
+    whole, disturbed = undisturbed().study()[1], trials_of(run.address)
+    assert [(t.kind, t.configuration) for t in disturbed] == [(t.kind, t.configuration) for t in whole]
 
 
 def test_its_budget_counts_the_time_it_ran_once(run: Run) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forking_interpreter import Interpreter
 from tests.trl_fields import RECORDED
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 from trainer.frameworks.trl.import_config import fields_of, import_config, located, read_keys
@@ -96,28 +98,42 @@ json.dump(answers, open(sys.argv[3], "w"))
 """
 
 
-def describe(folder: Path, config: dict[str, Any] | None) -> Result:
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    begin = "from trl.scripts.grpo import make_parser; make_parser()"
+    made = Interpreter(PYTHON, begin, tmp_path_factory.mktemp("interpreter") / "log.txt")
+    yield made
+    made.close()
+
+
+def described(folder: Path, config: dict[str, Any]) -> list[str]:
+    """The command that describes TRL and judges ``config``."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({} if config is None else {"config": config}))
-    argv = [PYTHON, str(START), "describe", "--directory", str(folder)]
-    done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True)
+    (folder / "config.json").write_text(json.dumps({"config": config}))
+    return [str(START), "describe", "--directory", str(folder)]
+
+
+def describe(interpreter: Interpreter, folder: Path, config: dict[str, Any]) -> Result:
+    argv = described(folder, config)
+    status = interpreter.run(f"import runpy; runpy.run_path({str(START)!r}, run_name='__main__')", folder, *argv)
     result = read_result(RunPaths(folder).result)
-    assert done.returncode == (0 if result.ok else 1), done.stderr
+    assert status == (0 if result.ok else 1), interpreter.said()
     return result
 
 
-def run(code: str, folder: Path, *arguments: Path) -> Any:
+def run(interpreter: Interpreter, code: str, folder: Path, *arguments: Path) -> Any:
     answer = folder / "answer.json"
-    argv = [PYTHON, "-c", code, *map(str, arguments), str(answer)]
-    done = subprocess.run(argv, check=False, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert interpreter.run(code, folder, "-c", *arguments, answer) == 0, interpreter.said()
     return json.loads(answer.read_text())
 
 
 def test_the_installed_trl_has_the_recorded_keys_and_takes_a_real_config(tmp_path: Path) -> None:
     """If TRL has another key: look at ``fates``, then record ``describe``'s answer in tests/fixtures anew."""
-    result = describe(tmp_path / "run", read_keys(OWN, "grpo.yaml"))
+    argv = [PYTHON, *described(tmp_path / "run", read_keys(OWN, "grpo.yaml"))]
+    done = subprocess.run(argv, check=False, cwd=tmp_path / "run", capture_output=True, text=True)
+    result = read_result(RunPaths(tmp_path / "run").result)
     assert result.ok, result.message
+    assert done.returncode == 0, done.stderr
     assert result.data["trl"] == RECORDED["trl"]
     recorded, found = RECORDED["fields"], result.data["fields"]
     assert set(found) == set(recorded)
@@ -126,7 +142,7 @@ def test_the_installed_trl_has_the_recorded_keys_and_takes_a_real_config(tmp_pat
     assert not list((tmp_path / "run").glob("scratch/*"))
 
 
-def test_a_config_means_here_what_it_means_to_trl(tmp_path: Path) -> None:
+def test_a_config_means_here_what_it_means_to_trl(interpreter: Interpreter, tmp_path: Path) -> None:
     """Import, write back as TRL's keys, and build TRL's dataclasses: they are those TRL's own parser builds."""
     found = import_config(OWN, "grpo.yaml", fields_of(RECORDED["fields"]))
     keys = {**found.passthrough, **to_keys(found.knobs), "model_name_or_path": found.model}
@@ -135,7 +151,7 @@ def test_a_config_means_here_what_it_means_to_trl(tmp_path: Path) -> None:
     (tmp_path / "grpo.yaml").write_text(OWN)
     assert found.knobs["steps_per_generation"] == 2
     assert len(keys) > 30
-    assert run(MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
+    assert run(interpreter, MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
 
 
 OPEN_R1_LIKE = """\
@@ -210,7 +226,7 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]
     return {place: leaf for key, item in value.items() for place, leaf in leaves(item, (*path, key)).items()}
 
 
-def test_vllm_and_zero_3_mean_here_what_they_mean_to_trl(tmp_path: Path) -> None:
+def test_vllm_and_zero_3_mean_here_what_they_mean_to_trl(interpreter: Interpreter, tmp_path: Path) -> None:
     """As above for the keys a run on several GPUs has; of DeepSpeed's file every value is what it was."""
     (tmp_path / "zero3.json").write_text(json.dumps(ZERO_3))
     files = {"deepspeed": (tmp_path / "zero3.json").read_text()}
@@ -227,11 +243,11 @@ def test_vllm_and_zero_3_mean_here_what_they_mean_to_trl(tmp_path: Path) -> None
     keys.update(deepspeed=str(tmp_path / "zero3.json"), max_completion_length=found.max_completion_length)
     (tmp_path / "keys.json").write_text(json.dumps(keys))
     (tmp_path / "grpo.yaml").write_text(text)
-    assert run(MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
-    assert describe(tmp_path / "run", read_keys(text, "grpo.yaml", files)).ok
+    assert run(interpreter, MEANING, tmp_path, tmp_path / "grpo.yaml", tmp_path / "keys.json") == {}
+    assert describe(interpreter, tmp_path / "run", read_keys(text, "grpo.yaml", files)).ok
 
 
-def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(tmp_path: Path) -> None:
+def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(interpreter: Interpreter, tmp_path: Path) -> None:
     batch = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "num_generations": 2}
     asked: list[tuple[dict[str, Any], str | None]] = [
         (batch, None),
@@ -246,7 +262,7 @@ def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(tmp_path: Path)
         ({**batch, "datasets": [{"name": "x"}]}, "path"),
     ]
     (tmp_path / "asked.json").write_text(json.dumps([keys for keys, _ in asked]))
-    answers = run(REFUSALS, tmp_path, START, tmp_path / "asked.json")
+    answers = run(interpreter, REFUSALS, tmp_path, START, tmp_path / "asked.json")
     for (keys, expected), answer in zip(asked, answers, strict=True):
         assert (expected is None) == (answer is None), (keys, answer)
         if expected is not None:
@@ -254,9 +270,9 @@ def test_what_trl_would_refuse_at_launch_is_known_before_a_trial(tmp_path: Path)
             assert "\n" not in answer
 
 
-def test_a_refusal_of_trls_own_is_a_sentence_with_its_line(tmp_path: Path) -> None:
+def test_a_refusal_of_trls_own_is_a_sentence_with_its_line(interpreter: Interpreter, tmp_path: Path) -> None:
     text = "per_device_train_batch_size: 2\nnum_generations: 3\n"
-    result = describe(tmp_path / "run", read_keys(text, "grpo.yaml"))
+    result = describe(interpreter, tmp_path / "run", read_keys(text, "grpo.yaml"))
     assert result.reason is FailureReason.ILLEGAL
     lines = import_config(text, "grpo.yaml", fields_of(result.data["fields"])).lines
     assert located(result.message, "grpo.yaml", lines).startswith("grpo.yaml, line 2: generation_batch_size (2) must")

@@ -13,7 +13,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from tests.parity.comparison import Update
-from tests.trl_trials import PLAIN, QUIET, ROOT, reward_file, training_python, write_spec
+from tests.shared import made_once
+from tests.trl_trials import PLAIN, QUIET, ROOT, reward_file, run_builder, training_python, write_spec
 from trainer.frameworks import trl
 
 HARNESS = ROOT / "tests" / "parity" / "harness.py"
@@ -64,8 +65,8 @@ class Case:
 
 def build_model(folder: Path) -> Path:
     """The model and prompts of the suite in ``folder``."""
-    run = subprocess.run([training_python(), str(MODEL), str(folder)], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr[-2000:]
+    built = made_once("parity-model", lambda at: run_builder(training_python(), MODEL, at))
+    shutil.copytree(built, folder, dirs_exist_ok=True)
     return folder
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.trl_trials import build_tiny
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,9 +35,7 @@ def command(name: str, folder: Path, config: dict[str, Any]) -> Result:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tiny")
-    subprocess.run([PYTHON, str(ROOT / "tests" / "tiny_model.py"), str(folder)], check=True, capture_output=True)
-    return folder
+    return build_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def test_probe_finds_the_stack_and_the_reward_package(tmp_path: Path) -> None:
