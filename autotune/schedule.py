@@ -261,7 +261,11 @@ def search_protocol(study: Study, trials: Sequence[Trial]) -> Protocol:
 
     A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
     """
-    protocol = stopping.with_looks(protocol_of(study))
+    return calmed(stopping.with_looks(protocol_of(study)), trials)
+
+
+def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+    """``protocol``, without repeats of disturbed cycles on a machine where those are mostly disturbed too."""
     return replace(protocol, max_repeats=0) if restless(trials) else protocol
 
 
