@@ -64,6 +64,11 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
     """
     plain = protocol_of(study)
     protocol = plain if configuration is not None and emulated(configuration) else stopping.with_looks(plain)
+    return calmed(protocol, trials)
+
+
+def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+    """``protocol``, without repeats of disturbed cycles on a machine where those are mostly disturbed too."""
     return replace(protocol, max_repeats=0) if restless(trials) else protocol
 
 

@@ -17,6 +17,8 @@ from autotune.ports import Proposer
 from autotune.schedule import Run, Steps, Stop
 
 ALL_THERE = "every row of the table is there"
+BROKEN = 2
+"""Runs of one repeat that the machine broke, each tried twice itself, before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,15 @@ def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
     """Repeats that are still to be run, in their order.
 
     They go in rounds over all the best rows, each second one turned round: what one row's repeats have between them is
-    a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again.
+    a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again; one that
+    the machine broke is, as it says nothing of its row, but only once.
     """
     best = fastest(trials, again.top)
-    ended = [t for t in trials if t.source == repeats.SOURCE and t.state.is_finished]
-    done = Counter(t.configuration for t in ended if t.outcome and t.outcome.reason is not FailureReason.CANCELLED)
+    ended = [t for t in trials if t.source == repeats.SOURCE and t.state.is_finished and t.outcome]
+    reasons = [(t.configuration, None if t.outcome is None else t.outcome.reason) for t in ended]
+    broken = Counter(c for c, reason in reasons if reason is FailureReason.INFRA)
+    said = Counter(c for c, reason in reasons if reason not in (FailureReason.CANCELLED, FailureReason.INFRA))
+    done = {c: said[c] + broken[c] // BROKEN for c in best}
     rounds = ((turn, best if turn % 2 == 0 else best[::-1]) for turn in range(again.times))
     return tuple(c for turn, order in rounds for c in order if done[c] <= turn)
 
@@ -93,7 +99,7 @@ def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraf
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=drafts.protocol_of(study),
+        protocol=drafts.calmed(drafts.protocol_of(study), trials),
         rows_per_update=drafts.rows(study, configuration),
         source=source,
     )

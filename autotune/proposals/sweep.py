@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+
+import numpy as np
 
 from autotune.domain import Configuration, FailureReason, Resources, Trial, TrialKind
 from autotune.proposals.space_filling import spread
 from autotune.proposals.translation import is_taken
 from autotune.schedule import SWEEP
-from search_spaces.knobs.restart import Restart, RestartKey, restart_key
+from search_spaces.knobs.restart import Restart, RestartKey, preload_key, restart_key
 from search_spaces.space import SearchSpace
 
 BROKEN = 2
@@ -60,10 +62,11 @@ class SweepProposer:
         """The rows in the order in which they are run, but for the baseline, which is run first."""
         others = [c for c in self.legal if c != self._complete]
         if self._rows is None or self._rows > len(others):
-            chosen = others
+            # not as they were enumerated, the first knob slowest: see ``ordered``
+            chosen = [others[i] for i in np.random.default_rng(self._seed).permutation(len(others))]
         else:
             chosen = [others[i] for i in spread(others, [self._complete], self._rows - 1, self._seed)]
-        return ordered(chosen, self._complete, self._resources.framework)
+        return ordered(chosen, self._complete, self._resources.framework, self._resources.device)
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:  # noqa: ARG002
         had = {t.configuration.key for t in history if is_taken(t)} | _broken(history)
@@ -87,28 +90,31 @@ class SweepProposer:
         return self._space.complete(self._baseline, self._resources)
 
 
-def ordered(configurations: Sequence[Configuration], first: Configuration, framework: str) -> tuple[Configuration, ...]:
+def ordered(
+    configurations: Sequence[Configuration], first: Configuration, framework: str, device: str
+) -> tuple[Configuration, ...]:
     """``configurations`` with those that one process can run next to each other, beginning with what ``first`` needs.
 
-    Among the processes those that differ only in what the rollout engine is built with follow each other. Within a
-    process the given order stays.
+    Among the processes those that differ only in what the rollout engine is built with follow each other. On a CPU,
+    where each has a process of its own, those follow each other that are forked from one parent, and nothing else is
+    sorted: a drift of the machine would be taken for the effect of whatever is. Among equals the given order stays.
     """
-    processes = _places(configurations, first, Restart.ENGINE, framework)
-    workers = _places(configurations, first, Restart.NONE, framework)
-
-    def place(configuration: Configuration) -> tuple[int, int]:
-        process = processes[restart_key(configuration, Restart.ENGINE, framework)]
-        return process, workers[restart_key(configuration, Restart.NONE, framework)]
-
-    return tuple(sorted(configurations, key=place))
+    if device == "cpu":
+        parents = _places(configurations, first, partial(preload_key, framework=framework))
+        return tuple(sorted(configurations, key=parents))
+    processes = _places(configurations, first, partial(restart_key, above=Restart.ENGINE, framework=framework))
+    workers = _places(configurations, first, partial(restart_key, above=Restart.NONE, framework=framework))
+    return tuple(sorted(configurations, key=lambda configuration: (processes(configuration), workers(configuration))))
 
 
 def _places(
-    configurations: Sequence[Configuration], first: Configuration, above: Restart, framework: str
-) -> Mapping[RestartKey, int]:
-    """Each key that occurs -> its place: that of ``first`` leads, the others as they come."""
-    keys = (restart_key(c, above, framework) for c in (first, *configurations))
-    return {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    configurations: Sequence[Configuration], first: Configuration, key_of: Callable[[Configuration], RestartKey]
+) -> Callable[[Configuration], int]:
+    """Each configuration -> the place of its key: that of ``first`` leads, the others as they come."""
+    keys: Mapping[RestartKey, int] = {
+        key: place for place, key in enumerate(dict.fromkeys(key_of(c) for c in (first, *configurations)))
+    }
+    return lambda configuration: keys[key_of(configuration)]
 
 
 def _broken(history: Sequence[Trial]) -> set[str]:

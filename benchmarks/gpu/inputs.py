@@ -47,13 +47,13 @@ def model(architecture: Architecture, python: str, folder: Path, tag: str, stop:
     return made
 
 
-def prompts(folder: Path, longest: int, seed: int) -> Path:
-    """A file of prompts of many lengths, up to ``longest`` tokens; the same for the same seed."""
+def prompts(folder: Path, longest: int, seed: int, shortest: int = SHORTEST) -> Path:
+    """A file of prompts of many lengths, from ``shortest`` up to ``longest`` tokens; the same for the same seed."""
     path = folder / "prompts.jsonl"
     chance = random.Random(seed)  # noqa: S311  (repeatable on purpose)
     lines = []
     for number in range(PROMPTS):
-        size = longest if number == 0 else chance.randint(min(SHORTEST, longest), longest)
+        size = longest if number == 0 else chance.randint(min(shortest, longest), longest)
         text = " ".join(str(chance.randint(1, 999)) for _ in range(size))
         lines.append(json.dumps({"prompt": ("Add these numbers: " + text)[:size]}) + "\n")
     path.write_text("".join(lines), encoding="utf-8")

@@ -108,6 +108,10 @@ _NONE = (
     "weight_sync_batches",
     "weight_sync_bucket_mib",
 )
+_PRELOADED = frozenset(
+    # what is imported, whether anything of it compiles, and variables the allocators read once
+    {"rollout_engine", "rollout_mode", "enforce_eager", "torch_compile", "host_allocator", "expandable_segments"}
+)
 RESTART: Mapping[str, Restart] = {
     **dict.fromkeys(_NONE, Restart.NONE),
     **dict.fromkeys(_ENGINE, Restart.ENGINE),
@@ -133,4 +137,11 @@ def restart_key(configuration: Mapping[str, KnobValue], above: Restart, framewor
     """
     unset = defaults(framework)
     kept = ((n, v) for n, v in configuration.items() if RESTART.get(n, Restart.PROCESS) > above)
+    return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))
+
+
+def preload_key(configuration: Mapping[str, KnobValue], framework: str = "trl") -> RestartKey:
+    """What two configurations have to agree on to be forked from one process that has imported everything."""
+    unset = defaults(framework)
+    kept = ((n, v) for n, v in configuration.items() if n in _PRELOADED)
     return tuple(sorted((n, v) for n, v in kept if n not in unset or v != unset[n]))

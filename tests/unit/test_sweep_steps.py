@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from autotune import repeats
+from autotune.budget import Spent
 from autotune.domain import Budget, Configuration, FailureReason, Trial, TrialKind, TrialState
 from autotune.proposals import SweepProposer
-from autotune.schedule import SWEEP
+from autotune.schedule import SWEEP, Run
 from autotune.store import open_store
 from autotune.study import StudyLoop, StudyResult
 from autotune.sweep_steps import ALL_THERE, Again, fastest, is_row, owed, steps
@@ -183,6 +184,44 @@ def test_a_repeat_that_fails_is_not_run_for_ever() -> None:
     counted = Counter(t.configuration for t in result.trials if t.source == repeats.SOURCE)
     assert result.ended_by == ALL_THERE
     assert set(counted.values()) == {AGAIN.times}
+
+
+@pytest.mark.parametrize(("broken", "there"), [(1, AGAIN.times), (99, 0)])
+def test_a_repeat_the_machine_broke_is_run_again_but_not_for_ever(broken: int, there: int) -> None:
+    """Broken twice (the loop tries each twice itself) it would be missing from the table for good."""
+    house, left = House(), [2 * broken]
+
+    def breaks(trial: Trial) -> object:
+        if trial.kind is not TrialKind.VERIFY or not left[0]:
+            return None
+        left[0] -= 1
+        return f.failure(FailureReason.INFRA)
+
+    result = house.run(runner=SimulatedRunner(house.clock, tamper=breaks))  # type: ignore[arg-type]
+    again = [t for t in result.trials if t.source == repeats.SOURCE]
+    best = fastest(result.trials, AGAIN.top)
+    assert result.ended_by == ALL_THERE
+    assert {c: sum(t.feasible for t in again if t.configuration == c) for c in best} == dict.fromkeys(best, there)
+
+
+def restless(number: int) -> Trial:
+    return f.finished(number).with_(cycles=tuple(f.cycle(i, noisy=True) for i in range(6)))
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_where_cycles_are_mostly_disturbed_rows_repeat_none_and_the_fastest_do(disturbed: bool) -> None:
+    """A row that repeated cycles all the same would take half as long again and be no more exact."""
+    study = f.study()
+    first = restless(0) if disturbed else f.finished(0)
+    propose = SweepProposer(SPACE, study.spec.baseline, study.spec.resources, rows=2, same_learning=False, seed=0)
+    decide = steps(Again(1, 1))
+    step = decide(study, [first], Budget(), Spent(0.0, 0.0), propose)
+    assert isinstance(step, Run)
+    assert step.draft.protocol.max_repeats == (0 if disturbed else 3)
+    measured = f.finished(1, configuration=step.draft.configuration, cycle_seconds=1.0)
+    again = decide(study, [first, measured], Budget(), Spent(0.0, 0.0), propose)
+    assert isinstance(again, Run)
+    assert (again.draft.kind, again.draft.protocol.max_repeats) == (TrialKind.VERIFY, 3)
 
 
 def test_when_everything_fails_alike_it_stops_and_says_so() -> None:

@@ -38,6 +38,14 @@ class ThrashError(Exception):
         self.phase = phase
 
 
+class OverLimitError(Exception):
+    """The host memory of a phase was above the trial's limit, for less time than lies between two looks at it."""
+
+    def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
 class QualityError(Exception):
     """A guard of the numerics was broken; its sentence holds the figure and the limit."""
 
@@ -50,7 +58,7 @@ class MeterError(Exception):
     """The framework did not do what the meter told it to: the figures would not be true."""
 
 
-_OWN_WORDS = (IllegalSettingError, NotFiniteError, QualityError, RewardFailedError, ThrashError)
+_OWN_WORDS = (IllegalSettingError, NotFiniteError, OverLimitError, QualityError, RewardFailedError, ThrashError)
 
 
 def chain(error: BaseException) -> List[BaseException]:
@@ -67,6 +75,8 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
     """The pool an allocation failed in; ``None`` if this is not about memory."""
     if isinstance(error, ThrashError):
         return Pool.DEVICE
+    if isinstance(error, OverLimitError):
+        return Pool.HOST
     reading = cause(error)
     if reading is not None and reading.sign.reason is FailureReason.OOM:
         return reading.sign.pool
@@ -148,7 +158,7 @@ def _telling(error: BaseException) -> BaseException:
 
 
 def _place(error: BaseException, reason: FailureReason, phase: Optional[Phase]) -> Optional[Phase]:
-    if isinstance(error, (NotFiniteError, QualityError, ThrashError)):
+    if isinstance(error, (NotFiniteError, OverLimitError, QualityError, ThrashError)):
         return error.phase or phase
     return Phase.REWARD if reason is FailureReason.REWARD_ERROR else phase
 

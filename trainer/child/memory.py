@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from .contract import Peaks, Phase
+from .failures import OverLimitError
 
 DATA_MARGIN = 256 << 20
 """Bytes of private mappings that may still come to be reserved without being used."""
@@ -187,6 +188,25 @@ class MemoryWatch:
         )
         self._cuda.reset_peak_memory_stats()
         return peaks
+
+
+def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
+    """The watchdog looks ten times a second; the kernel's high-water mark misses nothing.
+
+    Without this a configuration whose tensors come and go between two looks would pass or fail by chance.
+
+    Args:
+        peaks: of a cycle, by phase and as a whole.
+        limit: bytes of the trial's process tree; ``None`` is none.
+
+    Raises:
+        OverLimitError: a phase was above it.
+    """
+    held = [(peak.host or 0, phase) for phase, peak in peaks.items() if phase != "cycle"]
+    most, phase = max(held, default=(0, ""))
+    if limit is not None and most > limit:
+        said = "the process tree reached %.2f GiB of %.2f GiB for a moment" % (most / 2**30, limit / 2**30)
+        raise OverLimitError(said, Phase(phase))
 
 
 def highest(one: Optional[Peaks], other: Peaks) -> Peaks:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.domain import Configuration, FailureReason, Trial
+from autotune.domain import Configuration, FailureReason, Resources, Trial
 from autotune.errors import UsageError
 from autotune.proposals import SweepProposer, named_sampler
 from autotune.proposals.sweep import BROKEN, ordered
 from autotune.schedule import SWEEP
 from autotune.wiring import proposer_for
-from search_spaces.knobs.restart import RESTART, Restart, restart_between, restart_key
+from search_spaces.knobs.restart import RESTART, Restart, preload_key, restart_between, restart_key
 from search_spaces.space import SearchSpace
 from tests import factories as f
 
@@ -32,8 +32,13 @@ SPACE = SearchSpace.from_json(
 )
 
 
-def proposer(rows: int | None = None, seed: int = 0, *, same_learning: bool = False) -> SweepProposer:
-    return SweepProposer(SPACE, f.configuration(), f.resources(), rows=rows, same_learning=same_learning, seed=seed)
+GPU = f.resources(gpus=1, device="cuda", device_memory=80 * f.GIB)
+
+
+def proposer(
+    rows: int | None = None, seed: int = 0, *, same_learning: bool = False, resources: Resources = GPU
+) -> SweepProposer:
+    return SweepProposer(SPACE, f.configuration(), resources, rows=rows, same_learning=same_learning, seed=seed)
 
 
 def restarts(order: Sequence[Configuration]) -> int:
@@ -56,16 +61,16 @@ def run(
 def test_every_legal_combination_is_a_row_once() -> None:
     sweep = proposer()
     _, found = run(sweep)
-    complete = SPACE.complete(f.configuration(), f.resources())
+    complete = SPACE.complete(f.configuration(), GPU)
     assert len(found) == len(set(found))
-    assert {*found, complete} == set(SPACE.candidates(f.configuration(), f.resources(), same_learning=False))
+    assert {*found, complete} == set(SPACE.candidates(f.configuration(), GPU, same_learning=False))
 
 
 def test_as_few_restarts_as_there_are_processes() -> None:
     sweep = proposer()
     keys = {restart_key(c, Restart.NONE) for c in sweep.legal}
     assert len(keys) == 4
-    baseline = SPACE.complete(f.configuration(), f.resources())
+    baseline = SPACE.complete(f.configuration(), GPU)
     assert restarts([baseline, *sweep.planned]) == len(keys) - 1
 
 
@@ -75,7 +80,7 @@ def test_a_subset_spares_restarts_too_and_fewer_rows_are_among_more(rows: int, s
     few, more = proposer(rows, seed), proposer(rows + 7, seed)
     assert len(few.planned) == rows - 1
     assert set(few.planned) <= set(more.planned)
-    baseline = SPACE.complete(f.configuration(), f.resources())
+    baseline = SPACE.complete(f.configuration(), GPU)
     whole = [baseline, *few.planned]
     assert restarts(whole) == len({restart_key(c, Restart.NONE) for c in whole}) - 1
 
@@ -146,11 +151,36 @@ def test_equal_keys_say_that_no_costlier_restart_lies_between(
 def test_ordering_keeps_every_configuration_and_the_order_within_a_process(
     given_order: list[Configuration], first: Configuration
 ) -> None:
-    found = ordered(given_order, first, "trl")
+    found = ordered(given_order, first, "trl", "cuda")
     assert sorted(found, key=repr) == sorted(given_order, key=repr)
     for key in {restart_key(c, Restart.NONE) for c in given_order}:
         own = [c for c in given_order if restart_key(c, Restart.NONE) == key]
         assert [c for c in found if restart_key(c, Restart.NONE) == key] == own
+
+
+ON_CPU = SearchSpace.from_json(
+    {
+        "knobs": {
+            "rollout_engine": ["transformers", "vllm"],
+            "host_allocator": ["default", "keep"],
+            "precision": ["fp32", "bf16"],
+            "attn_implementation": ["sdpa", "eager"],
+            "micro_batch_size": [1, 2, 4, 8],
+        }
+    }
+)
+
+
+def test_on_a_cpu_each_preloaded_parent_is_needed_once_and_nothing_else_is_in_blocks() -> None:
+    """Rows in blocks of one precision would show the hour they were measured in as the precision's effect."""
+    resources = f.resources(software={})
+    baseline = ON_CPU.complete(f.configuration(), resources)
+    for number in (None, 33):
+        rows = SweepProposer(ON_CPU, baseline, resources, rows=number, same_learning=False, seed=0).planned
+        parents = [preload_key(c) for c in (baseline, *rows)]
+        assert sum(a != b for a, b in pairwise(parents)) == len(set(parents)) - 1 == 3
+        for name in ("precision", "attn_implementation"):
+            assert sum(a[name] != b[name] for a, b in pairwise(rows)) > len(rows) / 4
 
 
 def test_a_stored_sweep_has_its_proposer_and_a_search_cannot_ask_for_it() -> None:

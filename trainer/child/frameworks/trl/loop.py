@@ -23,6 +23,7 @@ from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import IllegalSettingError, MeterError
 from ...guard import Guard, ReferenceKernel, server_pid
 from ...looks import is_enough
+from ...memory import check_limit
 from ...meter import Meter
 from ...settling import Settling
 from ...thrash import ThrashWatch
@@ -226,6 +227,7 @@ class Loop:
         self._tell(told)
         self._quality.check()
         self._thrash.cycle(kind, retries)
+        check_limit(peaks, self._spec.memory_limit)
         if kind is CycleKind.NATURAL and judged[0]:
             self._natural += tally.lengths
         if kind is CycleKind.WARMUP and self._plan.next() is not CycleKind.WARMUP:

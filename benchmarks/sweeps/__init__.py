@@ -1,0 +1,1 @@
+"""Tables of real trials on a CPU: what is swept, and with what."""

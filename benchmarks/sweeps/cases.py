@@ -1,0 +1,88 @@
+"""The tables recorded on a CPU: model, lengths, baseline, memory limit, and the command that records one. Pure.
+
+Trials of a table have to be short, so models are small and have random weights; what they compute takes the time it
+would take with trained ones. Completions end by chance, as likely at every token (``random_model.end_after``), so the
+lengths the baseline's natural cycles record are geometric, cut at the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.gpu.architectures import Architecture
+from search_spaces.configuration import KnobValue
+
+SPACES = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Case:
+    """One table."""
+
+    name: str
+    """Of its space too: ``NAME.yaml`` beside this file."""
+    architecture: Architecture
+    shortest_prompt: int
+    longest_prompt: int
+    """Tokens, which are bytes."""
+    longest: int
+    """Completion tokens."""
+    rows: int
+    """Completions per update."""
+    memory_limit: str
+    baseline: Mapping[str, KnobValue] = field(default_factory=dict)
+    """Beside the framework's own defaults."""
+
+    @property
+    def space(self) -> Path:
+        return SPACES / f"{self.name}.yaml"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files a sweep begins with."""
+
+    model: Path
+    prompts: Path
+    reward: str
+    """``FILE:FUNCTION``."""
+
+
+def words(case: Case, made: Inputs, python: str, out: Path, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """What comes after ``autotune``: the sweep of a case; ``more`` options go last, so they win."""
+    knobs = [word for name, value in case.baseline.items() for word in ("--set", f"{name}={_text(value)}")]
+    return (
+        "sweep", "--name", case.name, "--space", str(case.space), "--memory-limit", case.memory_limit,
+        "--model", str(made.model), "--data", str(made.prompts), "--reward", made.reward, "--python", python,
+        "--max-prompt-length", str(case.longest_prompt), "--max-completion-length", str(case.longest),
+        "--effective-batch", str(case.rows), *knobs, "--gpus", "0", "--home", str(out / "home"),
+        "--export", str(out / f"search-{case.name}.jsonl.gz"), *more,
+    )  # fmt: skip
+
+
+def _text(value: KnobValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _made_up(name: str, shape: tuple[int, int, int, int, int], vocabulary: int, mean: int) -> Architecture:
+    """``shape``: layers, width, inner width, heads, heads of keys and values."""
+    return Architecture(name, *shape, vocabulary, 256, 1e4, "made up, for tables on a CPU", mean)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            name="cpu-14m-tail",
+            architecture=_made_up("random-14m", (6, 256, 1024, 4, 2), 32_768, 8),
+            shortest_prompt=8,
+            longest_prompt=16,
+            longest=32,
+            rows=16,
+            memory_limit="1370MiB",
+            baseline={"micro_batch_size": 4, "num_generations": 4},
+        ),
+    )
+}
