@@ -69,6 +69,7 @@ def test_a_failure_says_why_and_shows_the_end_of_its_log(reader: Reader, study: 
     assert "\x1b" not in page
     assert said.index("Killed") < said.index("In figures"), "of a failure the log comes first"
     assert "No files to train with: trial 2 failed" in said
+    assert "run it again copy autotune retry 2 first its log copy autotune logs 2 first configuration.json" in said
 
 
 def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
@@ -82,6 +83,8 @@ def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
     (folder / "log.txt").write_text("step 1\n")
     first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
     assert "update, recorded cycle 2" in words(first.text)
+    assert "autotune logs 3 first -f" in first.text
+    assert "autotune retry" not in first.text, "it has not ended"
     tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
     assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
     with (folder / "log.txt").open("a") as log:
