@@ -6,11 +6,11 @@ import io
 import json
 import shlex
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.domain import Configuration, Study
+from autotune.domain import Configuration, Study, Trial
 from autotune.exporting import README, Exported, readme, seam_sentence, shell_line
 from autotune.serialise import configuration_json
 from autotune.words import clean, clean_line
@@ -37,9 +37,14 @@ def text_of(written: str) -> str:
 
 
 def copies(
-    study: Study, configuration: Configuration, exported: Exported | str, command: str, prefix: str = "copy"
+    study: Study,
+    configuration: Configuration,
+    exported: Exported | str,
+    command: str,
+    prefix: str = "copy",
+    further: Sequence[tuple[str, str]] = (),
 ) -> tuple[Copy, ...]:
-    """The command first, then each file, then the knobs as JSON.
+    """The command first, then each file, then ``further`` commands, then the knobs as JSON.
 
     Args:
         study: whose.
@@ -47,9 +52,10 @@ def copies(
         exported: its files, or why there are none.
         command: of this program that writes them.
         prefix: of the ids, where a page has several of these lists.
+        further: (name, command) pairs.
     """
     document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
-    named = [("configuration.json", document)]
+    named = [*further, ("configuration.json", document)]
     if not isinstance(exported, str):
         line = shell_line(exported.export, exported.framework.names.run, HERE)
         files = files_of(study, exported).items()
@@ -78,6 +84,14 @@ def export_command(study: Study, *, row: int = 1, trial: int | None = None) -> s
     """``autotune export NAME --trial 7``."""
     what = f" --trial {trial}" if trial is not None else f" --row {row}" if row != 1 else ""
     return f"autotune export {shlex.quote(clean(study.spec.name))}{what}"
+
+
+def commands_of(study: Study, trial: Trial) -> list[tuple[str, str]]:
+    """What can be done about a trial in a terminal: run it again when it has ended, read its log when it began."""
+    name = shlex.quote(clean(study.spec.name))
+    again = [("run it again", f"autotune retry {trial.number} {name}")] if trial.state.is_finished else []
+    follow = "" if trial.state.is_finished else " -f"
+    return [*again, *([("its log", f"autotune logs {trial.number} {name}{follow}")] if trial.attempt else [])]
 
 
 def launcher_words(exported: Exported | str) -> str:

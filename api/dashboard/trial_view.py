@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.dashboard import links
-from api.dashboard.copies import Copy, copies, export_command, launcher_words
+from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
 from api.dashboard.log_tail import LogTail
 from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
@@ -122,7 +122,13 @@ def trial_view(
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         refused=exported if isinstance(exported, str) else "",
-        copies=copies(found.study, trial.configuration, exported, export_command(found.study, trial=trial.number)),
+        copies=copies(
+            found.study,
+            trial.configuration,
+            exported,
+            export_command(found.study, trial=trial.number),
+            further=commands_of(found.study, trial),
+        ),
         launcher=launcher_words(exported),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
         before=links.trial_page(found.study.id, trial.number - 1) if trial.number else "",

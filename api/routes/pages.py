@@ -30,10 +30,12 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
     """Every study with its answer in a line."""
     every = studies.studies()
     found = [studies.snapshot(study.id) for study in every[:SHOWN_STUDIES]]
-    key = ("studies", len(every), *(snapshot.stamp for snapshot in found))
-    lines = [study_line(snapshot) for snapshot in found]
-    body = studies.body(key, lambda: render("studies.html", studies=lines, hidden=len(every) - len(found)))
-    return conditional(request, body, HTML)
+    key = ("studies", len(every), *(snapshot.progress for snapshot in found))
+
+    def build() -> bytes:
+        return render("studies.html", studies=[study_line(one) for one in found], hidden=len(every) - len(found))
+
+    return conditional(request, studies.body(key, build), HTML)
 
 
 @router.get("/studies/{study_id}")

@@ -6,8 +6,12 @@ import re
 import zipfile
 from html import unescape
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 
 from api.dashboard.compare_view import MOST, asked
 from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
@@ -69,6 +73,7 @@ def test_a_failure_says_why_and_shows_the_end_of_its_log(reader: Reader, study: 
     assert "\x1b" not in page
     assert said.index("Killed") < said.index("In figures"), "of a failure the log comes first"
     assert "No files to train with: trial 2 failed" in said
+    assert "run it again copy autotune retry 2 first its log copy autotune logs 2 first configuration.json" in said
 
 
 def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
@@ -82,12 +87,30 @@ def test_the_log_and_phase_of_a_running_trial_are_as_they_are_now(
     (folder / "log.txt").write_text("step 1\n")
     first = reader.ask("/studies/1/trials/3", headers={"Accept": "text/html"})
     assert "update, recorded cycle 2" in words(first.text)
+    assert "autotune logs 3 first -f" in first.text
+    assert "autotune retry" not in first.text, "it has not ended"
     tag = {"If-None-Match": first.headers["etag"], "Accept": "text/html"}
     assert reader.ask("/studies/1/trials/3", headers=tag).status_code == 304
     with (folder / "log.txt").open("a") as log:
         log.write("step 2\n")
     mark.close()
     assert "step 2" in reader.ask("/studies/1/trials/3", headers=tag).text
+
+
+ASKED = ("x", "y", "axis", "log", "against", "trial", "outcome", "kind", "sort", "page", "knob.precision", "knob.", "")
+
+
+@examples(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    page=st.sampled_from(["/", "/studies/1", "/studies/1/why", "/studies/1/compare", "/studies/1/trials/0", "/login"]),
+    query=st.lists(st.tuples(st.sampled_from(ASKED), st.text(max_size=30) | st.integers().map(str)), max_size=8),
+)
+def test_no_address_breaks_a_page(finished: Reader, page: str, query: list[tuple[str, str]]) -> None:
+    """What the REST API is asked by schemathesis; pages are not described, so they are asked here."""
+    answer = finished.ask(f"{page}?{urlencode(query, errors='replace')}", headers={"Accept": "text/html"})
+    assert answer.status_code in (200, 303), answer.text
+    assert "<script>" not in answer.text
+    assert finished.crashes == []
 
 
 def test_what_there_is_not_is_404(reader: Reader, study: Study) -> None:

@@ -65,7 +65,7 @@ def test_the_table_says_what_was_missed() -> None:
         "latencies_s": {"trials page": figures},
         "statuses": {"200": 8, "0": 1},
         "writer_slower": 0.2,
-        "write_alone_s": {"mean": 0.001, "before": 0.001, "after": 0.001},
+        "write_alone_s": [{"mean": 0.00099}, {"mean": 0.00101}],
         "write_beside_s": {"mean": 0.0012},
         "saturation_answers_a_second": 300.0,
         "listeners_that_heard_all": 3,
@@ -75,6 +75,7 @@ def test_the_table_says_what_was_missed() -> None:
     text = table(Asked(10, 1.0, 9, 1.0, 3, 0), found)
     assert text.count("missed") == 2
     assert "NOT dropped" in text
+    assert "writes: 0.99 and 1.01 ms alone before and after, 1.20 ms beside readers (+20.0 %; target" in text
     assert "| trials page | 10.0 | 20.0 | 200.0 | 9 |" in text
 
 

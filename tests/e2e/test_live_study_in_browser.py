@@ -1,0 +1,87 @@
+"""A real study on this machine's CPU, followed in a real browser: killed with its page, begun again, to its answer."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.browser import browser, complaints
+from tests.e2e.commands import begin
+from tests.e2e.test_serve import until
+from tests.trl_trials import build_tiny, one_thread, training_python
+
+pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
+
+SOON_MS = 120_000
+WHOLE_MS = 600_000
+PHASES = re.compile("generate|reward|logprob|update")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+@pytest.fixture
+def tab() -> Iterator[Any]:
+    """Fails the test if the page complains about anything, such as the policy."""
+    said: list[str] = []
+    with browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1400, "height": 1000})
+        page.set_default_timeout(SOON_MS)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        yield page
+    assert complaints(said) == []
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_real_study_is_followed_through_a_kill_to_its_answer(tab: Any, tmp_path: Path) -> None:
+    model = build_tiny(tmp_path / "tiny") / "model"
+    home, port = tmp_path / "home", free_port()
+    url = f"http://127.0.0.1:{port}"
+    sizes = ("--rows-per-update", "8", "--max-prompt-length", "260", "--max-completion-length", "16")
+    start = ("start", "--model", str(model), "--python", training_python(), *sizes, "--max-trials", "3", "--no-live")
+    tuner = begin(*start, "--port", str(port), home=home, cwd=tmp_path)
+    until(lambda: answers(port))
+    tab.goto(url)
+    tab.locator("#studies tbody a").first.click()
+    tab.locator("#running .now", has_text=PHASES).wait_for()
+    tab.evaluate("window.neverLoadedAgain = true")
+    tab.locator("#trials tbody tr.good").first.wait_for(timeout=WHOLE_MS)
+    tuner.kill()
+    tuner.communicate()
+    tab.locator("#live.off").wait_for()
+    begin("serve", "--port", str(port), home=home, cwd=tmp_path)
+    tab.locator("#live.on").wait_for()
+    again = begin(*start, "--no-serve", home=home, cwd=tmp_path)
+    tab.locator("#running .now", has_text=PHASES).wait_for()
+    tab.locator(".badge.done").wait_for(timeout=WHOLE_MS)
+    assert tab.evaluate("window.neverLoadedAgain"), "it followed all of it by itself"
+    _, err = again.communicate(timeout=60)
+    assert again.returncode == 0, err[-3000:]
+    assert tab.locator("#trials tbody tr").count() >= 3
+    assert tab.locator("#answer .figure").count() >= 1
+    tab.goto(f"{url}/studies/1/why")
+    for name in ("phases", "memory", "peaks"):
+        assert tab.locator(f"#{name} svg.chart").count() == 1, name
+    tab.goto(f"{url}/studies/1/trials/0")
+    assert tab.locator("#timeline svg.chart").count() == 1, "the memory of a real process over its time"
+    assert "config.json" in tab.locator("#files").inner_text()
+    tab.goto(f"{url}/studies/1/recommendation")
+    assert training_python() in tab.locator("#row-1").inner_text()
