@@ -68,9 +68,10 @@ def roof_of(head: Mapping[str, Any]) -> Roof | None:
     lengths, facts = tuple(head["recorded_lengths_tokens"]), head["model"]
     peak = peak_of(gpus[0]["name"]) if head["measures_a_gpu"] and len(gpus) == 1 else None
     names = ("parameters", "layers", "hidden_size", "attention_heads", "key_value_heads")
-    if peak is None or not lengths or not all(facts.get(name) for name in names):
+    parameters, layers, hidden_size, heads, kv_heads = (facts.get(name) for name in names)
+    if peak is None or not lengths or not (parameters and layers and hidden_size and heads and kv_heads):
         return None
-    return Roof(*(facts[name] for name in names), peak, lengths)
+    return Roof(parameters, layers, hidden_size, heads, kv_heads, peak, lengths)
 
 
 def header(study: Study, fingerprint: Fingerprint | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import require
 from tests.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
-from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
+from trainer.child.contract import CycleKind, FailureReason, NoteRecord, Pool, Protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.trl]
 
@@ -86,6 +86,22 @@ def test_an_engine_that_sleeps_leaves_its_memory_to_the_update(colocated: Ran, a
     assert used(asleep, "generate") > 0.9 * used(colocated, "generate"), "it was awake then, whatever came after"
 
 
+def test_the_share_is_what_the_engine_takes(tiny: Path, colocated: Ran) -> None:
+    wide = trial(tiny, "wide", **{**ENGINE, "gpu_memory_utilization": 0.2})
+    assert wide.result.ok, wide.result.detail
+    took = [ran.of(CycleKind.RECORDED)[0].engine_bytes or 0 for ran in (colocated, wide)]
+    assert 1.6 * took[0] < took[1] < 2.5 * took[0]
+
+
+def test_graphs_are_captured_up_to_the_size_asked_for(tiny: Path) -> None:
+    """vLLM cuts a size it does not have to one it has; what it made of ours would be noted."""
+    require("vllm")
+    ran = trial(tiny, "graphs", **{**ENGINE, "enforce_eager": False, "cuda_graph_max_batch": 8, "max_num_seqs": 16})
+    assert ran.result.ok, ran.result.detail
+    assert agrees(ran, 1.05), [cycle.logp_mismatch for cycle in ran.cycles]
+    assert [record.name for record in ran.records if isinstance(record, NoteRecord)].count("engine_has") == 0
+
+
 def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path) -> None:
     """1 MiB is room for about 1,000 tokens of the tiny model, and one sequence may have 4,096."""
     require("vllm")
@@ -99,6 +115,24 @@ def test_an_fp8_engine_is_close_to_the_trainer(tiny: Path) -> None:
     require("vllm", capability=FP8)
     ran = trial(tiny, "fp8-engine", **{**ENGINE, "rollout_quantization": "fp8"})
     assert ran.result.ok, ran.result.detail
+    assert agrees(ran, 1.1), [cycle.logp_mismatch for cycle in ran.cycles]
+
+
+def test_an_fp8_engine_that_slept_has_its_weights_again(tiny: Path) -> None:
+    """Sleep drops them, and the sync quantises them anew: legal together, so both at once have to work."""
+    require("vllm", capability=FP8)
+    ran = trial(tiny, "fp8-asleep", **{**ENGINE, "rollout_quantization": "fp8", "sleep_level": 2})
+    assert ran.result.ok, ran.result.detail
+    assert agrees(ran, 1.1), [cycle.logp_mismatch for cycle in ran.cycles]
+
+
+def test_a_cache_in_fp8_is_close_to_the_trainer_or_refused(tiny: Path) -> None:
+    """Not every attention backend has it; one that has not must not measure a cache in bf16 under that name."""
+    require("vllm", capability=FP8)
+    ran = trial(tiny, "fp8-cache", **{**ENGINE, "kv_cache_dtype": "fp8"})
+    if not ran.result.ok:
+        assert ran.result.reason is FailureReason.ILLEGAL, ran.result.detail
+        return
     assert agrees(ran, 1.1), [cycle.logp_mismatch for cycle in ran.cycles]
 
 

@@ -73,13 +73,13 @@ class Capture:
         self._losses.append(float(losses.mean()))
         self._loss = 0.0
         parts = [gradient(parameter) for _, parameter in self._named()]
-        self._gradients.append(torch.cat([part.detach().double().flatten() for part in parts]).numpy())
+        self._gradients.append(torch.cat([part.detach().double().flatten() for part in parts]).cpu().numpy())
 
     def _weights(self) -> Any:
         import torch  # noqa: PLC0415
 
         with whole(self._named()):
-            return torch.cat([p.detach().double().flatten() for _, p in self._named()]).numpy()
+            return torch.cat([p.detach().double().flatten() for _, p in self._named()]).cpu().numpy()
 
     def _named(self) -> list[tuple[str, Any]]:
         model = self._trainer.accelerator.unwrap_model(self._trainer.model)

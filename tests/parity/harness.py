@@ -54,7 +54,7 @@ class Harness:
         """What ``run.run_trial`` does around the import of TRL, once for all that follow."""
         specs = [self.contract.read_spec(folder / "config.json") for folder in folders]
         engine, ranks = self.module("engine"), self.module("ranks")
-        engine.before_import("cpu", compiles=any(spec.settings.get("torch_compile") for spec in specs))
+        engine.before_import(specs[-1].device, compiles=any(spec.settings.get("torch_compile") for spec in specs))
         ranks.before_import(specs[-1])
         if not any(spec.settings.get("use_vllm") for spec in specs):
             engine.leave_out()

@@ -70,26 +70,29 @@ def build_model(folder: Path) -> Path:
     return folder
 
 
-def results(built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0) -> Iterator[Ran]:
+def results(built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0, device: str = "cpu") -> Iterator[Ran]:
     """What ``cases`` did (``run``); a fixture's body. Afterwards their gradients are not kept."""
-    run(built, folder, cases, ranks)
+    run(built, folder, cases, ranks, device)
     yield Ran(folder)
     shutil.rmtree(folder)
 
 
-def run(built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0, seconds: float = 600) -> None:
+def run(
+    built: Path, folder: Path, cases: Iterable[Case], ranks: int = 0, device: str = "cpu", seconds: float = 600
+) -> None:
     """Run ``cases`` in one process, or in as many as there are ranks; each leaves its files in ``folder``/<name>.
 
     The processes are started with the variables of the last of them.
 
     Args:
         ranks: started by ``torchrun``; 0 is a process without it.
+        device: ``cpu`` or ``cuda``.
         seconds: after which the test fails.
     """
     cases = list(cases)
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "GLIBC_TUNABLES")}
     for case in cases:
-        spec = rendered(case, built, max(1, ranks))
+        spec = rendered(case, built, max(1, ranks), device)
         paths = write_spec(folder / case.name, spec)
         if case.ask:
             (paths.root / "ask").touch()
@@ -115,7 +118,7 @@ def torchrun(ranks: int, folder: Path) -> list[str]:
     return ["-m", "torch.distributed.run", *here, "--log-dir", str(folder / "ranks")]
 
 
-def rendered(case: Case, built: Path, world: int) -> Any:
+def rendered(case: Case, built: Path, world: int, device: str) -> Any:
     """The case's ``TrialSpec``, by the same rendering a study uses."""
     return trl.render(
         trial="1/0",
@@ -129,6 +132,7 @@ def rendered(case: Case, built: Path, world: int) -> Any:
         protocol=QUIET,
         passthrough={**OBJECTIVE, **case.objective},
         world_size=world,
+        device=device,
     )
 
 
