@@ -136,7 +136,7 @@ class Guard:
         try:
             await self._app(scope, receive, guarded)
         except Exception as error:  # answered already, by the application's own handler
-            if not nobody_reads(error):
+            if not nobody_reads(error, stream=scope["path"].endswith(ENDLESS)):
                 self._crashed(error)
             elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
                 self._cut_off()
@@ -241,12 +241,15 @@ class SlowReaderError(OSError):
     """A reader has taken nothing for ``SLOWEST_S``; as an ``OSError``, ASGI's word for a reader that is gone."""
 
 
-def nobody_reads(error: BaseException) -> bool:
-    """Whether all that went wrong is that the reader is gone, so that there is nobody to tell and nothing to mend."""
+def nobody_reads(error: BaseException, *, stream: bool = False) -> bool:
+    """Whether all that went wrong is that the reader is gone, so that there is nobody to tell and nothing to mend.
+
+    What a stream's own tasks hand on to each other breaks with it, and may be all that is left to be seen of it.
+    """
     leaves = list(_leaves(error))
     gone = [isinstance(leaf, SlowReaderError | ClientDisconnect) for leaf in leaves]
-    # What a stream's own tasks hand on to each other breaks with it.
-    return any(gone) and all(g or isinstance(e, BrokenResourceError) for g, e in zip(gone, leaves, strict=True))
+    others = [leaf for leaf, left in zip(leaves, gone, strict=True) if not left]
+    return (stream or any(gone)) and all(isinstance(leaf, BrokenResourceError) for leaf in others)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

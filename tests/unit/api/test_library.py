@@ -1,5 +1,6 @@
 """Many readers cost what one costs, and all of them little."""
 
+import gc
 import threading
 import time
 from collections import Counter
@@ -49,6 +50,22 @@ def test_an_unchanged_study_is_read_once(settings: Settings, study: Study) -> No
     assert len(library.snapshot(study.id).trials) == 6
     assert store.reads == 2
     library.close()
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_the_collector_leaves_alone_what_took_long_to_read(
+    large: bool, settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.shelf.LARGE_S", -1.0 if large else 60.0)
+    gc.unfreeze()
+    library = Library(settings, lambda: Counting(settings))  # type: ignore[arg-type, return-value]
+    try:
+        found = library.snapshot(study.id)
+        assert (gc.get_freeze_count() > 0) is large
+        assert any(kept is found for kept in gc.get_objects()) is not large
+    finally:
+        gc.unfreeze()
+        library.close()
 
 
 def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> None:

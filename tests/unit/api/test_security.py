@@ -234,6 +234,18 @@ def test_a_reader_that_is_gone_hides_no_mistake_of_ours(error: Exception, gone: 
     assert nobody_reads(error) is gone
 
 
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (ExceptionGroup("", [BrokenResourceError()]), True),
+        (ExceptionGroup("", [BrokenResourceError(), ValueError()]), False),
+        (ValueError(), False),
+    ],
+)
+def test_of_a_stream_whose_reader_left_only_its_own_tasks_may_be_seen(error: Exception, gone: bool) -> None:
+    assert nobody_reads(error, stream=True) is gone
+
+
 def test_the_asset_room_has_no_way_out(finished: Reader) -> None:
     for name in ("../render.py", "..%2frender.py", "%2e%2e/render.py", "page.css%00.py", "study.html"):
         answer = finished.ask(f"/assets/{name}")
