@@ -80,8 +80,8 @@ class Score:
 
 
 def recorded_speeds(table: Path = TABLE) -> tuple[float, ...]:
-    """Log tokens/hour of the configurations of a recorded table, around their mean; emulated ones are left out."""
-    rows = [line for line in table.read_text().splitlines() if not line.endswith("| emulated |")]
+    """Log tokens/hour of the configurations of a recorded table, around their mean, without the emulated (FP8)."""
+    rows = [line for line in table.read_text().splitlines() if "| fp8 |" not in line]
     rates = [int(rate.replace(",", "")) for row in rows for rate in re.findall(r"\| (\d+,\d{3}) \|", row)]
     middle = statistics.fmean(math.log(rate) for rate in rates)
     return tuple(math.log(rate) - middle for rate in rates)
