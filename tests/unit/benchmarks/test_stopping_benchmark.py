@@ -62,3 +62,17 @@ def test_without_noise_the_choice_is_the_true_best(monkeypatch: pytest.MonkeyPat
         score = simulation.study(case, 20, seed)
         assert not score.discarded
         assert score.loss <= 0.01
+
+
+def test_first_cycles_that_were_a_warm_up_are_dropped_and_no_others() -> None:
+    def kept(*seconds: float) -> tuple[float, ...]:
+        logs = tuple(-math.log(spent) for spent in (*seconds, *[10.0] * 9))
+        sample = simulation.settled(stopping.Sample(1, logs, tuple({} for _ in logs)))
+        assert len(sample.logs) == len(sample.phases)
+        return tuple(round(math.exp(-log), 6) for log in sample.logs[: len(sample.logs) - 9])
+
+    assert kept(19.0, 10.0) == (10.0,)
+    assert kept(12.0, 10.0) == (12.0, 10.0)
+    assert kept(40.0, 20.0, 10.0) == (10.0,)
+    assert kept(10.0, 19.0, 10.0) == (10.0, 19.0, 10.0)
+    assert len(kept(80.0, 60.0, 40.0, 20.0)) == 1, "no more than a trial may repeat"
