@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from api import errors
@@ -35,6 +36,12 @@ from api.routes import (
 from api.schemas.problems import Problem, problems
 from api.security import OPEN_PATHS, Access, Guard
 from api.throttle import Throttle
+
+ROUTERS = (
+    *(studies.router, trials.router, logs.router, memory.router, events.router, fingerprints.router),
+    *(recommendation.router, exports.router, recommendations.router, control.router, health.router, metrics.router),
+    *(login.router, pages.router, study_pages.router),
+)
 
 API = "/api/v1"
 OPENAPI = f"{API}/openapi.json"
@@ -103,10 +110,8 @@ def application_of(
     app.state.tally = Tally()
     app.state.allow_control = allow_control and access.token is not None
     errors.install(app)
-    for routes in (studies, trials, logs, memory, events, fingerprints, recommendation, exports):
-        app.include_router(routes.router)
-    for routes in (recommendations, control, health, metrics, login, pages, study_pages):
-        app.include_router(routes.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.openapi = lambda: _description(app)  # type: ignore[method-assign]  # FastAPI's own way to change it
     return app
 
@@ -124,10 +129,21 @@ def _description(app: FastAPI) -> dict[str, Any]:
         for path, operations in document["paths"].items():
             for operation in operations.values():
                 operation["responses"] |= _everywhere(path, set(operation["responses"]))
+        _complete_examples(document["paths"])
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{}, {"token": []}]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _complete_examples(paths: dict[str, Any]) -> None:
+    """FastAPI leaves ``null`` out of them, which readers are sent."""
+    for route in (each for router in ROUTERS for each in router.routes if isinstance(each, APIRoute)):
+        for status, answer in route.responses.items():
+            for kind, shown in answer.get("content", {}).items():
+                for method in route.methods if "example" in shown else ():
+                    responses = paths[route.path_format][method.lower()]["responses"]
+                    responses[str(status)]["content"][kind]["example"] = shown["example"]
 
 
 def _everywhere(path: str, known: set[str]) -> dict[str, Any]:

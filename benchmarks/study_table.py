@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Fingerprint, Study, Trial, TrialState
+from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
 from autotune.insights import phases
 from autotune.settings import read_settings
@@ -117,7 +117,7 @@ def line(trial: Trial, baseline: Trial, roof: Roof | None) -> list[str]:
         str(trial.number),
         trial.source,
         words,
-        ended if trial.state is not TrialState.RUNNING else "did not end",
+        ended if trial.state.is_finished else "did not end",
         f"{trial.tokens_per_hour / 1e6:.3f}M" if trial.tokens_per_hour else "",
         *([] if roof is None else [f"{share:.1%}" if share else ""]),
         *(f"{spent.get(name, 0.0):.2f}" if spent else "" for name in ("generate", "logprob", "update", "sync")),

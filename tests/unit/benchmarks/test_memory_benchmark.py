@@ -80,11 +80,11 @@ def test_the_report_has_a_line_for_every_study_and_count() -> None:
 
 def test_the_recorded_table_of_two_ranks_is_read_as_the_study_it_was(tmp_path: Path) -> None:
     found = every_knob_table.trials()
-    assert [t.number for t in found] == list(range(23))
+    assert [t.number for t in found] == [*range(24), *range(25, 28)], "the confirmation was ended, and is not there"
     assert all(t.fits and t.host_peak for t in found)
     assert found[12].configuration["precision"] == "fp32"
     assert found[12].configuration["zero_stage"] == 3
-    assert found[12].host_peak == int(7.56 * factories.GIB)
+    assert found[12].host_peak == int(7.74 * factories.GIB)
     assert {t.configuration["micro_batch_size"] * t.configuration["gradient_accumulation_steps"] for t in found} == {4}  # type: ignore[operator]
     (tmp_path / "other.md").write_text("| a | b |\n")
     with pytest.raises(ValueError, match="no table of trials"):
