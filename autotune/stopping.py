@@ -35,6 +35,9 @@ drift for a disturbance (``Protocol.drift_limit``), so undisturbed cycles should
 PROCESS_SPREAD = 0.045
 """The same between processes of one configuration: the median of the ten intervals recorded in
 benchmarks/tables/defaults-cpu.md, each 4.30 sd / sqrt(3) of the log ratio of two processes, is sd = 0.063."""
+GPU_PROCESS_SPREAD = 0.13
+"""The same on a GPU: of the two configurations that ran twice in the eager study of
+benchmarks/tables/h100-studies-2026-11-22.md. All there is so far."""
 PRESUMED_DEGREES = 4
 """What each of the two presumptions counts beside what the study has shown (as ``evidence.PRESUMED_DEGREES``)."""
 LEAST_CYCLE_SPREAD = 0.002
@@ -187,19 +190,22 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
     return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
 
 
-def between_processes(repeats: Sequence[Sequence[float]]) -> float:
-    """Variance between processes: ``PROCESS_SPREAD`` moderated by configurations that ran more than once.
+def between_processes(repeats: Sequence[Sequence[float]], presumed: float = PROCESS_SPREAD) -> float:
+    """Variance between processes: the presumed spread moderated by configurations that ran more than once.
 
     ``repeats``: for each such configuration the logarithm of each process.
     """
     groups = [group for group in repeats if len(group) > 1]
     degrees = sum(len(group) - 1 for group in groups)
     squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
-    return (PRESUMED_DEGREES * PROCESS_SPREAD**2 + squares) / (PRESUMED_DEGREES + degrees)
+    return (PRESUMED_DEGREES * presumed**2 + squares) / (PRESUMED_DEGREES + degrees)
 
 
 def weigh(
-    samples: Sequence[Sample], rivals: Sequence[Sequence[Sample]], repeats: Sequence[Sequence[float]] = ()
+    samples: Sequence[Sample],
+    rivals: Sequence[Sequence[Sample]],
+    repeats: Sequence[Sequence[float]] = (),
+    presumed: float = PROCESS_SPREAD,
 ) -> Known:
     """What a trial is weighed against.
 
@@ -207,8 +213,9 @@ def weigh(
         samples: of every measured trial of the study.
         rivals: the runs of each configuration it competes with.
         repeats: as of ``between_processes``.
+        presumed: how far processes differ until ``repeats`` show it.
     """
-    prior, between = fit_prior(samples), between_processes(repeats)
+    prior, between = fit_prior(samples), between_processes(repeats, presumed)
     found = [_rival(runs, prior, between, len(rivals)) for runs in rivals]
     best = max(found, key=lambda r: r.low, default=None)
     if best is not None:

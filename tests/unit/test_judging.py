@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from autotune import judging
 from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, TrialState
@@ -45,6 +46,18 @@ def test_a_slow_trial_is_told_to_end_once_and_for_all() -> None:
     one.see(running([80.0, 1.0, 1.0]))
     assert one.enough
     assert one.ceiling == first
+
+
+def test_on_a_gpu_processes_are_presumed_to_differ_by_more() -> None:
+    """As the one GPU that ran configurations twice showed: a rival's bounds are wider there."""
+    others = [f.finished(0), f.finished(1)]
+    configuration = running([]).configuration
+    on_cpu = judging.known_of(SPEC, others, configuration)
+    on_gpu = judging.known_of(replace(SPEC, resources=replace(SPEC.resources, device="cuda")), others, configuration)
+    assert on_gpu.between > 4 * on_cpu.between
+    assert on_gpu.rival is not None
+    assert on_cpu.rival is not None
+    assert on_gpu.rival.low < on_cpu.rival.low
 
 
 def test_warm_up_natural_and_maximum_cycles_are_no_evidence() -> None:
