@@ -27,8 +27,8 @@ def rate(value: float | None) -> str:
 
 
 def signed_percent(ratio: float) -> str:
-    """0.213 -> ``+21.3 %``."""
-    return f"{ratio * 100:+.1f} %" if math.isfinite(ratio) else "unknown"
+    """0.213 -> ``+21.3 %``; what rounds to nothing is ``+0.0 %``, from whichever side."""
+    return f"{round(ratio * 100, 1) + 0.0:+.1f} %" if math.isfinite(ratio) else "unknown"
 
 
 def format_duration(seconds: float) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Trial
+from autotune.figures import signed_percent
 from autotune.insights.ranking import ranked, speed
+from autotune.words import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 
@@ -28,7 +30,7 @@ class Neighbour:
     def sentence(self) -> str:
         """``micro_batch_size 4 -> 8: +12.3 % (trial 3)``."""
         change = f"{self.knob} {_shown(self.there)} -> {_shown(self.here)}"
-        gave = "not measured" if self.gain is None else f"{100 * self.gain:+.1f} %"
+        gave = "not measured" if self.gain is None else signed_percent(self.gain)
         return f"{change}: {gave} (trial {self.trial})"
 
 
@@ -61,4 +63,4 @@ def _changed(there: Configuration, here: Configuration) -> Mapping[str, tuple[Kn
 
 
 def _shown(value: KnobValue | None) -> str:
-    return "unset" if value is None else str(value)
+    return "unset" if value is None else knob_value(value)

@@ -96,6 +96,7 @@ def test_rates_have_four_digits(value: Any, text: str) -> None:
 def test_percentages_carry_their_sign() -> None:
     assert signed_percent(0.4) == "+40.0 %"
     assert signed_percent(-0.051) == "-5.1 %"
+    assert signed_percent(-1e-9) == "+0.0 %"
     assert signed_percent(float("nan")) == "unknown"
 
 
