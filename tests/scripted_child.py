@@ -7,6 +7,7 @@ renders it: ``settings`` are the configuration itself, ``passthrough["script"]``
     sleep   real seconds each cycle takes (default 0: reported seconds are never waited for)
     file    path of a file that holds the script instead, so that it can differ between trials of one study
     floor   bytes a process holds before any row (default ``FLOOR``)
+    answer_s  seconds it waits for the tuner's word on whether it has been measured enough (default ``ANSWER_S``)
     acts    list of {"do": name of an ``act_`` function of ``scripted_acts``,
             "at": "start" | cycle index | "end" | "exit" (the result is written),
             "when": {knob: value, ...} that must all hold, "once": path of a marker file, ...its arguments}
@@ -50,7 +51,7 @@ from trainer.child.contract import (
     read_spec,
     write_atomic,
 )
-from trainer.child.looks import is_enough
+from trainer.child.looks import ANSWER_S, is_enough
 
 
 class ScriptedTrial:
@@ -78,9 +79,12 @@ class ScriptedTrial:
             self.cycle(index, kind)
             if index == 0:
                 self.worst_case()
-            if kind is CycleKind.RECORDED and self.spec.protocol.looks and is_enough(self.paths, index):
+            if kind is CycleKind.RECORDED and self.spec.protocol.looks and self.is_enough(index):
                 break
         self.act("end")
+
+    def is_enough(self, index: int) -> bool:
+        return is_enough(self.paths, index, float(self.script.get("answer_s", ANSWER_S)))
 
     def order(self) -> list[CycleKind]:
         protocol = self.spec.protocol

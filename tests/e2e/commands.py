@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import sqlite3
@@ -11,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune.cli.app import build_app
+from autotune.cli.failures import exit_code_of
 from autotune.running.local import home_tag
 from trainer.child.contract import TAG_VARIABLE
 
@@ -63,8 +67,17 @@ def document(*arguments: str, home: Path, cwd: Path) -> Any:
 def trials_of(home: Path, cwd: Path) -> list[Mapping[str, Any]]:
     """Every trial with its cycles, by number."""
     numbers = sorted(t["number"] for t in document("trials", home=home, cwd=cwd)["trials"])
-    shown = [document("show", str(n), home=home, cwd=cwd) for n in numbers]
-    return [s.get("trial", s) for s in shown]
+    return [s.get("trial", s) for s in (_shown(home, number) for number in numbers)]
+
+
+def _shown(home: Path, number: int) -> Any:
+    """What ``show`` prints with ``--json``, in this process: one for each trial would only import the same again."""
+    out = io.StringIO()
+    words = ["show", str(number), "--json", "--home", str(home)]
+    with contextlib.redirect_stdout(out):
+        code = exit_code_of(lambda: build_app()(words, prog_name="autotune"))
+    assert code == 0, out.getvalue()
+    return json.loads(out.getvalue())
 
 
 def tagged(home: Path) -> list[int]:

@@ -84,7 +84,8 @@ def test_one_that_fails_in_a_fresh_process_too_is_known(tmp_path: Path) -> None:
 
 
 def test_a_killed_tuners_worker_ends_with_its_trial(tmp_path: Path) -> None:
-    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, baseline=fastest(), sleep=0.1)
+    # When nobody is left to say that it is enough, it must not wait for that after every cycle.
+    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, baseline=fastest(), sleep=0.1, answer_s=0.2)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 3 and len(trials[2].cycles) >= 1)
     process.send_signal(signal.SIGKILL)

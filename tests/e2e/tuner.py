@@ -15,6 +15,7 @@ from autotune import wiring
 from autotune.cli.stopping import stopping
 from autotune.control import Control
 from autotune.domain import Budget, StudySpec
+from autotune.running.job import Graces
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import read_settings
@@ -26,6 +27,8 @@ from tests.fakes import SeenObserver
 from tests.scripted_framework import ScriptedFramework
 
 SCRIPTED_CHILD = Path(__file__).parent.parent / "scripted_child.py"
+GRACES = Graces(terminate_s=1.0)
+"""Grandchildren that ignore SIGTERM are waited for as long as that, also by a sweep."""
 
 SPACE = SearchSpace.from_json(
     {
@@ -71,6 +74,7 @@ def main(home: str, plan: dict[str, object]) -> None:
                 home=home_tag(settings.home.root),
                 clock=clock,
                 start=SCRIPTED_CHILD,
+                graces=GRACES,
                 keeper=keeper if plan.get("warm") else None,
             ),
             clock=clock,
