@@ -181,14 +181,14 @@ def test_a_log_is_followed_while_its_trial_runs_and_its_cause_comes_first_when_i
     with serving(settings, print, port=0) as url:
         tab.goto(f"{url}/studies/1/trials/1")
         tab.locator("#live.on").wait_for()
-        tab.locator("#head .now").wait_for()
+        tab.locator("#head p.now").wait_for()
         assert tab.locator("#log pre").inner_text().splitlines() == ["step 1"]
         with log.open("a") as more:
             more.write("".join(f"step {n}\n" for n in range(2, 150)))
         tab.locator("#log pre", has_text="step 149").wait_for()
         store.finish_trial(study.id, 1, TrialState.FAIL, factories.oom(), factories.NOW + 9, 9.0, 8 * factories.GIB)
         tab.locator("#head .cause").wait_for()
-        assert tab.locator("#head .now").count() == 0
+        assert tab.locator("#head p.now").count() == 0
         tab.reload()
         order = tab.evaluate("[...document.querySelectorAll('main section[id]')].map(s => s.id)")
         assert order.index("log") < order.index("facts"), "of a failure the log comes first"
