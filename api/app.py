@@ -141,7 +141,7 @@ def _complete_examples(paths: dict[str, Any]) -> None:
     for route in (each for router in ROUTERS for each in router.routes if isinstance(each, APIRoute)):
         for status, answer in route.responses.items():
             for kind, shown in answer.get("content", {}).items():
-                for method in route.methods if "example" in shown else ():
+                for method in (route.methods or ()) if "example" in shown else ():
                     responses = paths[route.path_format][method.lower()]["responses"]
                     responses[str(status)]["content"][kind]["example"] = shown["example"]
 
