@@ -205,7 +205,7 @@ def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
     held = [(peak.host or 0, phase) for phase, peak in peaks.items() if phase != "cycle"]
     most, phase = max(held, default=(0, ""))
     if limit is not None and most > limit:
-        said = "the process tree reached %.2f GiB of %.2f GiB for a moment" % (most / 2**30, limit / 2**30)
+        said = "a process alone reached %.2f GiB of the tree's %.2f GiB for a moment" % (most / 2**30, limit / 2**30)
         raise OverLimitError(said, Phase(phase))
 
 

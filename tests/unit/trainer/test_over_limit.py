@@ -45,4 +45,4 @@ def test_it_ends_as_out_of_host_memory_with_what_it_held_and_the_limit() -> None
     result = classify(raised.value, Phase.IDLE)
     got = outcome_of(Ending(1, 9.0, result=result), framework_named("trl"), "")
     assert (got.reason, got.pool, got.phase) == (FailureReason.OOM, Pool.HOST, "update")
-    assert got.message == "the process tree reached 3.00 GiB of 2.00 GiB for a moment"
+    assert got.message == "a process alone reached 3.00 GiB of the tree's 2.00 GiB for a moment"
