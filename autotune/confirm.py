@@ -92,12 +92,6 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
     return _round_s(spec, trials, [anchor.configuration, contenders[0]])
 
 
-def something_leads(spec: StudySpec, trials: Sequence[Trial]) -> bool:
-    """Whether there is anything to confirm."""
-    anchor = evidence.reference(trials, spec.baseline)
-    return anchor is not None and bool(_contenders(spec, trials, anchor.configuration))
-
-
 def _round_s(spec: StudySpec, trials: Sequence[Trial], runs: Sequence[Configuration | None]) -> float:
     """Predicted seconds of one round of these configurations, ``None`` being one nothing is known of."""
     protocol = protocol_for(spec, ())

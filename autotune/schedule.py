@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import confirm, long_runs, retries
-from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, searched, total_s
+from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, total_s
 from autotune.domain import (
     Budget,
     Configuration,
@@ -25,9 +25,6 @@ from autotune.domain import (
 )
 from autotune.drafts import baseline_draft, rows, search_protocol
 from autotune.ports import Proposer
-
-FEW_TRIALS = 3
-"""Of a budget too small for these and a confirmation, these are run all the same."""
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
@@ -146,11 +143,11 @@ def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
     """Of the ``left`` wall seconds, those a search trial that needs ``needed`` leaves for the confirmation.
 
-    ``reserve_s``; but while nothing leads there is nothing to confirm, and time kept for it that no trial may have
-    would end the study with nothing at all.
+    ``reserve_s``; but time kept for a confirmation that cannot follow, and that no trial may have, would end the
+    study with nothing at all.
     """
     kept = reserve_s(study, trials, budget)
-    return 0.0 if left - kept < needed and not confirm.something_leads(study.spec, trials) else kept
+    return 0.0 if left - kept < needed and not _confirmable(study, trials, left) else kept
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
@@ -191,9 +188,7 @@ def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: S
     if cost is None:
         return None
     needed = cost.total(search_protocol(study, trials))
-    # A few trials at least, even where what they find could no longer be confirmed.
-    kept = kept_s(study, trials, budget, left, needed) if searched(trials) >= FEW_TRIALS else 0.0
-    return "the time budget is used up" if left - kept < needed else None
+    return "the time budget is used up" if left - kept_s(study, trials, budget, left, needed) < needed else None
 
 
 def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
@@ -227,6 +222,14 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
         if (leaders, whole) == (1, False) and draft.pair == 0 and left >= _cost_s(trials, plan.round, bare):
             return Run(replace(draft, protocol=bare))
     return Stop("the time budget is used up")
+
+
+def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
+    """Whether something leads that has begun to be confirmed, or whose first round, the barest, fits into ``left``."""
+    if any(trial.kind is TrialKind.CONFIRM for trial in trials):
+        return True
+    plan = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=1)
+    return plan is not None and left >= _cost_s(trials, plan.round, confirm.bare(plan.draft.protocol))
 
 
 def _cost_s(trials: Sequence[Trial], configurations: Sequence[Configuration], protocol: Protocol) -> float:

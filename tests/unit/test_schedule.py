@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -107,13 +108,54 @@ def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float
     assert step.draft.kind is kind
 
 
-def test_a_few_trials_are_run_even_where_they_could_not_be_confirmed() -> None:
-    trials = [f.finished(0, cycle_seconds=5.0), f.finished(1, configuration=FASTER, cycle_seconds=10.0)]
-    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=250.0), Spent(150.0, 0.0), PROPOSER)
-    assert isinstance(step, Run)
-    assert step.draft.kind is TrialKind.SEARCH
-    more = [*trials, f.finished(2, cycle_seconds=20.0)]
-    assert isinstance(schedule.next_step(WITH_LENGTHS, more, Budget(wall_s=250.0), Spent(150.0, 0.0), PROPOSER), Stop)
+def _leading() -> list[Trial]:
+    return [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
+
+
+def _round_s(trials: Sequence[Trial]) -> float:
+    """Predicted seconds of the leader's barest first round."""
+    plan = confirm.next_trial(STUDY.spec, trials, f.LENGTHS, 8, at_most=1)
+    assert plan is not None
+    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
+    return sum(cost.total(confirm.bare(plan.draft.protocol)) for cost in costs)
+
+
+def test_no_search_trial_is_ended_for_a_confirmation_that_cannot_follow() -> None:
+    """A study of five minutes once ended a trial 40 s in for one, and then stopped with two of them left."""
+    trials = _leading()
+    cost = predict(trials)
+    assert cost is not None
+    needed = cost.total(drafts.search_protocol(WITH_LENGTHS, trials))
+    kinds = []
+    for left in range(10, 600, 5):
+        budget, spent = Budget(wall_s=600.0), Spent(600.0 - left, 0.0)
+        step = schedule.next_step(WITH_LENGTHS, trials, budget, spent, PROPOSER)
+        kinds.append("end" if isinstance(step, Stop) else step.draft.kind.value)
+        if isinstance(step, Run) and step.draft.kind is TrialKind.SEARCH:
+            waiting = f.trial(2, configuration=FASTER.with_(micro_batch_size=8)).with_(protocol=step.draft.protocol)
+            bound = schedule.deadline(WITH_LENGTHS, waiting, trials, budget, spent)
+            assert bound.seconds >= needed - schedule.ENDING_S
+            assert left - bound.seconds >= _round_s(trials) or left < _round_s(trials)
+    order = [kind for kind, _ in itertools.groupby(kinds)]
+    assert order == ["end", "search", "confirm", "search"], order
+
+
+def test_a_leader_whose_round_fits_only_now_is_confirmed_however_few_the_trials() -> None:
+    trials = _leading()
+    left = 1.1 * _round_s(trials)
+    for wall, kind in ((left, TrialKind.CONFIRM), (0.9 * _round_s(trials), TrialKind.SEARCH)):
+        step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), NOTHING, PROPOSER)
+        assert isinstance(step, Run)
+        assert step.draft.kind is kind
+
+
+def test_the_search_does_not_begin_again_where_a_second_round_does_not_fit() -> None:
+    trials = _leading()
+    for number, configuration in enumerate((STUDY.spec.baseline, FASTER)):
+        done = f.finished(2 + number, kind=TrialKind.CONFIRM, pair=0, cycle_seconds=10.0 - 5.0 * number)
+        trials.append(done.with_(configuration=configuration))
+    step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=0.9 * _round_s(trials)), NOTHING, PROPOSER)
+    assert isinstance(step, Stop)
 
 
 def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_beside_it() -> None:
@@ -156,9 +198,8 @@ def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> 
         if isinstance(step, Run) and step.draft.kind is TrialKind.SEARCH:
             own = predict(trials)
             assert own is not None
-            assert left - own.total(step.draft.protocol) >= schedule.reserve_s(
-                WITH_LENGTHS, trials, Budget(wall_s=1000.0)
-            )
+            kept = schedule.reserve_s(WITH_LENGTHS, trials, Budget(wall_s=1000.0))
+            assert left - own.total(step.draft.protocol) >= kept or left < _round_s(trials)
 
 
 def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
