@@ -20,6 +20,9 @@ MAX_ROUNDS = 5
 RESERVED_SHARE = 0.4
 """Of the budget, at most: a search that finds little is not mended by knowing well how little it found."""
 
+BARE_MARGIN = 1.15
+"""Kept for a round without extras, to its prediction: a round whose second half no longer fits has shown nothing."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -75,26 +78,26 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float
 
     Args:
         total_s: the whole budget. At most ``RESERVED_SHARE`` of it is kept: for all rounds of both leaders, else of
-            the one with the same learning, else for as many rounds of that one as that is; for one at least, once
-            something leads.
+            the one with the same learning, else for as many rounds of that one as that is; for one ``bare`` one at
+            least, once something leads.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return 0.0
-    contenders = _contenders(spec, trials, anchor.configuration)
+    protocol, contenders = protocol_for(spec, ()), _contenders(spec, trials, anchor.configuration)
     if not contenders:  # Before anything leads, room for one round of something that may; but then something must run.
-        return min(_round_s(spec, trials, [anchor.configuration, None]), RESERVED_SHARE * total_s)
-    choices = [(MIN_ROUNDS, len(contenders)), *((rounds, 1) for rounds in range(MIN_ROUNDS, 1, -1))]
+        return min(_round_s(protocol, trials, [anchor.configuration, None]), RESERVED_SHARE * total_s)
+    choices = [(MIN_ROUNDS, len(contenders)), *((rounds, 1) for rounds in range(MIN_ROUNDS, 0, -1))]
     for rounds, count in choices:
-        kept = rounds * _round_s(spec, trials, [anchor.configuration, *contenders[:count]])
+        kept = rounds * _round_s(protocol, trials, [anchor.configuration, *contenders[:count]])
         if kept <= RESERVED_SHARE * total_s:
             return kept
-    return _round_s(spec, trials, [anchor.configuration, contenders[0]])
+    one = [anchor.configuration, contenders[0]]
+    return min(_round_s(protocol, trials, one), BARE_MARGIN * _round_s(bare(protocol), trials, one))
 
 
-def _round_s(spec: StudySpec, trials: Sequence[Trial], runs: Sequence[Configuration | None]) -> float:
+def _round_s(protocol: Protocol, trials: Sequence[Trial], runs: Sequence[Configuration | None]) -> float:
     """Predicted seconds of one round of these configurations, ``None`` being one nothing is known of."""
-    protocol = protocol_for(spec, ())
     costs = [predict(trials, configuration) for configuration in runs]
     return sum(cost.total(protocol) for cost in costs if cost is not None)
 

@@ -15,8 +15,8 @@ NATURAL_CYCLES = 2
 
 RESTLESS = 0.5
 """Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
-JUDGED_FROM = 6
-"""Cycles before that is asked: those of a first trial that used up its repeats."""
+JUDGED_FROM = 4
+"""Cycles before that is asked: those of a first trial all of whose cycles were disturbed, one repeat among them."""
 
 
 def baseline_draft(study: Study) -> TrialDraft:

@@ -178,6 +178,7 @@ class StudyLoop:
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent())
         trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now())
         self._say("trial_started", f"trial {trial.number} ({trial.kind}) started", trial)
+        self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)

@@ -31,7 +31,7 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         "Tokens/hour are distinct completion tokens, each counted once, per hour of cycle time over all GPUs held. A "
         f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
         f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
-        "most; after that it is kept and marked.",
+        "most and no more once a repeat was disturbed as well; after that it is kept and marked.",
         "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between "
         "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
         "Intervals are two-sided 95 % ones.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune import confirm
+from autotune.budget import predict
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from tests import factories as f
 
@@ -85,11 +86,22 @@ def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
 
 def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
     trials = _searched()
-    three, one = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, trials, 1.0)
-    assert three == 3 * one > 0
+    three = confirm.reserve_s(SPEC, trials, 1e9)
+    one = three / 3
     assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE + 1) == three
     assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE - 1) == 2 * one
     assert confirm.reserve_s(SPEC, trials, 2 * one / confirm.RESERVED_SHARE - 1) == one
+    assert confirm.reserve_s(SPEC, trials, one / confirm.RESERVED_SHARE - 1) <= one
+
+
+def test_on_a_small_budget_the_barest_round_has_its_time_with_a_little_to_spare() -> None:
+    """A study of 32 minutes once kept 16 of them for a round with all its repeats, and searched three trials."""
+    trials = _searched()
+    plan = confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
+    assert plan is not None
+    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
+    barest = sum(cost.total(confirm.bare(plan.draft.protocol)) for cost in costs)
+    assert barest < confirm.reserve_s(SPEC, trials, 1.0) <= 1.2 * barest
 
 
 def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:

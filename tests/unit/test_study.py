@@ -17,7 +17,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.ports import Store
+from autotune.ports import Assignment, RunReport, StopToken, Store, Watcher
 from autotune.proposals import make_proposer
 from autotune.store import open_store
 from autotune.study import StudyLoop, StudyResult
@@ -71,6 +71,28 @@ class House:
 
 def _limited(trials: tuple[Trial, ...]) -> list[Configuration]:
     return [t.configuration for t in trials if t.outcome and t.outcome.reason is FailureReason.OOM]
+
+
+class Looking(SimulatedRunner):
+    """Notes, as each attempt begins, what the user has been shown last."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(house.clock)
+        self.shown: list[tuple[int, TrialState, int]] = []
+        self._house = house
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        last = self._house.observer.trials[-1]
+        self.shown.append((last.number, last.state, len(last.cycles)))
+        return super().run(assignment, watcher, stop)
+
+
+def test_a_trial_is_shown_as_it_starts_and_not_with_its_first_record() -> None:
+    house = House()
+    runner = Looking(house)
+    house.run(Budget(max_trials=3), runner=runner)
+    assert len(runner.shown) >= 3
+    assert runner.shown == [(number, TrialState.RUNNING, 0) for number in range(len(runner.shown))]
 
 
 def test_a_study_ends_by_itself_with_a_confirmed_gain() -> None:

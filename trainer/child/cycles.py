@@ -13,7 +13,8 @@ from .contract import CycleKind, Protocol
 class CyclePlan:
     """Walks through a protocol: warm-up, natural, then recorded and maximum cycles in turn (R M R M ...), then double.
 
-    A discarded cycle is repeated at once, at most ``max_repeats`` times over the whole trial.
+    A discarded cycle is repeated at once, at most ``max_repeats`` times over the whole trial, and no more once a repeat
+    was disturbed as well: that machine gives no others, and the time buys nothing.
     """
 
     protocol: Protocol
@@ -21,6 +22,10 @@ class CyclePlan:
     repeats: int = 0
     ended: bool = False
     """Set when the parent says that the recorded cycles made so far are enough."""
+    in_vain: bool = False
+    """Set when the repeat of a disturbed cycle was disturbed as well."""
+    _was_disturbed: bool = False
+    """The cycle before was discarded, by the clock guard and not for a compiler."""
 
     @property
     def longest(self) -> int:
@@ -58,7 +63,10 @@ class CyclePlan:
             or (drift is not None and drift > p.drift_limit)
             or (outside_cpu is not None and outside_cpu > p.outside_cpu_limit)
         )
-        if disturbed and kind is not CycleKind.NATURAL and self.repeats < p.max_repeats:
+        self.in_vain = self.in_vain or (self._was_disturbed and disturbed)
+        worth = kind is not CycleKind.NATURAL and self.repeats < p.max_repeats and not self.in_vain
+        self._was_disturbed = disturbed and worth and not compiled
+        if disturbed and worth:
             self.repeats += 1
             return False, False
         self.done[kind] += 1

@@ -74,6 +74,29 @@ def test_a_disturbed_cycle_is_repeated_until_none_are_left_then_kept_and_marked(
     assert plan.judge(CycleKind.RECORDED, drift, outside) == (True, True)
 
 
+@pytest.mark.parametrize(
+    ("disturbed", "walked", "repeats"),
+    [
+        ([False, True, True, True, True, True], "wrrrr", 1),  # the repeat was disturbed too: no more of them
+        ([False, True, False, True, False, True, False], "wrrrrrr", 3),  # bursts that a repeat does not meet
+        ([False, True, False, True, True, True], "wrrrrr", 2),
+    ],
+)
+def test_nothing_is_repeated_any_more_once_a_repeat_was_disturbed_as_well(
+    disturbed: list[bool], walked: str, repeats: int
+) -> None:
+    """Where the machine always drifts, a trial once spent a third of its time on repeats like what they were for."""
+    kinds, plan = walk(Protocol(warmup=1, recorded=3, max_repeats=3), disturbed)
+    assert ("".join(kind.value[0] for kind in kinds), plan.repeats) == (walked, repeats)
+
+
+def test_a_repeat_for_a_compilers_sake_may_itself_be_repeated() -> None:
+    plan = CyclePlan(Protocol(max_repeats=3))
+    assert plan.judge(CycleKind.RECORDED, 0.0, 0.0, True) == (False, False)
+    assert plan.judge(CycleKind.RECORDED, 1.0, 0.0) == (False, False)
+    assert plan.judge(CycleKind.RECORDED, 1.0, 0.0) == (True, True)
+
+
 def test_the_limits_themselves_are_allowed_and_the_unknown_disturbs_nobody() -> None:
     plan = CyclePlan(Protocol())
     assert plan.judge(CycleKind.RECORDED, 0.03, 0.05) == (True, False)

@@ -28,7 +28,8 @@ class Protocol:
     outside_cpu_limit: float = 0.05
     """Share of the machine's CPU time that processes outside the trial may use in a cycle."""
     max_repeats: int = 3
-    """Cycles that may be discarded and repeated over the whole trial; then they are kept, marked."""
+    """Cycles that may be discarded and repeated over the whole trial, until a repeat is disturbed as well; then they
+    are kept, marked."""
     looks: Tuple[int, ...] = ()
     """Numbers of recorded cycles after which the parent may say that they are enough; ``recorded`` is then the most.
     After every recorded cycle the child waits for ``RunPaths.enough``. Empty: nobody is asked."""
