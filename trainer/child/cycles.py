@@ -53,11 +53,7 @@ class CyclePlan:
         lengths and rewards, so it is kept, marked; the warm-up is not timed at all.
         """
         p = self.protocol
-        disturbed = kind is not CycleKind.WARMUP and (
-            compiled
-            or (drift is not None and drift > p.drift_limit)
-            or (outside_cpu is not None and outside_cpu > p.outside_cpu_limit)
-        )
+        disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(drift, outside_cpu))
         if disturbed and kind is not CycleKind.NATURAL and self.repeats < p.max_repeats:
             self.repeats += 1
             return False, False
