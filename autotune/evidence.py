@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from autotune import stopping
+from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
 from search_spaces.knobs import Effect, effect_of_change
@@ -153,9 +153,9 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
 LEAST_SPREAD = 0.02
 """Standard deviation of log tokens/hour between processes that is presumed at least: clocks, memory layout and
 temperature differ however alike the cycles are."""
-PROCESS_TO_CYCLE = stopping.PROCESS_SPREAD / stopping.CYCLE_SPREAD
+PROCESS_TO_CYCLE = variation.PROCESS_SPREAD / variation.CYCLE_SPREAD
 """How many times as much processes are presumed to differ as clean cycles of one process do: as recorded."""
-PRESUMED_DEGREES = stopping.PRESUMED_DEGREES
+PRESUMED_DEGREES = variation.PRESUMED_DEGREES
 """What that presumption counts."""
 
 
@@ -210,12 +210,12 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
 
 def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     runs = [t for group in held.values() for t in group]
-    prior = stopping.fit_prior([s for t in runs if (s := stopping.sample_of(t)).logs])
+    prior = variation.fit_prior([s for t in runs if (s := variation.sample_of(t)).logs])
     rounds = [[t for t in group if t.pair is not None] for group in held.values()]
     cycles = [logs for group in rounds for t in group if (logs := _cycle_logs(t))]
     presumed = max(LEAST_SPREAD**2, PROCESS_TO_CYCLE**2 * prior.variance)
     if cycles:
-        presumed += statistics.fmean(prior.moderated(stopping.Sample(0, tuple(c))).variance / len(c) for c in cycles)
+        presumed += statistics.fmean(prior.moderated(variation.Sample(0, tuple(c))).variance / len(c) for c in cycles)
     shown = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds])
     degrees = PRESUMED_DEGREES + shown.degrees
     variance = (PRESUMED_DEGREES * presumed + shown.degrees * shown.sigma**2) / degrees

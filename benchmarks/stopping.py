@@ -8,7 +8,7 @@ Each study is a baseline and search trials, decided one after the other by the f
 cases a third as far apart. Noise of a cycle's logarithm, all parts independent:
 
 * of each process once, and of each cycle: from the stored studies of ``HOME`` where one is given (configurations that
-  ran in several processes; trials of two cycles or more), else the constants of ``autotune.stopping``, which say what
+  ran in several processes; trials of two cycles or more), else the constants of ``autotune.variation``, which say what
   they were taken from;
 * drift: from cycle to cycle a step of a random walk with ``DRIFT`` of a cycle's spread;
 * outliers the clock guard does not see: one cycle in fifty takes 1.3 times as long;
@@ -34,11 +34,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import evidence, stopping
+from autotune import evidence, stopping, variation
 from autotune.domain import Trial
 from autotune.settings import read_settings
-from autotune.stopping import Sample, Verdict
+from autotune.stopping import Verdict
 from autotune.store import open_store
+from autotune.variation import Sample
 from trainer.child.contract import Protocol
 from trainer.child.settling import UNSETTLED
 
@@ -70,7 +71,7 @@ class Case:
     apart: float = 1.0
     fading: float = 0.0
     """By how much the machine is slower at the end, as a logarithm."""
-    presumed: float = stopping.PROCESS_SPREAD
+    presumed: float = variation.PROCESS_SPREAD
     """What the rule presumes of processes, as it does on such a device."""
 
 
@@ -104,7 +105,7 @@ def recorded_noise(home: Path) -> Noise:
     processes = [[statistics.fmean(_logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
     cycle, process = _pooled(within), _pooled(processes)
     words = f"{len(within)} trials, {len(processes)} configurations that ran more than once"
-    return Noise(cycle or stopping.CYCLE_SPREAD, process or stopping.PROCESS_SPREAD, words)
+    return Noise(cycle or variation.CYCLE_SPREAD, process or variation.PROCESS_SPREAD, words)
 
 
 def _logs(trial: Trial) -> tuple[float, ...]:
@@ -218,7 +219,7 @@ def main() -> None:
     asked.add_argument("--trials", type=int, default=20)
     asked.add_argument("--home", type=Path)
     words = asked.parse_args()
-    presumed = Noise(stopping.CYCLE_SPREAD, stopping.PROCESS_SPREAD, "the constants of autotune.stopping")
+    presumed = Noise(variation.CYCLE_SPREAD, variation.PROCESS_SPREAD, "the constants of autotune.variation")
     noise = recorded_noise(words.home) if words.home else presumed
     speeds = recorded_speeds()
     print(
@@ -229,7 +230,7 @@ def main() -> None:
     print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
     print("|---|---|---|---|---|---|---|")
     double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
-    on_gpu = stopping.GPU_PROCESS_SPREAD
+    on_gpu = variation.GPU_PROCESS_SPREAD
     cases = (
         Case("as recorded", noise, speeds),
         Case("a third as far apart", noise, speeds, 1 / 3),
