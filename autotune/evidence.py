@@ -150,15 +150,6 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
     return min(held, key=lambda c: held[c][0].number)
 
 
-LEAST_SPREAD = 0.02
-"""Standard deviation of log tokens/hour between processes that is presumed at least: clocks, memory layout and
-temperature differ however alike the cycles are."""
-PROCESS_TO_CYCLE = variation.PROCESS_SPREAD / variation.CYCLE_SPREAD
-"""How many times as much processes are presumed to differ as clean cycles of one process do: as recorded."""
-PRESUMED_DEGREES = variation.PRESUMED_DEGREES
-"""What that presumption counts."""
-
-
 @dataclass(frozen=True)
 class Noise:
     """Spread of log tokens/hour between processes of one configuration."""
@@ -199,11 +190,11 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
     """The noise of processes that ran in rounds next to each other, as confirmations do.
 
     A trial outside the rounds says nothing of it: what the machine did since a study's first trial is what running
-    next to each other takes out. Until the rounds have shown more, processes are presumed to differ by
-    ``PROCESS_TO_CYCLE`` times what clean cycles do (and at least by ``LEAST_SPREAD``), which counts
-    ``PRESUMED_DEGREES``: (d0 s0^2 + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular
-    Biology 3(1), 2004), eq. 2. To the presumption comes what the cycles of the rounds, disturbed ones too, leave open
-    about the mean of their own process. What disturbed a search trial is no matter of the rounds.
+    next to each other takes out. Until the rounds have shown more, processes are presumed to differ as the stopping
+    rule presumes (``variation.presumed_between``), moderated by the rounds (``variation.between_processes``): (d0 s0^2
+    + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004), eq. 2. To the
+    presumption comes what the cycles of the rounds, disturbed ones too, leave open about the mean of their own process.
+    What disturbed a search trial is no matter of the rounds.
     """
     return _known(trials).paired_noise
 
@@ -213,13 +204,12 @@ def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     prior = variation.fit_prior([s for t in runs if (s := variation.sample_of(t)).logs])
     rounds = [[t for t in group if t.pair is not None] for group in held.values()]
     cycles = [logs for group in rounds for t in group if (logs := _cycle_logs(t))]
-    presumed = max(LEAST_SPREAD**2, PROCESS_TO_CYCLE**2 * prior.variance)
+    presumed = variation.presumed_between(prior, on_gpu=any(t.on_gpu for t in runs))
     if cycles:
         presumed += statistics.fmean(prior.moderated(variation.Sample(0, tuple(c))).variance / len(c) for c in cycles)
-    shown = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds])
-    degrees = PRESUMED_DEGREES + shown.degrees
-    variance = (PRESUMED_DEGREES * presumed + shown.degrees * shown.sigma**2) / degrees
-    return Noise(math.sqrt(variance), degrees)
+    shown = [[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds]
+    found = variation.between_processes(shown, presumed)
+    return Noise(math.sqrt(found.variance), int(found.degrees))
 
 
 def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:

@@ -71,9 +71,7 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     samples = [s for t in measured if (s := variation.sample_of(t)).logs]
     repeats = [[s.mean for t in runs if (s := variation.sample_of(t)).logs] for runs in evidence.repeats(trials)]
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
-    on_gpu = spec.resources.device == "cuda"
-    presumed = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD
-    return stopping.weigh(samples, usable, repeats, presumed)
+    return stopping.weigh(samples, usable, repeats, on_gpu=spec.resources.device == "cuda")
 
 
 def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration) -> bool:

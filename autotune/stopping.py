@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from autotune.distributions import student_quantile
 from autotune.domain import Ceiling, Protocol
-from autotune.variation import PROCESS_SPREAD, Prior, Sample, between_processes, fit_prior
+from autotune.variation import Prior, Sample, between_processes, fit_prior, presumed_between
 
 LOOKS = (3, 5, 8)
 """Clean recorded cycles after which a trial is looked at; it never has more than the last."""
@@ -104,7 +104,8 @@ def weigh(
     samples: Sequence[Sample],
     rivals: Sequence[Sequence[Sample]],
     repeats: Sequence[Sequence[float]] = (),
-    presumed: float = PROCESS_SPREAD,
+    *,
+    on_gpu: bool,
 ) -> Known:
     """What a trial is weighed against.
 
@@ -112,9 +113,10 @@ def weigh(
         samples: of every measured trial of the study.
         rivals: the runs of each configuration it competes with.
         repeats: as of ``between_processes``.
-        presumed: how far processes differ until ``repeats`` show it.
+        on_gpu: as of ``presumed_between``.
     """
-    prior, between = fit_prior(samples), between_processes(repeats, presumed)
+    prior = fit_prior(samples)
+    between = between_processes(repeats, presumed_between(prior, on_gpu=on_gpu)).variance
     found = [_rival(runs, prior, between, len(rivals)) for runs in rivals]
     best = max(found, key=lambda r: r.low, default=None)
     if best is not None:

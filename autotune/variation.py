@@ -24,7 +24,11 @@ PROCESS_SPREAD = 0.045
 benchmarks/tables/defaults-cpu.md, each 4.30 sd / sqrt(3) of the log ratio of two processes, is sd = 0.063."""
 GPU_PROCESS_SPREAD = 0.13
 """The same on a GPU: of the two configurations that ran twice in the eager study of
-benchmarks/tables/h100-studies-2026-11-22.md. All there is so far."""
+benchmarks/tables/h100-studies-2026-11-22.md. All there is so far: two log ratios, 0.21 and 0.14, each of sd
+sqrt(2) times a process's."""
+PROCESS_TO_CYCLE = PROCESS_SPREAD / CYCLE_SPREAD
+"""How many times as much processes are presumed to differ as clean cycles of one process do, at least: where cycles
+scatter more than ``CYCLE_SPREAD``, something disturbs them that will disturb processes too."""
 PRESUMED_DEGREES = 4
 """What each of these presumptions counts beside what the study has shown."""
 LEAST_CYCLE_SPREAD = 0.002
@@ -57,7 +61,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Prior:
-    """What the study's other trials say of the variance of a cycle's logarithm."""
+    """A variance of logarithms, and what it counts beside what is measured further."""
 
     variance: float
     degrees: float
@@ -106,12 +110,26 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
     return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
 
 
-def between_processes(repeats: Sequence[Sequence[float]], presumed: float = PROCESS_SPREAD) -> float:
-    """Variance between processes: the presumed spread moderated by configurations that ran more than once.
+def presumed_between(cycles: Prior, *, on_gpu: bool) -> float:
+    """Variance between processes of one configuration until some have run more than once.
 
-    ``repeats``: for each such configuration the logarithm of each process.
+    As recorded on such a device, more where the study's cycles scatter much. Cycles that agree well make it no less: on
+    the GPU that was recorded processes differed by far more than their cycles.
+
+    Args:
+        cycles: of ``fit_prior``.
+        on_gpu: as of ``Trial.on_gpu``.
+    """
+    recorded = GPU_PROCESS_SPREAD if on_gpu else PROCESS_SPREAD
+    return max(recorded**2, PROCESS_TO_CYCLE**2 * cycles.variance)
+
+
+def between_processes(repeats: Sequence[Sequence[float]], presumed: float) -> Prior:
+    """Variance between processes: the ``presumed`` one moderated by configurations that ran more than once.
+
+    ``repeats``: for each configuration the logarithm of each process.
     """
     groups = [group for group in repeats if len(group) > 1]
     degrees = sum(len(group) - 1 for group in groups)
     squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
-    return (PRESUMED_DEGREES * presumed**2 + squares) / (PRESUMED_DEGREES + degrees)
+    return Prior((PRESUMED_DEGREES * presumed + squares) / (PRESUMED_DEGREES + degrees), PRESUMED_DEGREES + degrees)

@@ -71,8 +71,8 @@ class Case:
     apart: float = 1.0
     fading: float = 0.0
     """By how much the machine is slower at the end, as a logarithm."""
-    presumed: float = variation.PROCESS_SPREAD
-    """What the rule presumes of processes, as it does on such a device."""
+    on_gpu: bool = False
+    """What the rule presumes of processes is what it presumes on a GPU."""
 
 
 @dataclass
@@ -146,7 +146,7 @@ def study(case: Case, trials: int, seed: int) -> Score:
     held, spent, discarded = list(seen), 0, set()
     ends: dict[str, int] = {}
     for whole in full[1:]:
-        known = stopping.weigh(seen, [[s] for s in held], presumed=case.presumed)
+        known = stopping.weigh(seen, [[s] for s in held], on_gpu=case.on_gpu)
         sample, verdict = run(whole, known)
         seen.append(sample)
         spent += len(sample.logs) + len(drawn[whole.trial].logs) - len(warm[whole.trial].logs)
@@ -230,13 +230,13 @@ def main() -> None:
     print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
     print("|---|---|---|---|---|---|---|")
     double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
-    on_gpu = variation.GPU_PROCESS_SPREAD
+    h100 = replace(noise, process=variation.GPU_PROCESS_SPREAD)
     cases = (
         Case("as recorded", noise, speeds),
         Case("a third as far apart", noise, speeds, 1 / 3),
         Case("a third, a machine that gets 10 % slower", noise, speeds, 1 / 3, -math.log(0.9)),
         Case("a third, twice the noise", double, speeds, 1 / 3),
-        Case("a third, processes as on an H100", replace(noise, process=on_gpu), speeds, 1 / 3, presumed=on_gpu),
+        Case("a third, processes as on an H100", h100, speeds, 1 / 3, on_gpu=True),
     )
     for case in cases:
         show(case.label, [study(case, words.trials, seed) for seed in range(words.studies)])

@@ -34,7 +34,7 @@ def cut(whole: Sample, cycles: int) -> Sample:
 def against(speed: float, count: int = 1, noises: tuple[float, ...] = (0.0, 0.01, -0.01)) -> Known:
     """Weighed against ``count`` trials, the fastest at ``speed``."""
     rivals = [sample(speed - 0.3 * n, list(noises), trial=n) for n in range(count)]
-    return stopping.weigh(rivals, [[r] for r in rivals])
+    return stopping.weigh(rivals, [[r] for r in rivals], on_gpu=False)
 
 
 def follow(whole: Sample, known: Known) -> tuple[int, Decision]:
@@ -92,7 +92,7 @@ def test_a_slow_first_cycle_does_not_end_a_trial(times: float) -> None:
 def test_the_physical_minimum_is_the_best_time_of_any_trial_less_a_margin() -> None:
     fast_update = sample(12.0, [0.0] * 3, trial=0, update=0.1)
     fast_generation = sample(12.0, [0.0] * 3, trial=1, update=0.9)
-    known = stopping.weigh([fast_update, fast_generation], [[fast_update]])
+    known = stopping.weigh([fast_update, fast_generation], [[fast_update]], on_gpu=False)
     unit = math.exp(-12.0)
     assert known.least == pytest.approx({"generate": 0.8 * 0.1 * unit, "update": 0.8 * 0.1 * unit})
     halved = sample(12.0, [0.0], update=0.5)
@@ -103,7 +103,7 @@ def test_the_physical_minimum_is_the_best_time_of_any_trial_less_a_margin() -> N
 
 
 def test_without_a_rival_three_cycles_are_enough() -> None:
-    known = stopping.weigh([], [])
+    known = stopping.weigh([], [], on_gpu=False)
     assert follow(sample(12.0, [0.0] * 8), known) == (LOOKS[0], stopping.ENOUGH)
 
 
@@ -156,7 +156,7 @@ def test_more_rivals_are_no_reason_to_stop_sooner(count: int) -> None:
 
 def test_cycles_that_agree_exactly_leave_bounds_that_mean_something() -> None:
     same = [sample(12.0, [0.0] * 3, trial=n) for n in range(5)]
-    known = stopping.weigh(same, [[s] for s in same])
+    known = stopping.weigh(same, [[s] for s in same], on_gpu=False)
     assert known.prior.variance > 0
     assert known.rival is not None
     assert known.rival.low < 12.0 < known.rival.high

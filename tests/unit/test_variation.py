@@ -20,7 +20,30 @@ def sample(noises: list[float], trial: int = 1) -> Sample:
 
 def test_the_prior_is_the_presumption_before_anything_is_known() -> None:
     assert variation.fit_prior([]) == Prior(variation.CYCLE_SPREAD**2, variation.PRESUMED_DEGREES)
-    assert variation.between_processes([]) == pytest.approx(variation.PROCESS_SPREAD**2)
+    assert variation.between_processes([], 0.04) == Prior(0.04, variation.PRESUMED_DEGREES)
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "recorded"), [(False, variation.PROCESS_SPREAD), (True, variation.GPU_PROCESS_SPREAD)]
+)
+@given(cycles=st.floats(1e-4, 1.0))
+def test_processes_are_presumed_to_differ_as_recorded_and_more_where_cycles_scatter(
+    on_gpu: bool, recorded: float, cycles: float
+) -> None:
+    found = math.sqrt(variation.presumed_between(Prior(cycles**2, 9), on_gpu=on_gpu))
+    assert found >= recorded * (1 - 1e-9)
+    assert found > cycles
+    if cycles <= variation.CYCLE_SPREAD:
+        assert found == pytest.approx(recorded), "that cycles agree well says nothing of processes"
+    if cycles > recorded:
+        assert found > recorded
+
+
+def test_a_gpus_processes_are_presumed_to_differ_as_the_two_recorded_pairs_did() -> None:
+    """Tokens/hour of trials 0 and 3, and of 2 and 4, of the eager study in benchmarks/tables."""
+    pairs = [[math.log(a), math.log(b)] for a, b in ((3.451, 4.261), (5.326, 4.629))]
+    pooled = math.sqrt(sum((a - b) ** 2 / 2 for a, b in pairs) / len(pairs))
+    assert pooled == pytest.approx(variation.GPU_PROCESS_SPREAD, rel=0.03)
 
 
 def test_the_prior_finds_the_noise_of_trials_alike_and_how_alike_they_are() -> None:
@@ -43,4 +66,7 @@ def test_a_trials_own_noise_is_moderated_by_the_studys(own: float, pooled: float
 
 def test_processes_that_were_seen_to_differ_are_believed() -> None:
     quiet, restless = ([[0.0, 0.001]] * 6, [[0.0, 0.3]] * 6)
-    assert variation.between_processes(quiet) < variation.PROCESS_SPREAD**2 < variation.between_processes(restless)
+    presumed = variation.PROCESS_SPREAD**2
+    less, more = (variation.between_processes(groups, presumed) for groups in (quiet, restless))
+    assert less.variance < presumed < more.variance
+    assert less.degrees == more.degrees == variation.PRESUMED_DEGREES + 6
