@@ -38,8 +38,8 @@ def cache_share(case: Case) -> str | None:
 def one_cache_size(case: Case) -> str | None:
     """The KV cache is sized by a share of the GPU or in bytes.
 
-    Of ``kv_cache_memory_bytes`` vLLM 0.31 says (``CacheConfig``) that it, "when not-None, ignores gpu_memory_utilization":
-    trials that differ in the share alone would measure the same engine.
+    Of ``kv_cache_memory_bytes`` vLLM 0.31 says (``CacheConfig``): "when not-None, ignores gpu_memory_utilization".
+    Trials that differ in the share alone would measure the same engine.
     """
     size, share = case.values.get("kv_cache_memory_bytes"), case.values.get("gpu_memory_utilization")
     if not case.vllm or not case.on_gpu or size is None:
