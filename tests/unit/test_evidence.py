@@ -186,12 +186,13 @@ def _gain(trials: list[Trial]) -> Gain:
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
-    """Of studies whose processes differ as presumed: a variance with as many degrees as the presumption counts."""
+    """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
     recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 500
     degrees = variation.PRESUMED_DEGREES
     rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
     for _ in range(studies):
-        process = recorded * math.sqrt(degrees / (2 * rng.gammavariate(degrees / 2, 1.0)))  # over a chi-squared
+        chi_squared = 2 * rng.gammavariate(degrees / 2, 1.0)
+        process = recorded * math.sqrt(degrees / chi_squared)
         trials = _measured(rng, rounds, process, variation.CYCLE_SPREAD / 3, on_gpu=on_gpu)
         found = _gain(trials)
         held += found.low <= 0.25 <= found.high
