@@ -135,7 +135,7 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
     if rehearsal.exported.export.server:
         raise UsageError(
             "this configuration generates on a rollout server, which verify does not start: export it, start server.sh "
-            "and then run.sh, or ask `autotune verify --steps 10x`, which runs it as trials do, with a server of its own"
+            "and then run.sh, or ask `autotune verify --steps 10x`, which runs it as a trial, with a server of its own"
         )
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
