@@ -144,7 +144,7 @@ class ProcessTree:
     def _is_ours(self, stat: Stat, sessions: set[int]) -> bool:
         if stat.started < self._oldest:
             return False
-        if stat.parent in self._members or stat.session in sessions:
+        if stat.parent in self._members or stat.session in sessions or _was_adopted(stat):
             return True
         tag = proc.read_tag(stat.pid)
         return tag is not None and self._carries(tag)
@@ -222,6 +222,15 @@ class ProcessTree:
                 return False
             clock.sleep(STEP_S)
         return True
+
+
+def _was_adopted(stat: Stat) -> bool:
+    """Whether it has ended as a child of this process that another one started.
+
+    What this process starts is in its session, or leads one of its own; nothing joins a session it was not born in. Of
+    those that had left theirs it cannot be told.
+    """
+    return stat.ended and stat.parent == os.getpid() and stat.session not in (os.getsid(0), stat.pid)
 
 
 def _own_line() -> set[int]:

@@ -214,6 +214,31 @@ def test_a_helper_nobody_waited_for_does_not_stay_as_a_zombie(session: str) -> N
         other.wait()
 
 
+def test_an_orphan_that_ended_before_anybody_looked_is_reaped_and_no_child_of_ours() -> None:
+    become_subreaper()
+    argv = [sys.executable, "-S", "-c", CARELESS, "the rank's"]
+    root = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
+    failing = [sys.executable, "-S", "-c", "raise SystemExit(7)"]
+    others = [subprocess.Popen(failing, start_new_session=apart) for apart in (True, False)]
+    assert root.stdout is not None
+    helper = int(root.stdout.readline())
+    for pid in (helper, *(other.pid for other in others)):
+        _until_ended(pid)
+    stat = proc.read_stat(helper)
+    assert stat is not None
+    rank = stat.parent
+    os.kill(rank, signal.SIGKILL)
+    root.kill()
+    root.communicate()
+    _until_ended(rank)
+    try:
+        assert ProcessTree(lambda tag: False).refresh(full=True) == ()
+        assert proc.read_stat(helper) is None
+        assert [other.wait(5) for other in others] == [7, 7]
+    finally:
+        os.waitpid(rank, 0)
+
+
 EXIT = {"x86_64": 60, "aarch64": 93}.get(os.uname().machine)
 """The system call that ends one thread alone."""
 
