@@ -99,7 +99,8 @@ class Trial:
     @property
     def on_gpu(self) -> bool:
         """Whether its cycles tell of device memory, as they do on a GPU alone."""
-        return any(p.device_allocated is not None for c in self.cycles for p in c.peaks.values())
+        peaks = (p for c in self.cycles for p in c.peaks.values())
+        return any(p.device_allocated is not None or p.device_used is not None for p in peaks)
 
     @property
     def fits(self) -> bool:
