@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
@@ -268,15 +269,25 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     )
 
 
-def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> tuple[int, int]:
-    """(disturbed, all): speed cycles behind the configurations' figures.
+class Disturbed(NamedTuple):
+    """Cycles that were kept for want of repeats: their time is what was there, not what the configuration needs."""
 
-    A disturbed one was kept because its trial had no repeats left, although other programs ran beside it:
-    its time is what that machine gave, not what the configuration needs.
-    """
+    cycles: int
+    of: int
+    objected: int
+    """Of them, those the clock guard objected to; in the others something was compiled, or they were not warm yet."""
+
+    @property
+    def cause(self) -> str:
+        return "other programs" if self.objected == self.cycles else "other programs, or what is done but once,"
+
+
+def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> Disturbed:
+    """Of the speed cycles behind the configurations' figures."""
     held = feasible(trials)
-    cycles = [c for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
-    return sum(c.noisy for c in cycles), len(cycles)
+    cycles = [(t.protocol, c) for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
+    objected = [how.objects(c.drift, c.outside_cpu) for how, c in cycles if c.noisy]
+    return Disturbed(len(objected), len(cycles), sum(objected))
 
 
 def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:
