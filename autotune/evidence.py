@@ -181,7 +181,7 @@ def noise(trials: Sequence[Trial]) -> Noise:
 
 def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
-    within = _pooled([_cycle_logs(t) for runs in held.values() for t in runs])
+    within = _pooled([variation.cycle_logs(t) for runs in held.values() for t in runs])
     counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
     return Noise(floor, within.degrees) if floor >= between.sigma else between
@@ -204,10 +204,10 @@ def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     runs = [t for group in held.values() for t in group]
     prior = variation.fit_prior([s for t in runs if (s := variation.sample_of(t)).logs])
     rounds = [[t for t in group if t.pair is not None] for group in held.values()]
-    cycles = [logs for group in rounds for t in group if (logs := _cycle_logs(t))]
+    cycles = [logs for group in rounds for t in group if (logs := variation.cycle_logs(t))]
     presumed = variation.presumed_between(prior, on_gpu=any(t.on_gpu for t in runs))
     if cycles:
-        presumed += statistics.fmean(prior.moderated(variation.Sample(0, tuple(c))).variance / len(c) for c in cycles)
+        presumed += statistics.fmean(prior.moderated(variation.Sample(0, c)).variance / len(c) for c in cycles)
     shown = [[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds]
     found = variation.between_processes(shown, presumed)
     return Noise(math.sqrt(found.variance), int(found.degrees))
@@ -227,18 +227,9 @@ def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]
     return groups
 
 
-def _cycle_logs(trial: Trial) -> list[float]:
-    return [math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens > 0]
-
-
 def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
-    squares, degrees = 0.0, 0
-    for group in groups:
-        if len(group) >= 2:
-            mean = statistics.fmean(group)
-            squares += sum((v - mean) ** 2 for v in group)
-            degrees += len(group) - 1
-    return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
+    found = variation.pooled(groups)
+    return Noise(math.sqrt(found.variance), int(found.degrees))
 
 
 def gain(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> Gain | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.distributions import digamma, inverse_trigamma, trigamma
@@ -80,14 +80,33 @@ def sample_of(trial: Trial) -> Sample:
     clean = cycles if not clean and trial.state.is_finished else clean
     return Sample(
         trial=trial.number,
-        logs=tuple(math.log(3600.0 * c.completion_tokens / c.seconds) for c in clean),
+        logs=tuple(_log(c) for c in clean),
         phases=tuple(_hours(c) for c in clean),
         disturbed=sum(c.noisy for c in cycles),
     )
 
 
+def cycle_logs(trial: Trial) -> tuple[float, ...]:
+    """Of all speed cycles, disturbed ones too."""
+    return tuple(_log(c) for c in trial.speed_cycles() if c.completion_tokens > 0)
+
+
+def _log(cycle: CycleRecord) -> float:
+    return math.log(3600.0 * cycle.completion_tokens / cycle.seconds)
+
+
 def _hours(cycle: CycleRecord) -> dict[str, float]:
     return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
+
+
+def pooled(groups: Iterable[Sequence[float]]) -> Prior:
+    """The variance within the groups, each around its own mean; 0, counting nothing, where none has two values."""
+    squares, degrees = 0.0, 0
+    for group in groups:
+        if len(group) > 1:
+            squares += statistics.variance(group) * (len(group) - 1)
+            degrees += len(group) - 1
+    return Prior(squares / degrees if degrees else 0.0, degrees)
 
 
 def fit_prior(samples: Sequence[Sample]) -> Prior:
@@ -98,14 +117,14 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
     """
     shown = [(max(s.variance, LEAST_CYCLE_SPREAD**2), len(s.logs) - 1) for s in samples if len(s.logs) > 1]
     degrees = sum(d for _, d in shown)
-    pooled = sum(v * d for v, d in shown)
+    squares = sum(v * d for v, d in shown)
     if len(shown) < FITTED_FROM:
         counted = PRESUMED_DEGREES + degrees
-        return Prior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + pooled) / counted, counted)
+        return Prior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + squares) / counted, counted)
     moved = [math.log(v) - digamma(d / 2) + math.log(d / 2) for v, d in shown]
     excess = statistics.variance(moved) - statistics.fmean(trigamma(d / 2) for _, d in shown)
     if excess <= 0.0:  # no more different than chance makes them: one variance for all
-        return Prior(pooled / degrees, degrees)
+        return Prior(squares / degrees, degrees)
     half = inverse_trigamma(excess)
     return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
 
@@ -129,7 +148,6 @@ def between_processes(repeats: Sequence[Sequence[float]], presumed: float) -> Pr
 
     ``repeats``: for each configuration the logarithm of each process.
     """
-    groups = [group for group in repeats if len(group) > 1]
-    degrees = sum(len(group) - 1 for group in groups)
-    squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
-    return Prior((PRESUMED_DEGREES * presumed + squares) / (PRESUMED_DEGREES + degrees), PRESUMED_DEGREES + degrees)
+    shown = pooled(repeats)
+    degrees = PRESUMED_DEGREES + shown.degrees
+    return Prior((PRESUMED_DEGREES * presumed + shown.degrees * shown.variance) / degrees, degrees)

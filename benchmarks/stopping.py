@@ -35,7 +35,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune import evidence, stopping, variation
-from autotune.domain import Trial
 from autotune.settings import read_settings
 from autotune.stopping import Verdict
 from autotune.store import open_store
@@ -101,20 +100,12 @@ def recorded_noise(home: Path) -> Noise:
     store = open_store(read_settings(home=home).database)
     studies = [store.trials(study.id) for study in store.studies()]
     store.close()
-    within = [_logs(t) for trials in studies for t in trials if len(_logs(t)) > 1]
-    processes = [[statistics.fmean(_logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
-    cycle, process = _pooled(within), _pooled(processes)
+    logs = variation.cycle_logs
+    within = [logs(t) for trials in studies for t in trials if len(logs(t)) > 1]
+    processes = [[statistics.fmean(logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
+    cycle, process = (math.sqrt(variation.pooled(groups).variance) for groups in (within, processes))
     words = f"{len(within)} trials, {len(processes)} configurations that ran more than once"
     return Noise(cycle or variation.CYCLE_SPREAD, process or variation.PROCESS_SPREAD, words)
-
-
-def _logs(trial: Trial) -> tuple[float, ...]:
-    return tuple(math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens)
-
-
-def _pooled(groups: Sequence[Sequence[float]]) -> float:
-    degrees = sum(len(g) - 1 for g in groups)
-    return math.sqrt(sum(statistics.variance(g) * (len(g) - 1) for g in groups) / degrees) if degrees else 0.0
 
 
 def made(number: int, speed: float, noise: Noise, draw: random.Random, cycles: int) -> Sample:

@@ -70,3 +70,8 @@ def test_processes_that_were_seen_to_differ_are_believed() -> None:
     less, more = (variation.between_processes(groups, presumed) for groups in (quiet, restless))
     assert less.variance < presumed < more.variance
     assert less.degrees == more.degrees == variation.PRESUMED_DEGREES + 6
+
+
+def test_each_group_varies_around_its_own_mean() -> None:
+    assert variation.pooled([[1.0, 3.0], [50.0], [], [7.0, 7.0, 7.0]]) == Prior(pytest.approx(2 / 3), 3)  # type: ignore[arg-type]
+    assert variation.pooled([[1.0], []]) == Prior(0.0, 0)
