@@ -73,8 +73,12 @@ def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
 
 
 def restless(trials: Sequence[Trial]) -> bool:
-    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again."""
+    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again.
+
+    A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of
+    the machine; without repeats such cycles would have to stay.
+    """
     kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
-    judged = [c for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
-    disturbed = sum(c.noisy or not c.accepted for c in judged)
-    return len(judged) >= JUDGED_FROM and disturbed > RESTLESS * len(judged)
+    judged = [(t.protocol, c) for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
+    objected = sum(how.objects(c.drift, c.outside_cpu) for how, c in judged)
+    return len(judged) >= JUDGED_FROM and objected > RESTLESS * len(judged)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
-from autotune import stopping
+from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
 from search_spaces.knobs import Effect, effect_of_change
@@ -150,15 +151,6 @@ def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration
     return min(held, key=lambda c: held[c][0].number)
 
 
-LEAST_SPREAD = 0.02
-"""Standard deviation of log tokens/hour between processes that is presumed at least: clocks, memory layout and
-temperature differ however alike the cycles are."""
-PROCESS_TO_CYCLE = stopping.PROCESS_SPREAD / stopping.CYCLE_SPREAD
-"""How many times as much processes are presumed to differ as clean cycles of one process do: as recorded."""
-PRESUMED_DEGREES = stopping.PRESUMED_DEGREES
-"""What that presumption counts."""
-
-
 @dataclass(frozen=True)
 class Noise:
     """Spread of log tokens/hour between processes of one configuration."""
@@ -189,7 +181,7 @@ def noise(trials: Sequence[Trial]) -> Noise:
 
 def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
-    within = _pooled([_cycle_logs(t) for runs in held.values() for t in runs])
+    within = _pooled([variation.cycle_logs(t) for runs in held.values() for t in runs])
     counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
     return Noise(floor, within.degrees) if floor >= between.sigma else between
@@ -199,27 +191,26 @@ def paired_noise(trials: Sequence[Trial]) -> Noise:
     """The noise of processes that ran in rounds next to each other, as confirmations do.
 
     A trial outside the rounds says nothing of it: what the machine did since a study's first trial is what running
-    next to each other takes out. Until the rounds have shown more, processes are presumed to differ by
-    ``PROCESS_TO_CYCLE`` times what clean cycles do (and at least by ``LEAST_SPREAD``), which counts
-    ``PRESUMED_DEGREES``: (d0 s0^2 + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular
-    Biology 3(1), 2004), eq. 2. To the presumption comes what the cycles of the rounds, disturbed ones too, leave open
-    about the mean of their own process. What disturbed a search trial is no matter of the rounds.
+    next to each other takes out. Until the rounds have shown more, processes are presumed to differ as the stopping
+    rule presumes (``variation.presumed_between``), moderated by the rounds (``variation.between_processes``): (d0 s0^2
+    + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004), eq. 2. To the
+    presumption comes what the cycles of the rounds, disturbed ones too, leave open about the mean of their own process.
+    What disturbed a search trial is no matter of the rounds.
     """
     return _known(trials).paired_noise
 
 
 def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     runs = [t for group in held.values() for t in group]
-    prior = stopping.fit_prior([s for t in runs if (s := stopping.sample_of(t)).logs])
+    prior = variation.fit_prior([s for t in runs if (s := variation.sample_of(t)).logs])
     rounds = [[t for t in group if t.pair is not None] for group in held.values()]
-    cycles = [logs for group in rounds for t in group if (logs := _cycle_logs(t))]
-    presumed = max(LEAST_SPREAD**2, PROCESS_TO_CYCLE**2 * prior.variance)
+    cycles = [logs for group in rounds for t in group if (logs := variation.cycle_logs(t))]
+    presumed = variation.presumed_between(prior, on_gpu=any(t.on_gpu for t in runs))
     if cycles:
-        presumed += statistics.fmean(prior.moderated(stopping.Sample(0, tuple(c))).variance / len(c) for c in cycles)
-    shown = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds])
-    degrees = PRESUMED_DEGREES + shown.degrees
-    variance = (PRESUMED_DEGREES * presumed + shown.degrees * shown.sigma**2) / degrees
-    return Noise(math.sqrt(variance), degrees)
+        presumed += statistics.fmean(prior.moderated(variation.Sample(0, c)).variance / len(c) for c in cycles)
+    shown = [[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds]
+    found = variation.between_processes(shown, presumed)
+    return Noise(math.sqrt(found.variance), int(found.degrees))
 
 
 def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -236,18 +227,9 @@ def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]
     return groups
 
 
-def _cycle_logs(trial: Trial) -> list[float]:
-    return [math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens > 0]
-
-
 def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
-    squares, degrees = 0.0, 0
-    for group in groups:
-        if len(group) >= 2:
-            mean = statistics.fmean(group)
-            squares += sum((v - mean) ** 2 for v in group)
-            degrees += len(group) - 1
-    return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
+    found = variation.pooled(groups)
+    return Noise(math.sqrt(found.variance), int(found.degrees))
 
 
 def gain(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> Gain | None:
@@ -278,15 +260,25 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     )
 
 
-def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> tuple[int, int]:
-    """(disturbed, all): speed cycles behind the configurations' figures.
+class Disturbed(NamedTuple):
+    """Cycles that were kept for want of repeats: their time is what was there, not what the configuration needs."""
 
-    A disturbed one was kept because its trial had no repeats left, although other programs ran beside it:
-    its time is what that machine gave, not what the configuration needs.
-    """
+    cycles: int
+    of: int
+    objected: int
+    """Of them, those the clock guard objected to; in the others something was compiled, or they were not warm yet."""
+
+    @property
+    def cause(self) -> str:
+        return "other programs" if self.objected == self.cycles else "other programs, or what is done but once,"
+
+
+def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> Disturbed:
+    """Of the speed cycles behind the configurations' figures."""
     held = feasible(trials)
-    cycles = [c for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
-    return sum(c.noisy for c in cycles), len(cycles)
+    cycles = [(t.protocol, c) for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
+    objected = [how.objects(c.drift, c.outside_cpu) for how, c in cycles if c.noisy]
+    return Disturbed(len(objected), len(cycles), sum(objected))
 
 
 def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:

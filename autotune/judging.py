@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autotune import evidence, stopping
+from autotune import evidence, stopping, variation
 from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind, TrialState
 from autotune.stopping import Decision, Known, Verdict
 from search_spaces.native import is_native
@@ -40,7 +40,7 @@ class Judge:
     def see(self, trial: Trial) -> None:
         """The trial, after another cycle."""
         if not self.enough and trial.speed_cycles():
-            self._decision = stopping.decide(stopping.sample_of(trial), self._known, room=self._has_room(trial))
+            self._decision = stopping.decide(variation.sample_of(trial), self._known, room=self._has_room(trial))
 
     def _has_room(self, trial: Trial) -> bool:
         seconds = [c.seconds for c in trial.speed_cycles()]
@@ -63,17 +63,15 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     """
     held = evidence.feasible(trials)
     rivals = [
-        [stopping.sample_of(t) for t in evidence.basis(runs)]
+        [variation.sample_of(t) for t in evidence.basis(runs)]
         for c, runs in held.items()
         if _rivals(spec, c, configuration)
     ]
     measured = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED) and not t.emulated]
-    samples = [s for t in measured if (s := stopping.sample_of(t)).logs]
-    repeats = [[s.mean for t in runs if (s := stopping.sample_of(t)).logs] for runs in evidence.repeats(trials)]
+    samples = [s for t in measured if (s := variation.sample_of(t)).logs]
+    repeats = [[s.mean for t in runs if (s := variation.sample_of(t)).logs] for runs in evidence.repeats(trials)]
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
-    on_gpu = spec.resources.device == "cuda"
-    presumed = stopping.GPU_PROCESS_SPREAD if on_gpu else stopping.PROCESS_SPREAD
-    return stopping.weigh(samples, usable, repeats, presumed)
+    return stopping.weigh(samples, usable, repeats, on_gpu=spec.resources.device == "cuda")
 
 
 def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration) -> bool:

@@ -101,15 +101,15 @@ def _kept(
             notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
         return anchor
     found = evidence.gain(trials, leader.configuration, anchor)
-    bad, all_cycles = evidence.disturbed(trials, (leader.configuration, anchor))
-    quiet = 2 * bad <= all_cycles
+    bad = evidence.disturbed(trials, (leader.configuration, anchor))
+    quiet = 2 * bad.cycles <= bad.of
     if found is not None and found.low > 0 and quiet:
         return None if _earns_less(trials, leader, anchor, notes) else leader.configuration
     name = "the baseline" if anchor == spec.baseline else "the reference"
     why = (
         "the interval includes no gain, so it is not recommended."
         if quiet
-        else f"other programs disturbed {bad} of the {all_cycles} cycles this rests on, so it is not recommended; "
+        else f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles this rests on, so it is not recommended; "
         "give the study more budget on a quiet machine."
     )
     notes.append(
@@ -137,10 +137,11 @@ def _disturbance(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
     """A note for a row that stands, but not on undisturbed cycles alone."""
-    bad, all_cycles = evidence.disturbed(trials, {kept, anchor})
-    if not bad or kept != leader.configuration:
+    bad = evidence.disturbed(trials, {kept, anchor})
+    if not bad.cycles or kept != leader.configuration:
         return ()
-    return (f"Other programs disturbed {bad} of the {all_cycles} cycles the {leader.row.value} figure rests on.",)
+    told = f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on."
+    return (told[0].upper() + told[1:],)
 
 
 def _row(

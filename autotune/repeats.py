@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import evidence
+from autotune import evidence, variation
 from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind, TrialState
 
 SOURCE = "verify/repeat"
@@ -119,13 +119,8 @@ def _ratios(speeds: Sequence[float], others: Sequence[Trial]) -> list[float]:
 
 
 def _within(runs: Sequence[Trial]) -> float | None:
-    squares, degrees = 0.0, 0
-    for trial in runs:
-        logs = [math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens > 0]
-        if len(logs) > 1:
-            squares += statistics.variance(logs) * (len(logs) - 1)
-            degrees += len(logs) - 1
-    return math.sqrt(squares / degrees) if degrees else None
+    found = variation.pooled(variation.cycle_logs(t) for t in runs)
+    return math.sqrt(found.variance) if found.degrees else None
 
 
 def _deviation(logs: Sequence[float]) -> float | None:

@@ -1,10 +1,8 @@
 """When a search trial has been measured enough, and when it cannot win any more; pure.
 
-Logarithms of tokens/hour throughout, one for each whole recorded-length cycle the clock guard let pass. See
+Logarithms of tokens/hour throughout, as in ``variation``, which says how far they scatter. See
 docs/decisions/0021-when-to-stop-measuring.md.
 
-* How far cycles of one process scatter is pooled over the study (``fit_prior``), by which a trial's own few cycles are
-  moderated: (d0 s0^2 + d s^2) / (d0 + d), Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004.
 * Looks are taken after ``LOOKS`` cycles; each spends a part of ``ALPHA`` (``spent_by``), Lan and DeMets, Biometrika 70
   (1983), their Pocock-like function. What a look spends is not given back, so that by Bonferroni's
   inequality the looks together err no more often than ``ALPHA``.
@@ -20,30 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.distributions import digamma, inverse_trigamma, student_quantile, trigamma
-from autotune.domain import Ceiling, CycleRecord, Protocol, Trial
+from autotune.distributions import student_quantile
+from autotune.domain import Ceiling, Protocol
+from autotune.variation import Prior, Sample, between_processes, fit_prior, presumed_between
 
 LOOKS = (3, 5, 8)
 """Clean recorded cycles after which a trial is looked at; it never has more than the last."""
 ALPHA = 0.01
 """Chance that a trial as fast as the best is ended for its own bad luck, over all looks; as much again for the luck of
 those it is compared with."""
-
-CYCLE_SPREAD = 0.03
-"""Standard deviation of a cycle's logarithm while the study has shown none: the limit at which the clock guard takes a
-drift for a disturbance (``Protocol.drift_limit``), so undisturbed cycles should differ less."""
-PROCESS_SPREAD = 0.045
-"""The same between processes of one configuration: the median of the ten intervals recorded in
-benchmarks/tables/defaults-cpu.md, each 4.30 sd / sqrt(3) of the log ratio of two processes, is sd = 0.063."""
-GPU_PROCESS_SPREAD = 0.13
-"""The same on a GPU: of the two configurations that ran twice in the eager study of
-benchmarks/tables/h100-studies-2026-11-22.md. All there is so far."""
-PRESUMED_DEGREES = 4
-"""What each of the two presumptions counts beside what the study has shown (as ``evidence.PRESUMED_DEGREES``)."""
-LEAST_CYCLE_SPREAD = 0.002
-"""Cycles that agree better than this do so by chance."""
-FITTED_FROM = 3
-"""Trials with a variance of their own before their scatter is fitted."""
 
 COULD_STILL: Mapping[int, float] = {1: 0.5, 2: 0.7}
 """Share of the shortest time a phase has taken that later cycles may still take, after one cycle and after two. A
@@ -60,42 +43,6 @@ class Verdict(StrEnum):
     """It is decided, or more cycles would not decide it: interleaved confirmation does, if it leads."""
     LOSES = "loses"
     """The most it can reach is less than the best has at least."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The clean recorded cycles of one trial."""
-
-    trial: int
-    logs: tuple[float, ...]
-    """Natural logarithms of tokens/hour."""
-    phases: tuple[Mapping[str, float], ...] = ()
-    """Hours per completion token by phase, for each cycle."""
-    disturbed: int = 0
-    """Cycles kept although the guard objected; they are not among the others and do not count for a look."""
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.logs)
-
-    @property
-    def variance(self) -> float:
-        """Between cycles; 0 for fewer than two."""
-        return statistics.variance(self.logs) if len(self.logs) > 1 else 0.0
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What the study's other trials say of the variance of a cycle's logarithm."""
-
-    variance: float
-    degrees: float
-
-    def moderated(self, sample: Sample) -> Prior:
-        """With the trial's own cycles counted in."""
-        own = max(0, len(sample.logs) - 1)
-        degrees = self.degrees + own
-        return Prior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
 
 
 @dataclass(frozen=True)
@@ -132,23 +79,6 @@ class Decision:
 GO_ON, ENOUGH = Decision(Verdict.GO_ON), Decision(Verdict.ENOUGH)
 
 
-def sample_of(trial: Trial) -> Sample:
-    """The trial's clean speed cycles. Where the guard objected to all of them, a finished trial's count as they are."""
-    cycles = [c for c in trial.speed_cycles() if c.completion_tokens > 0]
-    clean = [c for c in cycles if not c.noisy]
-    clean = cycles if not clean and trial.state.is_finished else clean
-    return Sample(
-        trial=trial.number,
-        logs=tuple(math.log(3600.0 * c.completion_tokens / c.seconds) for c in clean),
-        phases=tuple(_hours(c) for c in clean),
-        disturbed=sum(c.noisy for c in cycles),
-    )
-
-
-def _hours(cycle: CycleRecord) -> dict[str, float]:
-    return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
-
-
 def with_looks(protocol: Protocol) -> Protocol:
     """``protocol`` with the looks, where it has as many recorded cycles as the first; any other number is meant."""
     return replace(protocol, recorded=LOOKS[-1], looks=LOOKS) if protocol.recorded == LOOKS[0] else protocol
@@ -170,42 +100,12 @@ def spends(look: int) -> float:
     return spent_by(LOOKS[look] / LOOKS[-1]) - before
 
 
-def fit_prior(samples: Sequence[Sample]) -> Prior:
-    """The prior of a cycle's variance from the study's trials: Smyth (2004), section 6.2 (limma's ``fitFDist``).
-
-    With fewer than ``FITTED_FROM`` variances it is ``CYCLE_SPREAD``, counting ``PRESUMED_DEGREES``, pooled with what
-    there is. The fitted degrees never exceed those of all trials together.
-    """
-    shown = [(max(s.variance, LEAST_CYCLE_SPREAD**2), len(s.logs) - 1) for s in samples if len(s.logs) > 1]
-    degrees = sum(d for _, d in shown)
-    pooled = sum(v * d for v, d in shown)
-    if len(shown) < FITTED_FROM:
-        counted = PRESUMED_DEGREES + degrees
-        return Prior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + pooled) / counted, counted)
-    moved = [math.log(v) - digamma(d / 2) + math.log(d / 2) for v, d in shown]
-    excess = statistics.variance(moved) - statistics.fmean(trigamma(d / 2) for _, d in shown)
-    if excess <= 0.0:  # no more different than chance makes them: one variance for all
-        return Prior(pooled / degrees, degrees)
-    half = inverse_trigamma(excess)
-    return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
-
-
-def between_processes(repeats: Sequence[Sequence[float]], presumed: float = PROCESS_SPREAD) -> float:
-    """Variance between processes: the presumed spread moderated by configurations that ran more than once.
-
-    ``repeats``: for each such configuration the logarithm of each process.
-    """
-    groups = [group for group in repeats if len(group) > 1]
-    degrees = sum(len(group) - 1 for group in groups)
-    squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
-    return (PRESUMED_DEGREES * presumed**2 + squares) / (PRESUMED_DEGREES + degrees)
-
-
 def weigh(
     samples: Sequence[Sample],
     rivals: Sequence[Sequence[Sample]],
     repeats: Sequence[Sequence[float]] = (),
-    presumed: float = PROCESS_SPREAD,
+    *,
+    on_gpu: bool,
 ) -> Known:
     """What a trial is weighed against.
 
@@ -213,9 +113,10 @@ def weigh(
         samples: of every measured trial of the study.
         rivals: the runs of each configuration it competes with.
         repeats: as of ``between_processes``.
-        presumed: how far processes differ until ``repeats`` show it.
+        on_gpu: as of ``presumed_between``.
     """
-    prior, between = fit_prior(samples), between_processes(repeats, presumed)
+    prior = fit_prior(samples)
+    between = between_processes(repeats, presumed_between(prior, on_gpu=on_gpu)).variance
     found = [_rival(runs, prior, between, len(rivals)) for runs in rivals]
     best = max(found, key=lambda r: r.low, default=None)
     if best is not None:

@@ -134,8 +134,8 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
         raise UsageError(f"verify cannot read the lines that {framework.title} prints; export it and run it yourself")
     if rehearsal.exported.export.server:
         raise UsageError(
-            "this configuration generates on a rollout server, which verify does not start; "
-            "export it, start server.sh and then run.sh"
+            "this configuration generates on a rollout server, which verify does not start: export it, start server.sh "
+            "and then run.sh, or ask `autotune verify --steps 10x`, which runs it as a trial, with a server of its own"
         )
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:

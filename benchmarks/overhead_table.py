@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from autotune import variation
+
 Row = Mapping[str, Any]
 COLD, WARM = "cold", "warm"
 MODES = (COLD, WARM)
@@ -26,13 +28,9 @@ def speed(row: Row) -> float | None:
 
 def cycle_noise(rows: Sequence[Row]) -> float | None:
     """Standard deviation of the logarithm of a recorded cycle's tokens/second, pooled within trials."""
-    squares, freedom = 0.0, 0
-    for row in rows:
-        logs = [math.log(c["tokens"] / c["seconds"]) for c in row["cycles"] if c["kind"] == "recorded"]
-        if len(logs) > 1:
-            squares += statistics.variance(logs) * (len(logs) - 1)
-            freedom += len(logs) - 1
-    return math.sqrt(squares / freedom) if freedom else None
+    recorded = [[c for c in row["cycles"] if c["kind"] == "recorded"] for row in rows]
+    found = variation.pooled([math.log(c["tokens"] / c["seconds"]) for c in cycles] for cycles in recorded)
+    return math.sqrt(found.variance) if found.degrees else None
 
 
 def decided(rows: Sequence[Row]) -> int:

@@ -8,7 +8,7 @@ Each study is a baseline and search trials, decided one after the other by the f
 cases a third as far apart. Noise of a cycle's logarithm, all parts independent:
 
 * of each process once, and of each cycle: from the stored studies of ``HOME`` where one is given (configurations that
-  ran in several processes; trials of two cycles or more), else the constants of ``autotune.stopping``, which say what
+  ran in several processes; trials of two cycles or more), else the constants of ``autotune.variation``, which say what
   they were taken from;
 * drift: from cycle to cycle a step of a random walk with ``DRIFT`` of a cycle's spread;
 * outliers the clock guard does not see: one cycle in fifty takes 1.3 times as long;
@@ -34,11 +34,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import evidence, stopping
-from autotune.domain import Trial
+from autotune import evidence, stopping, variation
 from autotune.settings import read_settings
-from autotune.stopping import Sample, Verdict
+from autotune.stopping import Verdict
 from autotune.store import open_store
+from autotune.variation import Sample
 from trainer.child.contract import Protocol
 from trainer.child.settling import UNSETTLED
 
@@ -70,8 +70,8 @@ class Case:
     apart: float = 1.0
     fading: float = 0.0
     """By how much the machine is slower at the end, as a logarithm."""
-    presumed: float = stopping.PROCESS_SPREAD
-    """What the rule presumes of processes, as it does on such a device."""
+    on_gpu: bool = False
+    """What the rule presumes of processes is what it presumes on a GPU."""
 
 
 @dataclass
@@ -100,20 +100,12 @@ def recorded_noise(home: Path) -> Noise:
     store = open_store(read_settings(home=home).database)
     studies = [store.trials(study.id) for study in store.studies()]
     store.close()
-    within = [_logs(t) for trials in studies for t in trials if len(_logs(t)) > 1]
-    processes = [[statistics.fmean(_logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
-    cycle, process = _pooled(within), _pooled(processes)
+    logs = variation.cycle_logs
+    within = [logs(t) for trials in studies for t in trials if len(logs(t)) > 1]
+    processes = [[statistics.fmean(logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
+    cycle, process = (math.sqrt(variation.pooled(groups).variance) for groups in (within, processes))
     words = f"{len(within)} trials, {len(processes)} configurations that ran more than once"
-    return Noise(cycle or stopping.CYCLE_SPREAD, process or stopping.PROCESS_SPREAD, words)
-
-
-def _logs(trial: Trial) -> tuple[float, ...]:
-    return tuple(math.log(c.completion_tokens / c.seconds) for c in trial.speed_cycles() if c.completion_tokens)
-
-
-def _pooled(groups: Sequence[Sequence[float]]) -> float:
-    degrees = sum(len(g) - 1 for g in groups)
-    return math.sqrt(sum(statistics.variance(g) * (len(g) - 1) for g in groups) / degrees) if degrees else 0.0
+    return Noise(cycle or variation.CYCLE_SPREAD, process or variation.PROCESS_SPREAD, words)
 
 
 def made(number: int, speed: float, noise: Noise, draw: random.Random, cycles: int) -> Sample:
@@ -145,7 +137,7 @@ def study(case: Case, trials: int, seed: int) -> Score:
     held, spent, discarded = list(seen), 0, set()
     ends: dict[str, int] = {}
     for whole in full[1:]:
-        known = stopping.weigh(seen, [[s] for s in held], presumed=case.presumed)
+        known = stopping.weigh(seen, [[s] for s in held], on_gpu=case.on_gpu)
         sample, verdict = run(whole, known)
         seen.append(sample)
         spent += len(sample.logs) + len(drawn[whole.trial].logs) - len(warm[whole.trial].logs)
@@ -218,7 +210,7 @@ def main() -> None:
     asked.add_argument("--trials", type=int, default=20)
     asked.add_argument("--home", type=Path)
     words = asked.parse_args()
-    presumed = Noise(stopping.CYCLE_SPREAD, stopping.PROCESS_SPREAD, "the constants of autotune.stopping")
+    presumed = Noise(variation.CYCLE_SPREAD, variation.PROCESS_SPREAD, "the constants of autotune.variation")
     noise = recorded_noise(words.home) if words.home else presumed
     speeds = recorded_speeds()
     print(
@@ -229,13 +221,13 @@ def main() -> None:
     print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
     print("|---|---|---|---|---|---|---|")
     double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
-    on_gpu = stopping.GPU_PROCESS_SPREAD
+    h100 = replace(noise, process=variation.GPU_PROCESS_SPREAD)
     cases = (
         Case("as recorded", noise, speeds),
         Case("a third as far apart", noise, speeds, 1 / 3),
         Case("a third, a machine that gets 10 % slower", noise, speeds, 1 / 3, -math.log(0.9)),
         Case("a third, twice the noise", double, speeds, 1 / 3),
-        Case("a third, processes as on an H100", replace(noise, process=on_gpu), speeds, 1 / 3, presumed=on_gpu),
+        Case("a third, processes as on an H100", h100, speeds, 1 / 3, on_gpu=True),
     )
     for case in cases:
         show(case.label, [study(case, words.trials, seed) for seed in range(words.studies)])

@@ -289,6 +289,55 @@ def attention(child: str) -> dict[str, str]:
     return said
 
 
+def offloading(child: str) -> dict[str, Any]:
+    """The seam with TRL's own hooks, which here have no other memory to copy to, no streams and no pinned memory."""
+    seams = importlib.import_module(f"{child}.frameworks.trl.seams")
+    models = importlib.import_module("trl.models")
+    wanted, ids = {"activation_offload": True}, inputs()["prompt_ids"]
+    moved: list[bool] = []
+
+    def training(device: str) -> Any:
+        policy = model()
+
+        def step() -> None:
+            policy(input_ids=ids).logits.float().logsumexp(-1).mean().backward()
+
+        return SimpleNamespace(
+            model=policy, training_step=step, accelerator=SimpleNamespace(device=torch.device(device))
+        )
+
+    def watched(**given: Any) -> Any:
+        made = manager(**given, use_pin_memory=False, use_streams=False)
+        pack = made.pack_hook
+
+        def counted(tensor: Any) -> int:
+            number = int(pack(tensor))
+            moved.append(bool(made.tracker[number][1]))
+            return number
+
+        made.pack_hook = counted
+        return made
+
+    plain, offloaded, said = training("cpu"), training("cuda"), ""
+    try:
+        seams.apply_seams(wanted, training("cpu"))
+    except seams.SeamError as error:
+        said = str(error)
+    manager, device = models.get_act_offloading_ctx_manager, torch.accelerator.current_accelerator
+    models.get_act_offloading_ctx_manager = watched
+    torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
+    try:
+        seams.apply_seams(wanted, offloaded)
+        for _ in range(2):
+            plain.training_step()
+            offloaded.training_step()
+    finally:
+        models.get_act_offloading_ctx_manager, torch.accelerator.current_accelerator = manager, device
+    pairs = zip(plain.model.parameters(), offloaded.model.parameters(), strict=True)
+    same = all(bool((one.grad == other.grad).all()) for one, other in pairs)
+    return {"refused": said, "moved": sum(moved), "kept": moved.count(False), "same": same}
+
+
 def main(path: str) -> None:
     child = package()
     float8 = importlib.import_module(f"{child}.frameworks.trl.float8")
@@ -301,6 +350,7 @@ def main(path: str) -> None:
         "gradients": gradients(float8, gradient, limits),
         "broken_gradient": broken_gradient(child, float8),
         "attention": attention(child),
+        "offloading": offloading(child),
         "guards": {
             "agrees": guard(child, apart=0.0),
             "near": guard(child, apart=0.05),

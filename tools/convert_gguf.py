@@ -9,6 +9,7 @@ The folder can be read by transformers 4.52 and by 5. A model loaded from GGUF r
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ def main(gguf_file: Path, output: Path) -> int:
         sys.stderr.flush()
 
     say("loading torch and transformers")
+    logging.getLogger("torchao").setLevel(logging.ERROR)  # as ``report.QUIETLY``, which this file cannot import
     import torch
     import transformers
 

@@ -7,7 +7,6 @@ costs milliseconds, and a half-made one is recognised and finished.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import venv
 from pathlib import Path
 
 from tools.accelerator import Stack
-from tools.report import SetupError, elapsed, run, say
+from tools.report import QUIETLY, SetupError, elapsed, quiet_environment, run, say
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
@@ -138,7 +137,7 @@ def make_framework_environment(environment: Path, name: str, imports: str, torch
     _pip(python, "install", "--no-deps", "-r", str(lock))
     if "\nreasoning-gym==" in lock.read_text(encoding="utf-8"):
         _install_solver(python)
-    run([str(python), "-c", f"import {imports}"], f"{name} was installed but cannot be imported")
+    _import(python, imports, f"{name} was installed but cannot be imported")
     _finish(environment, digest)
     say(f"{name}: ready after {elapsed(started)}")
 
@@ -200,9 +199,17 @@ def _install_solver(python: Path) -> None:
 
 def _check_imports(python: Path) -> None:
     names = "torch, transformers, trl, peft, datasets, reasoning_gym, deepspeed, vllm"
-    code = f"import {names}; print(torch.__version__, trl.__version__)"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    run([str(python), "-c", code], "the training stack was installed but cannot be imported", environment)
+    complaint = "the training stack was installed but cannot be imported"
+    _import(python, names, complaint, "print(torch.__version__, trl.__version__)")
+
+
+def _import(python: Path, names: str, complaint: str, then: str = "pass") -> None:
+    """Import the modules ``names`` (with commas between), and run ``then``; what they warn of is not shown.
+
+    Raises:
+        SetupError: with ``complaint``; the error itself has been shown.
+    """
+    run([str(python), "-c", f"{QUIETLY}; import {names}; {then}"], complaint, quiet_environment())
 
 
 def _finish(environment: Path, digest: str) -> None:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+
+QUIET = {
+    "PYTHONWARNINGS": "ignore",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+"""Variables with which the training packages warn of nothing while they are imported."""
+QUIETLY = "import logging; logging.getLogger('torchao').setLevel(logging.ERROR)"
+"""What there is no variable for: torchao tells of every kernel of a GPU that it cannot load, on a CPU of all of them.
+
+Whoever waits for a set-up can do nothing about any of it. Errors are raised and shown as ever.
+"""
+
+
+def quiet_environment() -> dict[str, str]:
+    """Ours, offline, with ``QUIET``; what the caller has set, to see more or less, stays."""
+    return {**QUIET, **os.environ, "HF_HUB_OFFLINE": "1"}
 
 
 class SetupError(RuntimeError):

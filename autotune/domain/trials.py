@@ -97,6 +97,12 @@ class Trial:
         return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether its cycles tell of device memory, as they do on a GPU alone."""
+        peaks = (p for c in self.cycles for p in c.peaks.values())
+        return any(p.device_allocated is not None or p.device_used is not None for p in peaks)
+
+    @property
     def fits(self) -> bool:
         """Ended well and went through the worst case; of a PRUNED trial that is known too."""
         return self.worst_case_passed and self.state in (TrialState.COMPLETE, TrialState.PRUNED)

@@ -7,7 +7,6 @@ session, or if its environment carries the tag. Orphans come to the tuner, which
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -27,6 +26,9 @@ FULL_EVERY = 50
 """Refreshes after which strangers are looked at again: their number may have been reused."""
 YOUNG_S = 1.0
 STEP_S = 0.02
+BURY_S = 1.0
+"""How long the last of a tree may take to be reaped: a process counts as ended from the moment its first thread has,
+but gives its exit status when the last has."""
 
 
 def become_subreaper() -> None:
@@ -57,6 +59,10 @@ class ProcessTree:
         self._lock = threading.Lock()
         self._members: dict[int, Stat] = {}
         self._strangers: set[int] = set()
+        self._ended: dict[int, Stat] = {}
+        """Members that ended and were not reaped: another one of the tree is the parent until it ends too."""
+        self._sessions: set[int] = set()
+        """The tree's at the last look. Of an ended process nothing else tells: its environment is gone."""
         self._refreshes = 0
         self._oldest = 0
         self._spared = _own_line()
@@ -79,8 +85,10 @@ class ProcessTree:
                 self._strangers.clear()
             pids = set(proc.list_pids())
             self._strangers &= pids
+            self._bury()
             self._members = self._survivors()
-            self._adopt(sorted(pids - self._strangers - self._members.keys() - self._spared))
+            known = self._strangers | self._members.keys() | self._ended.keys() | self._spared
+            self._adopt(sorted(pids - known))
             return tuple(self._members.values())
 
     def _survivors(self) -> dict[int, Stat]:
@@ -98,8 +106,8 @@ class ProcessTree:
     def _adopt(self, pids: list[int]) -> None:
         """Add those of ``pids`` that are ours, to closure: a member may be listed after its child."""
         waiting = [stat for pid in pids if (stat := proc.read_stat(pid)) is not None]
-        sessions = {s for s in {m.session for m in self._members.values()} if self._owns(s)}
-        sessions |= {pid for pid in self._roots if self._owns(pid)}
+        known = self._sessions | self._roots.keys() | {m.session for m in self._members.values()}
+        sessions = {session for session in known if self._owns(session)}
         grew = True
         while grew:
             grew = False
@@ -116,8 +124,10 @@ class ProcessTree:
                 grew = True
                 if self._owns(stat.session):
                     sessions.add(stat.session)
+        self._sessions = sessions
         # the young are looked at again: in the middle of exec their tag cannot be seen
-        self._strangers |= {s.pid for s in waiting if s.pid not in self._members and s.age_s > YOUNG_S}
+        ours = self._members.keys() | self._ended.keys()
+        self._strangers |= {s.pid for s in waiting if s.pid not in ours and s.age_s > YOUNG_S}
 
     def _owns(self, session: int) -> bool:
         """A session is the tree's if its leader is a member, or was before it ended.
@@ -134,18 +144,35 @@ class ProcessTree:
     def _is_ours(self, stat: Stat, sessions: set[int]) -> bool:
         if stat.started < self._oldest:
             return False
-        if stat.parent in self._members or stat.session in sessions:
+        if stat.parent in self._members or stat.session in sessions or _was_adopted(stat):
             return True
         tag = proc.read_tag(stat.pid)
         return tag is not None and self._carries(tag)
 
     def _reap(self, stat: Stat) -> None:
-        """Take an adopted orphan's exit status; a root's is ``Popen``'s to take."""
+        """Take an adopted orphan's exit status; a root's is ``Popen``'s to take.
+
+        Whatever else this process has started is no member, and keeps its status for whoever started it.
+        """
         if stat.pid in self._roots:
             self._roots[stat.pid].poll()
-        elif stat.parent == os.getpid():
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(stat.pid, os.WNOHANG)
+            return
+        if stat.parent == os.getpid():
+            try:
+                reaped = os.waitpid(stat.pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                reaped = True
+            if reaped:
+                return
+        self._ended[stat.pid] = stat
+
+    def _bury(self) -> None:
+        """Reap those that have come to this process since they ended."""
+        for pid, known in tuple(self._ended.items()):
+            del self._ended[pid]
+            now = proc.read_stat(pid)
+            if now is not None and now.started == known.started:
+                self._reap(now)
 
     def signal(self, number: signal.Signals) -> tuple[Stat, ...]:
         """Signal every member found by a full look; returns them."""
@@ -171,9 +198,21 @@ class ProcessTree:
             if clock.monotonic() >= end:
                 return tuple(sorted(m.pid for m in members))
             clock.sleep(STEP_S)
+        self._last_rites(clock)
         with self._lock:
             self._segments.remove()
         return ()
+
+    def _last_rites(self, clock: Clock) -> None:
+        """With the last member its ended children have come to this process: no look would follow that reaps them."""
+        end = clock.monotonic() + BURY_S
+        while True:
+            with self._lock:
+                self._bury()
+                ours = any(stat.parent == os.getpid() for stat in self._ended.values())
+            if not ours or clock.monotonic() >= end:
+                return
+            clock.sleep(STEP_S)
 
     def wait(self, clock: Clock, seconds: float) -> bool:
         """Wait until no member is left; ``False`` if ``seconds`` were not enough."""
@@ -183,6 +222,15 @@ class ProcessTree:
                 return False
             clock.sleep(STEP_S)
         return True
+
+
+def _was_adopted(stat: Stat) -> bool:
+    """Whether it has ended as a child of this process that another one started.
+
+    What this process starts is in its session, or leads one of its own; nothing joins a session it was not born in. Of
+    those that had left theirs it cannot be told.
+    """
+    return stat.ended and stat.parent == os.getpid() and stat.session not in (os.getsid(0), stat.pid)
 
 
 def _own_line() -> set[int]:

@@ -122,7 +122,8 @@ def gpu_kernels(case: Case) -> str | None:
     """Liger and hub kernels, and copies beside the computation, need a GPU."""
     wanted = [n for n in ("hub_kernels", "fused_loss", "activation_offload") if case.get(n) is True]
     if wanted and not case.on_gpu:
-        return f"{wanted[0]} needs a GPU, and this is a CPU run"
+        why = ", where activations are in host memory already" if wanted[0] == "activation_offload" else ""
+        return f"{wanted[0]} needs a GPU, and this is a CPU run{why}"
     if "hub_kernels" in wanted and case.framework == "trl" and case.lacks("kernels"):
         return "hub_kernels needs the package kernels in the training environment"
     return None

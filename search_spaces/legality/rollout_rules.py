@@ -34,6 +34,24 @@ def cache_share(case: Case) -> str | None:
     return f"gpu_memory_utilization {share} is a share of a GPU, and this is a CPU run; use kv_cache_memory_bytes"
 
 
+@rule(("rollout_engine", "gpu_memory_utilization", "kv_cache_memory_bytes"), ("gpu_memory_utilization",))
+def one_cache_size(case: Case) -> str | None:
+    """The KV cache is sized by a share of the GPU or in bytes.
+
+    Of ``kv_cache_memory_bytes`` vLLM 0.31 says (``CacheConfig``): "when not-None, ignores gpu_memory_utilization".
+    Trials that differ in the share alone would measure the same engine.
+    """
+    size, share = case.values.get("kv_cache_memory_bytes"), case.values.get("gpu_memory_utilization")
+    if not case.vllm or not case.on_gpu or size is None:
+        return None
+    if share in (None, defaults(case.framework).get("gpu_memory_utilization")):
+        return None
+    return (
+        f"kv_cache_memory_bytes {size} is the size of the KV cache, for which vLLM ignores gpu_memory_utilization "
+        f"{share}; leave one of them unset"
+    )
+
+
 @rule(
     frozenset({*COMPARED, "tensor_parallel_size", "max_num_seqs", "max_num_batched_tokens"}),
     ("micro_batch_size", "steps_per_generation", "max_num_seqs", "max_num_batched_tokens"),
@@ -179,6 +197,7 @@ RULES = (
     vllm_installed,
     compiler_installed,
     cache_share,
+    one_cache_size,
     batched_tokens,
     whole_prefill,
     model_length,

@@ -149,6 +149,18 @@ def test_an_attention_that_fell_back_is_no_measurement_of_the_one_asked_for(foun
     assert "flash_attention_3: this model computes with sdpa instead" in said["flash_attention_3 sdpa"]
 
 
+def test_offloaded_activations_give_the_same_gradient(found: Any) -> None:
+    """TRL's hooks around our step; on a CPU they copy within one memory, which is why nobody may ask for it there."""
+    made = found["offloading"]
+    assert made["same"]
+    assert made["moved"] > 10, "no activation was offloaded, so nothing was shown"
+    assert made["kept"] > 0, "parameters stay where they are"
+
+
+def test_activations_are_not_offloaded_on_a_cpu(found: Any) -> None:
+    assert "needs a GPU: on a CPU activations are in host memory already" in found["offloading"]["refused"]
+
+
 def test_log_probs_that_are_not_numbers(found: Any) -> None:
     """A NaN of the rollout's is left out, as TRL leaves it out; with nothing left there is no figure."""
     assert found["guards"]["rollout_nan"]["mismatch"] is None

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import evidence
-from autotune.domain import FailureReason, TrialKind
+from autotune import evidence, judging, variation
+from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind
 from autotune.evidence import Row
 from tests import factories as f
 
@@ -161,6 +161,58 @@ def test_it_covers_it_while_the_machine_drifts_and_begins_cold(rounds: int, proc
 def _cycles(rng: random.Random, seconds: float, process: float, cycle: float) -> list[float]:
     offset = rng.gauss(0, process)
     return [seconds * math.exp(offset + rng.gauss(0, cycle)) for _ in range(3)]
+
+
+def _measured(rng: random.Random, rounds: int, process: float, cycle: float, *, on_gpu: bool) -> list[Trial]:
+    """A study of a baseline and ``rounds`` rounds of it and of one that is a quarter faster."""
+    peaks = {"cycle": f.peaks(device_allocated=1 if on_gpu else None)}
+    runs: list[tuple[TrialKind, int | None, Configuration, float]] = [(TrialKind.BASELINE, None, BASELINE, 10.0)]
+    for pair in range(rounds):
+        runs += [(TrialKind.CONFIRM, pair, BASELINE, 10.0), (TrialKind.CONFIRM, pair, FASTER, 8.0)]
+    trials = []
+    for kind, pair, configuration, seconds in runs:
+        spent = _cycles(rng, seconds, process, cycle)
+        one = f.finished(len(trials), configuration=configuration, kind=kind, cycle_seconds=spent, pair=pair)
+        trials.append(one.with_(cycles=tuple(replace(c, peaks=peaks) for c in one.cycles)))
+    return trials
+
+
+def _gain(trials: list[Trial]) -> Gain:
+    found = evidence.gain(trials, FASTER, BASELINE)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
+    """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
+    recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 500
+    degrees = variation.PRESUMED_DEGREES
+    rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
+    for _ in range(studies):
+        chi_squared = 2 * rng.gammavariate(degrees / 2, 1.0)
+        process = recorded * math.sqrt(degrees / chi_squared)
+        trials = _measured(rng, rounds, process, variation.CYCLE_SPREAD / 3, on_gpu=on_gpu)
+        found = _gain(trials)
+        held += found.low <= 0.25 <= found.high
+        if on_gpu:
+            bare = [t.with_(cycles=tuple(replace(c, peaks={}) for c in t.cycles)) for t in trials]
+            narrow = _gain(bare)
+            held_as_on_cpu += narrow.low <= 0.25 <= narrow.high
+    assert 0.92 * studies <= held <= 0.98 * studies
+    if on_gpu:
+        assert held_as_on_cpu < 0.92 * studies, "a CPU's processes tell too little of a GPU's"
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("cycle", [0.005, 0.2])
+def test_the_rounds_and_the_stopping_rule_presume_the_same_of_processes(on_gpu: bool, cycle: float) -> None:
+    trials = _measured(random.Random(5), 0, 0.0, cycle, on_gpu=on_gpu)
+    spec = f.study_spec(resources=f.resources(device="cuda" if on_gpu else "cpu"))
+    known = judging.known_of(spec, trials, FASTER)
+    assert evidence.paired_noise(trials).sigma ** 2 == pytest.approx(known.between)
+    assert trials[0].on_gpu is on_gpu
 
 
 def test_a_machine_whose_rounds_scatter_is_believed() -> None:

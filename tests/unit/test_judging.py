@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from autotune import judging
 from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, TrialState
+from autotune.variation import Prior
 from tests import factories as f
 
 SPEC = f.study_spec()
@@ -105,10 +106,12 @@ def test_nothing_that_is_not_feasible_is_a_rival() -> None:
 
 
 def test_a_trial_without_time_for_the_next_look_ends_with_what_it_has() -> None:
-    restless = [f.finished(n, cycle_seconds=[7.0, 10.0, 14.0]) for n in range(4)]
-    cycles = [25.4, 36.3, 50.8]
+    """Where cycles scatter much and processes little, so that more cycles would tell."""
+    others = [f.finished(0, cycle_seconds=[10.0, 9.9, 10.1])]
+    known = judging.known_of(SPEC, others, running([]).configuration)
+    known = replace(known, between=0.01**2, prior=Prior(0.15**2, 20))
+    cycles = [14.2 * math.exp(noise) for noise in (-0.15, 0.15, 0.0)]
     for left, ends in ((math.inf, False), (1.0, True)):
-        one = judging.judge_of(SPEC, running([]), restless, lambda left=left: left)
-        assert one is not None
+        one = judging.Judge(known, lambda left=left: left)
         one.see(running(cycles))
         assert (one.enough, one.ceiling) == (ends, None)

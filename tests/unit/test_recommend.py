@@ -158,8 +158,9 @@ def test_only_the_row_that_was_not_confirmed_is_said_to_be_open() -> None:
     assert added == (f'The study ended before "{found.rows[1].title}" could be confirmed next to the baseline.',)
 
 
-def _disturbed(trial: Trial, cycles: int) -> Trial:
-    kept = [replace(c, noisy=place < cycles) for place, c in enumerate(trial.cycles)]
+def _disturbed(trial: Trial, cycles: int, outside_cpu: float = 0.2) -> Trial:
+    bad = {"noisy": True, "outside_cpu": outside_cpu}
+    kept = [replace(c, **bad) if place < cycles else c for place, c in enumerate(trial.cycles)]
     return trial.with_(cycles=tuple(kept))
 
 
@@ -177,3 +178,15 @@ def test_a_few_disturbed_cycles_are_told_beside_the_gain() -> None:
     assert found is not None
     assert found.rows[0].configuration == FASTER
     assert any("disturbed 4 of the 12 cycles the same learning figure rests on" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("outside_cpu", "said"),
+    [(0.2, "Other programs disturbed 4 of"), (0.01, "Other programs, or what is done but once, disturbed 4 of")],
+)
+def test_other_programs_are_not_blamed_for_what_the_clock_guard_did_not_see(outside_cpu: float, said: str) -> None:
+    """A cycle in which something was compiled is kept and marked too, where no repeats are left."""
+    runs = [_disturbed(t, 1, outside_cpu) for t in _confirmed({SPEC.baseline: 10.0, FASTER: 8.0})]
+    found = recommend(SPEC, [*_searched(), *runs], "")
+    assert found is not None
+    assert next(note for note in found.notes if "disturbed" in note).startswith(said)

@@ -56,10 +56,11 @@ def test_search_trials_replay_the_lengths_once_there_are_any() -> None:
 
 
 def _restless(number: int, disturbed: int) -> Trial:
-    """A trial of three recorded cycles and three repeats, of which ``disturbed`` were objected to."""
+    """A trial of three recorded cycles and three repeats, in ``disturbed`` of which others took CPU time."""
     trial = f.finished(number)
-    lost = tuple(f.cycle(9 + i, accepted=False) for i in range(min(3, disturbed)))
-    kept = tuple(f.cycle(i, noisy=i < disturbed - len(lost)) for i in range(6 - len(lost)))
+    lost = tuple(f.cycle(9 + i, accepted=False, outside_cpu=0.2) for i in range(min(3, disturbed)))
+    marked = disturbed - len(lost)
+    kept = tuple(f.cycle(i, noisy=i < marked, drift=0.1 if i < marked else 0.0) for i in range(6 - len(lost)))
     return trial.with_(cycles=(*lost, *kept))
 
 
@@ -79,6 +80,16 @@ def test_no_search_trial_repeats_cycles_where_repeats_are_mostly_disturbed_too(d
     assert step.draft.protocol.max_repeats == repeats
 
 
+@pytest.mark.parametrize(("drift", "outside_cpu"), [(0.004, 0.01), (None, None)])
+def test_cycles_that_were_no_steady_ones_yet_do_not_make_a_machine_restless(
+    drift: float | None, outside_cpu: float | None
+) -> None:
+    """Dropped as warm-ups, or something was compiled in them, the last without a repeat left: the guard saw nothing."""
+    cycles = [f.cycle(i, accepted=i > 3, noisy=i == 4, drift=drift, outside_cpu=outside_cpu) for i in range(6)]
+    trial = f.finished(0).with_(cycles=tuple(cycles))
+    assert drafts.calmed(f.protocol(), [trial]).max_repeats == 3
+
+
 def test_a_confirmation_keeps_its_repeats_on_a_restless_machine() -> None:
     trials = [_restless(0, 6), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, OneProposal(None))
@@ -88,7 +99,7 @@ def test_a_confirmation_keeps_its_repeats_on_a_restless_machine() -> None:
 
 def test_two_disturbed_cycles_do_not_make_a_machine_restless() -> None:
     first = f.finished(0)
-    trial = first.with_(cycles=tuple(f.cycle(i, noisy=i < 2) for i in range(3)))
+    trial = first.with_(cycles=tuple(f.cycle(i, noisy=i < 2, drift=0.1 if i < 2 else 0.0) for i in range(3)))
     step = schedule.next_step(WITH_LENGTHS, [trial], Budget(), NOTHING, PROPOSER)
     assert isinstance(step, Run)
     assert step.draft.protocol.max_repeats == 3

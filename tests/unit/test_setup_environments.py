@@ -67,13 +67,41 @@ def test_a_framework_has_an_environment_of_its_own_lock(
 ) -> None:
     fake_venv(tmp_path / "env")
     ran: list[list[str]] = []
-    monkeypatch.setattr(environments, "run", lambda command, problem: ran.append(command))
+    monkeypatch.setattr(environments, "run", lambda command, problem, environment: ran.append(command))
     lock = tmp_path / "requirements" / "open-r1.txt"
     lock.write_text("torch==2.13.0\ntrl==0.18.0\n")
     for _ in range(2):
         environments.make_framework_environment(tmp_path / "env", "open-r1", "trl, math_verify")
     assert pip == [("install", "--constraint", str(lock), "torch==2.13.0"), ("install", "--no-deps", "-r", str(lock))]
-    assert [command[-1] for command in ran] == ["import trl, math_verify"]
+    assert ["import trl, math_verify;" in command[-1] for command in ran] == [True]
+
+
+NOISY = """
+import logging, os, sys, warnings
+warnings.warn("a function moves")
+logging.getLogger("torchao").warning("Failed to load /env/_C_mxfp8.so: libcudart.so.13")
+if os.environ.get("VLLM_LOGGING_LEVEL") != "ERROR":
+    print("INFO no CUDA here", file=sys.stderr)
+"""
+
+
+def test_what_the_stack_warns_of_is_not_shown_and_what_fails_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The person who waits can do nothing about the one, and everything about the other."""
+    (tmp_path / "noisy.py").write_text(NOISY)
+    (tmp_path / "broken.py").write_text("import noisy, no_such_module_at_all\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in ("PYTHONWARNINGS", "VLLM_LOGGING_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    environments._import(Path(sys.executable), "noisy", "it cannot be imported", "print('2.13.0')")
+    assert capfd.readouterr() == ("2.13.0\n", "")
+    with pytest.raises(SetupError, match="it cannot be imported"):
+        environments._import(Path(sys.executable), "broken", "it cannot be imported")
+    assert "No module named 'no_such_module_at_all'" in capfd.readouterr().err
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    environments._import(Path(sys.executable), "noisy", "it cannot be imported")
+    assert "a function moves" in capfd.readouterr().err, "who asks to see it sees it"
 
 
 def test_interrupted_making_is_finished_next_time(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import statistics
 from dataclasses import replace
 
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 
 from autotune import stopping
 from autotune.domain import Protocol
-from autotune.stopping import ALPHA, COULD_STILL, LOOKS, Decision, Known, Prior, Sample, Verdict
+from autotune.stopping import ALPHA, COULD_STILL, LOOKS, Decision, Known, Verdict
+from autotune.variation import Prior, Sample
 from tests import factories as f
 
 NOISES = st.lists(st.floats(-0.06, 0.06), min_size=LOOKS[-1], max_size=LOOKS[-1])
@@ -34,7 +34,7 @@ def cut(whole: Sample, cycles: int) -> Sample:
 def against(speed: float, count: int = 1, noises: tuple[float, ...] = (0.0, 0.01, -0.01)) -> Known:
     """Weighed against ``count`` trials, the fastest at ``speed``."""
     rivals = [sample(speed - 0.3 * n, list(noises), trial=n) for n in range(count)]
-    return stopping.weigh(rivals, [[r] for r in rivals])
+    return stopping.weigh(rivals, [[r] for r in rivals], on_gpu=False)
 
 
 def follow(whole: Sample, known: Known) -> tuple[int, Decision]:
@@ -92,7 +92,7 @@ def test_a_slow_first_cycle_does_not_end_a_trial(times: float) -> None:
 def test_the_physical_minimum_is_the_best_time_of_any_trial_less_a_margin() -> None:
     fast_update = sample(12.0, [0.0] * 3, trial=0, update=0.1)
     fast_generation = sample(12.0, [0.0] * 3, trial=1, update=0.9)
-    known = stopping.weigh([fast_update, fast_generation], [[fast_update]])
+    known = stopping.weigh([fast_update, fast_generation], [[fast_update]], on_gpu=False)
     unit = math.exp(-12.0)
     assert known.least == pytest.approx({"generate": 0.8 * 0.1 * unit, "update": 0.8 * 0.1 * unit})
     halved = sample(12.0, [0.0], update=0.5)
@@ -103,7 +103,7 @@ def test_the_physical_minimum_is_the_best_time_of_any_trial_less_a_margin() -> N
 
 
 def test_without_a_rival_three_cycles_are_enough() -> None:
-    known = stopping.weigh([], [])
+    known = stopping.weigh([], [], on_gpu=False)
     assert follow(sample(12.0, [0.0] * 8), known) == (LOOKS[0], stopping.ENOUGH)
 
 
@@ -154,41 +154,12 @@ def test_more_rivals_are_no_reason_to_stop_sooner(count: int) -> None:
         assert many.rival.low <= one.rival.low
 
 
-def test_the_prior_is_the_presumption_before_anything_is_known() -> None:
-    assert stopping.fit_prior([]) == Prior(stopping.CYCLE_SPREAD**2, stopping.PRESUMED_DEGREES)
-    assert stopping.between_processes([]) == pytest.approx(stopping.PROCESS_SPREAD**2)
-
-
-def test_the_prior_finds_the_noise_of_trials_alike_and_how_alike_they_are() -> None:
-    draw = random.Random(3)
-    alike = [sample(12.0, [draw.gauss(0.0, 0.05) for _ in range(3)], trial=n) for n in range(200)]
-    found = stopping.fit_prior(alike)
-    assert math.sqrt(found.variance) == pytest.approx(0.05, rel=0.2)
-    assert found.degrees > 5
-    spreads = [0.01, 0.2] * 100
-    unlike = [sample(12.0, [draw.gauss(0.0, s) for _ in range(3)], trial=n) for n, s in enumerate(spreads)]
-    assert stopping.fit_prior(unlike).degrees < 3
-
-
-@given(st.floats(0.001, 0.2), st.floats(0.001, 0.2), st.floats(1.0, 100.0))
-def test_a_trials_own_noise_is_moderated_by_the_studys(own: float, pooled: float, degrees: float) -> None:
-    trial = sample(12.0, [own, -own, 0.0])
-    found = Prior(pooled**2, degrees).moderated(trial)
-    assert min(own**2, pooled**2) * (1 - 1e-9) <= found.variance <= max(own**2, pooled**2) * (1 + 1e-9)
-    assert found.degrees == degrees + 2
-
-
 def test_cycles_that_agree_exactly_leave_bounds_that_mean_something() -> None:
     same = [sample(12.0, [0.0] * 3, trial=n) for n in range(5)]
-    known = stopping.weigh(same, [[s] for s in same])
+    known = stopping.weigh(same, [[s] for s in same], on_gpu=False)
     assert known.prior.variance > 0
     assert known.rival is not None
     assert known.rival.low < 12.0 < known.rival.high
-
-
-def test_processes_that_were_seen_to_differ_widen_the_bounds() -> None:
-    quiet, restless = ([[0.0, 0.001]] * 6, [[0.0, 0.3]] * 6)
-    assert stopping.between_processes(quiet) < stopping.PROCESS_SPREAD**2 < stopping.between_processes(restless)
 
 
 def test_only_a_protocol_of_three_cycles_gets_looks() -> None:

@@ -205,7 +205,7 @@ def test_a_repeat_the_machine_broke_is_run_again_but_not_for_ever(broken: int, t
 
 
 def restless(number: int) -> Trial:
-    return f.finished(number).with_(cycles=tuple(f.cycle(i, noisy=True) for i in range(6)))
+    return f.finished(number).with_(cycles=tuple(f.cycle(i, noisy=True, outside_cpu=0.2) for i in range(6)))
 
 
 @pytest.mark.parametrize("disturbed", [True, False])

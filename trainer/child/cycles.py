@@ -58,11 +58,7 @@ class CyclePlan:
         lengths and rewards, so it is kept, marked; the warm-up is not timed at all.
         """
         p = self.protocol
-        disturbed = kind is not CycleKind.WARMUP and (
-            compiled
-            or (drift is not None and drift > p.drift_limit)
-            or (outside_cpu is not None and outside_cpu > p.outside_cpu_limit)
-        )
+        disturbed = kind is not CycleKind.WARMUP and (compiled or p.objects(drift, outside_cpu))
         self.in_vain = self.in_vain or (self._was_disturbed and disturbed)
         worth = kind is not CycleKind.NATURAL and self.repeats < p.max_repeats and not self.in_vain
         self._was_disturbed = disturbed and worth and not compiled

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import stopping
+from autotune import stopping, variation
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals.grey.choice import LIKELY
 from autotune.proposals.grey.learnt import Lesson, selected
@@ -23,7 +23,7 @@ TOLD_FASTEST, TOLD_NEWEST = 40, 60
 """Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
 SHORTLIST = 8192
 """Candidates of a shortlist."""
-MEASURED = stopping.PROCESS_SPREAD**2 + stopping.CYCLE_SPREAD**2 / stopping.LOOKS[0]
+MEASURED = variation.PROCESS_SPREAD**2 + variation.CYCLE_SPREAD**2 / stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
 

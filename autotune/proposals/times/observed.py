@@ -17,7 +17,7 @@ from autotune.domain import Configuration, CycleKind, Trial, TrialState
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.times.features import PHASES
 from autotune.proposals.times.lengths import Lengths, presumed
-from autotune.stopping import CYCLE_SPREAD, PROCESS_SPREAD
+from autotune.variation import CYCLE_SPREAD, PROCESS_SPREAD
 
 Groups = NDArray[np.intp]
 """Of each value the place of its group."""

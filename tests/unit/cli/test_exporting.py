@@ -201,6 +201,36 @@ def test_a_command_that_does_not_train_is_one_sentence_with_its_error(
     assert "it ended after 1 updates, too few to count" in err
 
 
+def test_a_configuration_with_a_rollout_server_is_refused_before_anything_is_started(
+    autotune: Run, home: HomePaths, tmp_path: Path, python: Any
+) -> None:
+    """Run without its server, the command would only wait for one."""
+    home.prepare()
+    store = open_store(home.database)
+    resources = factories.resources(gpus=2, device="cuda", compute_capability=(9, 0))
+    served = factories.configuration(
+        micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2, logprob_rows=4,
+        rollout_engine="vllm", rollout_mode="server", rollout_gpus=1,
+    )  # fmt: skip
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "1 + 1", "entry": "{}"}\n')
+    workload = factories.workload(prompts=str(prompts), passthrough={})
+    spec = factories.study_spec(workload=workload, python=str(python()), resources=resources, baseline=served)
+    made = store.create_study(spec, factories.NOW)
+    record(store, made, factories.finished(0, configuration=served))
+    store.close()
+    code, out, err = autotune("export", "-o", str(tmp_path / "out"))
+    assert code == 0, err
+    assert (tmp_path / "out" / "server.sh").exists()
+    code, out, err = autotune("verify")
+    assert (code, out) == (2, "")
+    said = [line for line in err.splitlines() if line.startswith("autotune: ")]
+    assert len(said) == 1
+    assert "generates on a rollout server, which verify does not start" in said[0]
+    assert not (tmp_path / "training" / "seen.txt").exists()
+    assert not (home.study(made.id, "first") / "verify").exists()
+
+
 def test_ctrl_c_ends_the_command_and_all_it_started(
     autotune: Run, finished: Study, python: Any, tmp_path: Path
 ) -> None:

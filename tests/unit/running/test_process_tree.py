@@ -167,3 +167,104 @@ def test_what_the_tuner_descends_from_is_never_killed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(proc, "read_tag", lambda pid: "everything" if pid in line else None)
     found = {m.pid for m in ProcessTree(lambda tag: True, None).refresh(full=True)}
     assert not found & set(line)
+
+
+CARELESS = """
+import os, sys, time
+if os.fork() == 0:  # a rank, in a session of its own
+    os.setsid()
+    helper = os.fork()
+    if helper == 0:
+        if sys.argv[1] == "own":
+            os.setsid()
+        os._exit(0)
+    print(helper, flush=True)
+time.sleep(60)
+"""
+
+
+def _until_ended(pid: int) -> None:
+    end = time.monotonic() + 10
+    while (stat := proc.read_stat(pid)) is None or not stat.ended:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("session", ["own", "the rank's"])
+def test_a_helper_nobody_waited_for_does_not_stay_as_a_zombie(session: str) -> None:
+    """It ends under a rank, which is the tree's; with the rank it comes to this process, ended and without a tag."""
+    become_subreaper()
+    argv = [sys.executable, "-S", "-c", CARELESS, session]
+    root = subprocess.Popen(argv, env={TAG_VARIABLE: "unit:3"}, start_new_session=True, stdout=subprocess.PIPE)
+    other = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(7)"])
+    try:
+        assert root.stdout is not None
+        helper = int(root.stdout.readline())
+        for pid in (helper, other.pid):
+            _until_ended(pid)
+        tree = ProcessTree(lambda tag: tag == "unit:3", root)
+        assert len(tree.refresh()) == 2
+        assert tree.kill(RealClock(), 5, 5) == ()
+        assert proc.read_stat(helper) is None
+        assert root.returncode == -signal.SIGTERM
+        assert other.wait(5) == 7, "the status of a child of ours is not taken"
+    finally:
+        root.kill()
+        root.communicate()
+        other.wait()
+
+
+def test_an_orphan_that_ended_before_anybody_looked_is_reaped_and_no_child_of_ours() -> None:
+    become_subreaper()
+    argv = [sys.executable, "-S", "-c", CARELESS, "the rank's"]
+    root = subprocess.Popen(argv, start_new_session=True, stdout=subprocess.PIPE)
+    failing = [sys.executable, "-S", "-c", "raise SystemExit(7)"]
+    others = [subprocess.Popen(failing, start_new_session=apart) for apart in (True, False)]
+    assert root.stdout is not None
+    helper = int(root.stdout.readline())
+    for pid in (helper, *(other.pid for other in others)):
+        _until_ended(pid)
+    stat = proc.read_stat(helper)
+    assert stat is not None
+    rank = stat.parent
+    os.kill(rank, signal.SIGKILL)
+    root.kill()
+    root.communicate()
+    _until_ended(rank)
+    try:
+        assert ProcessTree(lambda tag: False).refresh(full=True) == ()
+        assert proc.read_stat(helper) is None
+        assert [other.wait(5) for other in others] == [7, 7]
+    finally:
+        os.waitpid(rank, 0)
+
+
+EXIT = {"x86_64": 60, "aarch64": 93}.get(os.uname().machine)
+"""The system call that ends one thread alone."""
+
+
+@pytest.mark.skipif(EXIT is None, reason="the number of a system call is not known here")
+def test_a_process_whose_first_thread_ended_is_reaped_when_the_last_has() -> None:
+    """It counts as ended before: until then it has no exit status to give."""
+    become_subreaper()
+    code = (
+        "import ctypes, os, threading, time\n"
+        "if os.fork():\n"
+        "    os._exit(0)\n"
+        "os.setsid()\n"
+        "threading.Thread(target=time.sleep, args=(0.6,)).start()\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(0.2)\n"
+        f"ctypes.CDLL(None).syscall({EXIT}, 0)\n"
+    )
+    root = subprocess.Popen([sys.executable, "-c", code], env={TAG_VARIABLE: "unit:4"}, stdout=subprocess.PIPE)
+    assert root.stdout is not None
+    orphan = int(root.stdout.readline())
+    tree = ProcessTree(lambda tag: tag == "unit:4", root)
+    tree.refresh()
+    _until_ended(orphan)
+    try:
+        tree.kill(RealClock(), 0.0, 5)
+        assert proc.read_stat(orphan) is None
+    finally:
+        root.communicate()

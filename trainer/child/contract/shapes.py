@@ -36,6 +36,11 @@ class Protocol:
     double: int = 0
     """Cycles at twice ``lengths``, none longer than the maximum."""
 
+    def objects(self, drift: Optional[float], outside_cpu: Optional[float]) -> bool:
+        """Whether the clock guard objects to a cycle with these shares; ``None`` is a share nobody measured."""
+        drifted = drift is not None and drift > self.drift_limit
+        return drifted or (outside_cpu is not None and outside_cpu > self.outside_cpu_limit)
+
 
 @dataclass(frozen=True)
 class RewardSpec:
