@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple
 
 from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
@@ -136,14 +135,53 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
     held = feasible(trials)
     if not held:
         return ()
-    ranked = sorted(held, key=lambda c: (-speed(held[c]), held[c][0].number))
-    found: list[Leader] = []
     anchor = baseline if baseline in held else ranked_first(held)
+    ranked = _ranked(held, anchor)
+    found: list[Leader] = []
     same = [c for c in ranked if same_learning(c, baseline, framework)] or [anchor]
     found.append(Leader(Row.SAME_LEARNING, same[0]))
     if ranked[0] != same[0]:
         found.append(Leader(Row.PERMITTED, ranked[0]))
     return tuple(found)
+
+
+def runners_up(
+    trials: Sequence[Trial], baseline: Configuration, framework: str, leader: Leader
+) -> tuple[Configuration, ...]:
+    """What was confirmed beside the reference and answers the leader's row as well, best first."""
+    held = feasible(trials)
+    anchor = baseline if baseline in held else ranked_first(held)
+    same = leader.row is Row.SAME_LEARNING
+    return tuple(
+        c
+        for c in _ranked(held, anchor)
+        if c not in (anchor, leader.configuration)
+        and same_learning(c, baseline, framework) is same
+        and any(t.kind is TrialKind.CONFIRM for t in held[c])
+    )
+
+
+def _ranked(held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration) -> list[Configuration]:
+    """Best first. Where the machine was faster or slower in the rounds than before them is seen by the anchor, which
+    ran in both: by as much a figure from outside the rounds is moved, or a slow hour would put whatever was not
+    confirmed in it before what was."""
+    outside = _logs([t for t in held[anchor] if t.pair is None])
+    inside = _logs([t for t in held[anchor] if t.pair is not None])
+    moved = statistics.fmean(inside) - statistics.fmean(outside) if inside and outside else 0.0
+
+    def comparable(configuration: Configuration) -> float:
+        runs = held[configuration]
+        return math.log(speed(runs)) + (0.0 if _in_rounds(runs) else moved)
+
+    return sorted(held, key=lambda c: (-comparable(c), held[c][0].number))
+
+
+def _in_rounds(runs: Sequence[Trial]) -> bool:
+    return any(t.pair is not None for t in basis(runs))
+
+
+def _logs(runs: Sequence[Trial]) -> list[float]:
+    return [math.log(t.tokens_per_hour) for t in runs if t.tokens_per_hour]
 
 
 def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
@@ -236,7 +274,8 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
 
     Rounds in which both ran next to each other are paired; with none, the two configurations' other
-    trials are compared and ``pairs`` is 0. ``None`` if either was never measured.
+    trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
+    never measured.
     """
     held = feasible(trials)
     if configuration not in held or over not in held:
@@ -247,9 +286,11 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
         middle = statistics.fmean(rounds)
         error = spread.t * spread.sigma * math.sqrt(2.0 / len(rounds))
     else:
-        here, there = held[configuration], held[over]
-        middle = math.log(speed(here)) - math.log(speed(there))
-        error = spread.t * spread.sigma * math.sqrt(1.0 / len(basis(here)) + 1.0 / len(basis(there)))
+        here, there = basis(held[configuration]), basis(held[over])
+        if not _in_rounds(here):
+            there = [t for t in held[over] if t.pair is None] or there
+        middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))
+        error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
     cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
     return Gain(
         value=math.expm1(middle),
@@ -258,27 +299,6 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
         pairs=len(rounds),
         cycles=cycles,
     )
-
-
-class Disturbed(NamedTuple):
-    """Cycles that were kept for want of repeats: their time is what was there, not what the configuration needs."""
-
-    cycles: int
-    of: int
-    objected: int
-    """Of them, those the clock guard objected to; in the others something was compiled, or they were not warm yet."""
-
-    @property
-    def cause(self) -> str:
-        return "other programs" if self.objected == self.cycles else "other programs, or what is done but once,"
-
-
-def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> Disturbed:
-    """Of the speed cycles behind the configurations' figures."""
-    held = feasible(trials)
-    cycles = [(t.protocol, c) for one in configurations for t in basis(held.get(one, ())) for c in t.speed_cycles()]
-    objected = [how.objects(c.drift, c.outside_cpu) for how, c in cycles if c.noisy]
-    return Disturbed(len(objected), len(cycles), sum(objected))
 
 
 def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune import evidence, lengths
+from autotune.disturbance import disturbed
 from autotune.domain import (
     Configuration,
     Gain,
@@ -38,9 +39,10 @@ def recommend(
     if anchor is None:
         return None
     notes: list[str] = []
-    rows = []
+    rows: list[RecommendationRow] = []
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
-        kept = _kept(spec, trials, leader, anchor.configuration, notes)
+        floor = rows[0].tokens_per_hour if rows else 0.0
+        kept = _kept(spec, trials, leader, anchor.configuration, floor, notes)
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
             notes += fp8.caution(kept, spec.framework)
@@ -93,29 +95,40 @@ def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LE
 
 
 def _kept(
-    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]
+    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, floor: float, notes: list[str]
 ) -> Configuration | None:
-    """The configuration the row may name: the leader, or the reference if the lead is not proven."""
+    """The configuration the row may name: the leader, else the best other one whose lead over the reference is proven
+    and that is faster than ``floor`` (tokens/hour), else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
         return anchor
-    found = evidence.gain(trials, leader.configuration, anchor)
-    bad = evidence.disturbed(trials, (leader.configuration, anchor))
-    quiet = 2 * bad.cycles <= bad.of
-    if found is not None and found.low > 0 and quiet:
-        return None if _earns_less(trials, leader, anchor, notes) else leader.configuration
+    for configuration in (leader.configuration, *evidence.runners_up(trials, spec.baseline, spec.framework, leader)):
+        if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
+            break
+        proven = _proven(spec, trials, configuration, anchor, notes)
+        if proven and not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
+            return configuration
+    return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _proven(
+    spec: StudySpec, trials: Sequence[Trial], configuration: Configuration, anchor: Configuration, notes: list[str]
+) -> bool:
+    """Whether it is faster than the reference beyond noise and disturbance; else a note says why it is not named."""
+    found = evidence.gain(trials, configuration, anchor)
+    bad = disturbed(trials, (configuration, anchor))
+    if found is not None and found.low > 0 and bad.leaves(found):
+        return True
     name = "the baseline" if anchor == spec.baseline else "the reference"
     why = (
         "the interval includes no gain, so it is not recommended."
-        if quiet
+        if bad.few
         else f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles this rests on, so it is not recommended; "
         "give the study more budget on a quiet machine."
     )
-    notes.append(
-        f"{_changes_sentence(leader.configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}"
-    )
-    return anchor if leader.row is Row.SAME_LEARNING else None
+    notes.append(f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}")
+    return False
 
 
 def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]) -> bool:
@@ -137,10 +150,13 @@ def _disturbance(
     trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
 ) -> tuple[str, ...]:
     """A note for a row that stands, but not on undisturbed cycles alone."""
-    bad = evidence.disturbed(trials, {kept, anchor})
-    if not bad.cycles or kept != leader.configuration:
+    bad = disturbed(trials, {kept, anchor})
+    if not bad.cycles or kept == anchor:
         return ()
-    told = f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on."
+    explains = "" if bad.few else f"; that explains a difference of {bad.shift:.0%} at most"
+    told = (
+        f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on{explains}."
+    )
     return (told[0].upper() + told[1:],)
 
 
