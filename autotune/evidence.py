@@ -138,9 +138,9 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
     ranked = sorted(held, key=lambda c: (-speed(held[c]), held[c][0].number))
     found: list[Leader] = []
     anchor = baseline if baseline in held else ranked_first(held)
-    same = [c for c in ranked if same_learning(c, baseline, framework)] or [anchor]
-    found.append(Leader(Row.SAME_LEARNING, same[0]))
-    if ranked[0] != same[0]:
+    same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
+    found.append(Leader(Row.SAME_LEARNING, same))
+    if ranked[0] != same:
         found.append(Leader(Row.PERMITTED, ranked[0]))
     return tuple(found)
 
