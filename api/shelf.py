@@ -120,8 +120,8 @@ def _finished(fresh: Sequence[Listed]) -> int:
 
 
 def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
-    """All from ``since`` on: finished ones ``SLICE`` at a time, and from the first that may still change all at once, so
-    that no two of them were read at different times."""
+    """All from ``since`` on: finished ones ``SLICE`` at a time, and from the first that may still change all at once,
+    so that no two of them were read at different times."""
     found: list[Trial] = []
     while True:
         some = store.trials(study_id, since, since + SLICE)

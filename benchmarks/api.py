@@ -139,9 +139,7 @@ async def _load(port: int, asked: Asked, seconds: float) -> tuple[Seen, list[Hea
     """All clients and all listeners but the one that hangs."""
     end = time.perf_counter() + seconds
     heard = [Heard() for _ in range(asked.listeners)]
-    listening = [
-        asyncio.create_task(listen(port, STREAM, one, lambda: time.perf_counter() >= end)) for one in heard
-    ]
+    listening = [asyncio.create_task(listen(port, STREAM, one, lambda: time.perf_counter() >= end)) for one in heard]
     seen = await open_loop(port, PATHS, asked.clients, asked.rate, seconds, asked.seed)
     await asyncio.gather(*listening)
     return seen, heard

@@ -2,8 +2,8 @@
 
 A writer that is measured for a minute alone and for a minute beside readers differs by more than they take: the machine
 drifts. So one process writes all the time, each round has a short turn of every kind, and a turn is compared with the
-lone one of its own round. Clients take processor time too, of the same few cores; the stand-in answers them the same bytes
-from memory, so what it slows the writer by would be there whatever answered.
+lone one of its own round. Clients take processor time too, of the same few cores; the stand-in answers them the same
+bytes from memory, so what it slows the writer by would be there whatever answered.
 """
 
 from __future__ import annotations

@@ -338,21 +338,23 @@ def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypat
 
 
 def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
+    async def heard(listener: Listener) -> Told:
+        async for batch in listener.batches():
+            for told in batch:
+                if told.id == 4:
+                    return told
+        raise AssertionError("the stream ended")
+
     async def scene() -> None:
         library = Stumbling()
         hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
         listeners = [await hub.join(1, None) for _ in range(3)]
+        hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
+        await asyncio.sleep(0.05)
         library.happened.append(Event("x", "", id=4))
         library.revision = 2
-        heard: list[Told] = []
-        for listener in listeners:
-            async for batch in listener.batches():
-                mine = [told for told in batch if told.id == 4]
-                heard += mine
-                if mine:
-                    break
-        assert len(heard) == 3
-        assert all(told is heard[0] for told in heard)
+        first, *others = await asyncio.gather(*hearing)
+        assert all(told is first for told in others)
         for listener in listeners:
             hub.leave(listener)
 

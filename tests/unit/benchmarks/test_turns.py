@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+import subprocess
 import sys
 
 import pytest
@@ -29,7 +31,7 @@ def test_each_round_has_every_kind_and_begins_with_another() -> None:
     for number in range(6):
         assert {t.kind for t in turns if t.round == number} == set(KINDS)
     assert all(t.end - t.begin == pytest.approx(10.0 - SETTLE_S) for t in turns)
-    assert all(later.begin >= before.end for before, later in zip(turns, turns[1:], strict=False))
+    assert all(later.begin >= before.end for before, later in itertools.pairwise(turns))
     assert all(t.end > t.begin for t in taken(1, 0.5)), "a short one is not settled for the whole of it"
 
 
