@@ -94,7 +94,7 @@ openapi: setup-tool ## write docs/openapi.json anew, after a change of the API t
 knob-table: setup-tool ## write the tables framework x knob of README.md and docs/frameworks.md anew, after a change of the catalogue
 	"$(TOOL)/bin/python" -m tools.knob_table
 
-bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, for a minute (ARGS=)
+bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, in 7 minutes (ARGS=)
 	"$(TOOL)/bin/python" -m benchmarks.api $(ARGS)
 
 bench-page: setup-tool ## how soon each page of a study of 10,000 trials is seen in Chromium, and what it loads (ARGS=)

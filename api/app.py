@@ -35,6 +35,7 @@ from api.routes import (
 )
 from api.schemas.problems import Problem, problems
 from api.security import OPEN_PATHS, Access, Guard
+from api.sharing import Shared
 from api.throttle import Throttle
 
 ROUTERS = (
@@ -109,6 +110,7 @@ def application_of(
     app.state.predictor = Predictor()
     app.state.tally = Tally()
     app.state.allow_control = allow_control and access.token is not None
+    app.add_middleware(Shared, library=library, shared=app.state.tally.share)
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -5,25 +5,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from anyio.to_thread import run_sync
+from fastapi.sse import KEEPALIVE_COMMENT
 from starlette.exceptions import HTTPException
 
 from api.library import Library
+from api.told import Told, event_told, revision_told
 from autotune.domain import Event
 from autotune.errors import AutotuneError
 
 LOOK_S = 1.0
 """Between two looks at the database."""
 LARGEST_QUEUE = 256
-"""Items a listener may be behind by; one that is further behind begins anew from its last id."""
+"""What a listener may be behind by; one that is further behind begins anew from its last id."""
 MOST_LISTENERS = 100
 REPLAYED = 200
 """Events read at a time for a listener that catches up."""
-
-Item = Event | int
-"""An event, or the revision a study has grown to."""
+PING_S = 15.0
+"""A listener that has been told nothing for so long is sent a comment, as the HTML standard recommends."""
+PIECE_BYTES = 1 << 16
+"""What waits for a listener is sent in pieces of about so many bytes: each piece wakes its reader, and costs the server
+as much as a small answer does."""
 
 
 class Listener:
@@ -34,43 +38,67 @@ class Listener:
         self.study_id = study_id
         self.after = after
         """Greatest event id that was handed over."""
-        self._waiting: deque[Item] = deque()
+        self._waiting: deque[Told] = deque()
         self._some = asyncio.Event()
         self.dropped = False
 
-    def put(self, item: Item) -> None:
+    def put(self, told: Told) -> None:
         """Of revisions only the newest waits; a listener that is too far behind is dropped."""
-        if isinstance(item, int) and self._waiting and isinstance(self._waiting[-1], int):
+        if told.id is None and self._waiting and self._waiting[-1].id is None:
             self._waiting.pop()
-        self._waiting.append(item)
+        self._waiting.append(told)
         self.dropped |= len(self._waiting) > LARGEST_QUEUE
         self._some.set()
 
     def end(self) -> None:
-        """Wakes whoever waits for items, for the last time."""
+        """Wakes whoever waits for more, for the last time."""
         self.dropped = True
         self._some.set()
 
-    async def items(self) -> AsyncIterator[Item]:
-        """First what happened after ``after``, then what happens; ends when the listener is dropped, or when what it
-        missed cannot be read: it comes again with its last id, and nothing was left out."""
+    async def batches(self) -> AsyncIterator[Sequence[Told]]:
+        """First what happened after ``after``, then what happens, all that waits at once; an empty one where nothing
+        has come for ``PING_S``. Ends when the listener is dropped, or when what it missed cannot be read: it comes
+        again with its last id, and nothing was left out."""
         try:
             while missed := await self._hub.read(self.study_id, self.after):
-                for event in missed:
-                    self.after = event.id
-                    yield event
+                self.after = missed[-1].id
+                yield [event_told(event) for event in missed]
         except AutotuneError:
             return
         while not self.dropped:
-            await self._some.wait()
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self._some.wait()
+            except TimeoutError:
+                yield ()
+                continue
             self._some.clear()
-            while self._waiting and not self.dropped:
-                item = self._waiting.popleft()
-                if isinstance(item, Event):
-                    if item.id <= self.after:
-                        continue
-                    self.after = item.id
-                yield item
+            batch = self._taken()
+            if batch and not self.dropped:
+                yield batch
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The same as it is sent."""
+        async for batch in self.batches():
+            piece = b"" if batch else KEEPALIVE_COMMENT
+            for told in batch:
+                if piece and len(piece) + len(told.wire) > PIECE_BYTES:
+                    yield piece
+                    piece = b""
+                piece += told.wire
+            yield piece
+
+    def _taken(self) -> list[Told]:
+        """What waits, without events it has been told already."""
+        batch: list[Told] = []
+        while self._waiting:
+            told = self._waiting.popleft()
+            if told.id is not None:
+                if told.id <= self.after:
+                    continue
+                self.after = told.id
+            batch.append(told)
+        return batch
 
 
 class Hub:
@@ -111,7 +139,7 @@ class Hub:
             watching = asyncio.create_task(self._watch(study_id, latest, study.revision))
             self._watchers[study_id] = watching
             watching.add_done_callback(lambda ended: self._ended(study_id, ended))
-        listener.put(study.revision)
+        listener.put(revision_told(study.revision))
         return listener
 
     def leave(self, listener: Listener) -> None:
@@ -138,14 +166,17 @@ class Hub:
                 now = (await run_sync(self._library.study, study_id)).revision
                 if now == revision:
                     continue
-                while found := await self.read(study_id, after):
-                    after = found[-1].id
+                full = True
+                while full:
+                    found = await self.read(study_id, after)
+                    after = found[-1].id if found else after
                     for event in found:
-                        self._tell(study_id, event)
+                        self._tell(study_id, event_told(event))
+                    full = len(found) >= REPLAYED
             except AutotuneError:  # looked at again, from where it was, the next time
                 continue
             revision = now
-            self._tell(study_id, revision)
+            self._tell(study_id, revision_told(revision))
 
     def _ended(self, study_id: int, watching: asyncio.Task[None]) -> None:
         """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
@@ -154,9 +185,9 @@ class Hub:
             for listener in self._listeners.get(study_id, ()):
                 listener.end()
 
-    def _tell(self, study_id: int, item: Item) -> None:
+    def _tell(self, study_id: int, told: Told) -> None:
         for listener in tuple(self._listeners.get(study_id, ())):
-            listener.put(item)
+            listener.put(told)
             if listener.dropped:
                 self.dropped += 1
                 self._listeners[study_id].discard(listener)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +36,9 @@ FEW = 8
 """Studies that have changed are read one by one if they are no more than these."""
 
 OpenStore = Callable[[], Store]
+Look = tuple[float, Mapping[int, int]]
+"""When the database was asked (seconds of the monotonic clock), and the revision of every study then, newest study
+first."""
 Made = TypeVar("Made")
 
 
@@ -48,7 +52,7 @@ class Library:
         self._lock = threading.Lock()
         self._store: Store | None = None
         self._stamps = itertools.count(1)
-        self._seen: tuple[float, Mapping[int, int]] | None = None
+        self._seen: Look | None = None
         self._studies: OrderedDict[int, Study] = OrderedDict()
         self._shelves: OrderedDict[int, Shelf] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
@@ -63,7 +67,7 @@ class Library:
 
     def studies(self) -> tuple[Study, ...]:
         """Newest first; none while there is no database. Raises ``StoreError``."""
-        revisions = self._revisions()
+        revisions = self.look()[1]
         with self._lock:
             known = {i: self._studies.get(i) for i in revisions}
         changed = [i for i, study in known.items() if study is None or study.revision != revisions[i]]
@@ -77,7 +81,27 @@ class Library:
 
     def revisions(self) -> Mapping[int, int]:
         """Of every study by its id, newest first. Raises ``StoreError``."""
-        return dict(self._revisions())
+        return dict(self.look()[1])
+
+    @property
+    def looks_seldom(self) -> bool:
+        """Whether what one look at the database told holds for others who ask soon after."""
+        return self._patience > 0
+
+    def look(self) -> Look:
+        """The last look at the database, at most ``GLANCE_S`` old; every look is another object. Raises
+        ``StoreError``."""
+        known = self.known_look()
+        if known is None:
+            at = time.monotonic()
+            known = self._seen = (at, {} if self._absent() else self._opened().revisions())
+        return known
+
+    def known_look(self) -> Look | None:
+        """The same where that needs no reading."""
+        seen = self._seen
+        fresh = seen is not None and time.monotonic() - seen[0] < min(GLANCE_S, self._patience)
+        return seen if fresh else None
 
     def snapshot(self, study_id: int) -> Snapshot:
         """Raises ``NotFoundError`` or ``StoreError``."""
@@ -91,7 +115,7 @@ class Library:
 
     def study(self, study_id: int) -> Study:
         """As it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
-        revision = self._revisions().get(study_id)
+        revision = self.look()[1].get(study_id)
         if revision is None:
             raise NotFoundError(f"there is no study {study_id}; `autotune start` begins one")
         return self._study(study_id, revision)
@@ -113,7 +137,7 @@ class Library:
 
     def gpu_names(self) -> Mapping[int, str]:
         """By study id: the GPUs its figures were measured on; ``""`` where that is not known. Raises ``StoreError``."""
-        revisions = self._revisions()
+        revisions = self.look()[1]
         for study, revision in revisions.items():
             seen, names = self._gpus.get(study, (-1, ""))
             if not names and seen != revision:  # what is not known is asked again when the study has changed
@@ -196,21 +220,14 @@ class Library:
                 self._store = self._open_store()
             return self._store
 
-    def _revisions(self) -> Mapping[int, int]:
-        """Newest first, at most ``GLANCE_S`` old."""
-        now, seen = time.monotonic(), self._seen
-        if seen is not None and now - seen[0] < min(GLANCE_S, self._patience):
-            return seen[1]
-        found = {} if self._absent() else self._opened().revisions()
-        self._seen = (now, found)
-        return found
-
     def _study(self, study_id: int, revision: int) -> Study:
         with self._lock:
             known = self._studies.get(study_id)
         if known is not None and known.revision == revision:
             return known
         found = self._opened().study(study_id)
+        if known is not None and known.spec == found.spec:
+            found = replace(found, spec=known.spec)  # which knows its digest
         with self._lock:
             self._studies[study_id] = found
             self._forget(0 if self._seen is None else len(self._seen[1]))

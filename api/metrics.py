@@ -38,6 +38,7 @@ class Tally:
         self._lock = threading.Lock()
         self._statuses: Counter[int] = Counter()
         self._cut_off = 0
+        self._shared = 0
 
     def cut_off(self) -> None:
         """One more reader that took nothing of its answer for so long that it was disconnected."""
@@ -48,6 +49,16 @@ class Tally:
     def readers_cut_off(self) -> int:
         """So far."""
         return self._cut_off
+
+    def share(self) -> None:
+        """One more answer that was another reader's too."""
+        with self._lock:
+            self._shared += 1
+
+    @property
+    def shared(self) -> int:
+        """So far."""
+        return self._shared
 
     def count(self, status: int) -> None:
         """One more answer."""
@@ -76,6 +87,9 @@ def of_server(version: str, tally: Tally, listeners: int, dropped: int) -> tuple
     return (
         Metric("autotune_build_info", "gauge", "The program's version.", [({"version": version}, 1)]),
         Metric("autotune_http_answers_total", "counter", "Answers since the server began, by status.", answers),
+        Metric("autotune_http_answers_shared_total", "counter", "Of them, those several asked for at once.", [
+            ({}, tally.shared)
+        ]),
         Metric("autotune_listeners", "gauge", "Readers of event streams.", [({}, listeners)]),
         Metric("autotune_listeners_dropped_total", "counter", "Of them, those too far behind.", [({}, dropped)]),
         Metric("autotune_readers_cut_off_total", "counter", "Readers of anything that took nothing of it.", [

@@ -17,6 +17,8 @@ from autotune.settings import Settings
 from trainer.child.contract import write_atomic
 
 LOOPBACK = "127.0.0.1"
+ENDING_S = 5.0
+"""For what was being read ahead when the server ends."""
 
 Talk = Callable[[str], None]
 
@@ -62,8 +64,11 @@ def serving(settings: Settings, talk: Talk, port: int | None = None) -> Iterator
 class Serving:
     """A server that answers from the moment it is made until ``close``."""
 
-    def __init__(self, settings: Settings, talk: Talk, address: Address) -> None:
-        """Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package."""
+    def __init__(self, settings: Settings, talk: Talk, address: Address, *, read_ahead: bool = False) -> None:
+        """With ``read_ahead`` the newest study is read before anybody asks.
+
+        Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package.
+        """
         require_packages()
         listening = import_module("api.listening")
         access = import_module("api.access").access_for(
@@ -79,7 +84,10 @@ class Serving:
             self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server: Any = import_module("api.server").ThreadServer(app, bound)
+        self._early: Any = import_module("api.early").EarlyReading(self._library, partial(_not_read, talk, crashed))
         self._server.start()
+        if read_ahead:
+            self._early.start()
 
     def invite(self) -> None:
         """Tells a code for a browser, where one is needed; the login page tells the next ones."""
@@ -96,8 +104,11 @@ class Serving:
 
     def close(self) -> None:
         """Idempotent; takes a few seconds at most."""
+        self._early.stop()
         self._server.stop()
         self._library.close()
+        self._early.wait(ENDING_S)
+        self._library.close()  # of what it opened again meanwhile
 
 
 class Crashes:
@@ -141,3 +152,11 @@ def _version() -> str:
         return metadata.version("grpo-autotune")
     except metadata.PackageNotFoundError:
         return "0"
+
+
+def _not_read(talk: Talk, crashed: Callable[[Exception], None], error: Exception) -> None:
+    """Nothing is lost by it: the study is read when somebody asks for it, and what is wrong is told then too."""
+    if isinstance(error, AutotuneError):
+        talk(f"the newest study was not read ahead: {error}")
+    else:
+        crashed(error)

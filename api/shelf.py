@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from api.listed import Listed
 from api.snapshot import Snapshot
@@ -17,6 +18,9 @@ LARGE_S = 0.2
 """What took longer to read holds so many objects that Python's collector would stop all readers again and again to
 look through them, for 0.2 s with 10,000 trials: it is told to leave them alone. What nobody refers to goes all the
 same."""
+SLICE = 500
+"""Trials read in one transaction. While one of SQLite is read its log cannot be begun anew, so no reading is long; and
+between two of them one that is no longer wanted ends."""
 
 Answer = tuple[Source, Recommendation | None]
 
@@ -60,7 +64,8 @@ class Shelf:
         if before is not None and self._serves(before, study, patience):
             return before
         began = time.monotonic()
-        found = self._read(store, study, before, stamp())
+        with collector_resting():
+            found = self._read(store, study, before, stamp())
         self._at = time.monotonic()
         self._cost = self._at - began
         self._snapshot = found
@@ -71,7 +76,7 @@ class Shelf:
 
     def _read(self, store: Store, study: Study, before: Snapshot | None, stamp: int) -> Snapshot:
         kept = () if before is None else before.listed[: self._since]
-        fresh = [Listed(trial, study.spec.baseline) for trial in store.trials(study.id, since=self._since)]
+        fresh = [Listed(trial, study.spec.baseline) for trial in _trials(store, study.id, self._since)]
         listed = (*kept, *fresh)
         trials = tuple(one.trial for one in listed)
         since = self._since + _finished(fresh)
@@ -112,3 +117,31 @@ class Shelf:
 def _finished(fresh: Sequence[Listed]) -> int:
     """How many from the first on never change any more."""
     return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))
+
+
+def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
+    """All from ``since`` on: finished ones ``SLICE`` at a time, and from the first that may still change all at once,
+    so that no two of them were read at different times."""
+    found: list[Trial] = []
+    while True:
+        some = store.trials(study_id, since, since + SLICE)
+        if len(some) < SLICE:
+            return [*found, *some]
+        finished = next((at for at, trial in enumerate(some) if not trial.state.is_finished), SLICE)
+        found += some[:finished]
+        since += finished
+        if finished < SLICE:
+            return [*found, *store.trials(study_id, since)]
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """While a study is read nothing of it is garbage, and the collector would look through all of it each time it has
+    grown by a quarter."""
+    works = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if works:
+            gc.enable()

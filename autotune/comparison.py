@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune import evidence
+from autotune import evidence, student
 from autotune.domain import Configuration, Fingerprint, Study, Trial
 from autotune.insights import phases
 from autotune.preparation import differing
@@ -174,7 +174,7 @@ def _runs(record: StudyRecord, configuration: Configuration, label: str) -> Side
     return _side(label, record.study, configuration, runs, evidence.noise(record.trials))
 
 
-def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: evidence.Noise) -> Side:
+def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: student.Noise) -> Side:
     measured = [t for t in runs if t.tokens_per_hour is not None]
     error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
     cycles = [c for t in runs for c in t.speed_cycles()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 _SMALL = 1e-300
@@ -65,6 +66,7 @@ def _off_zero(value: float) -> float:
     return value if abs(value) > _SMALL else _SMALL
 
 
+@functools.lru_cache(maxsize=1024)  # thousands of trials have the same few degrees of freedom
 def digamma(x: float) -> float:
     """Derivative of log gamma, for x > 0."""
     shift = 0.0
@@ -75,6 +77,7 @@ def digamma(x: float) -> float:
     return shift + math.log(x) - 0.5 / x - y * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132))))
 
 
+@functools.lru_cache(maxsize=1024)  # thousands of trials have the same few degrees of freedom
 def trigamma(x: float) -> float:
     """Second derivative of log gamma, for x > 0."""
     shift = 0.0

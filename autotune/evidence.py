@@ -13,16 +13,8 @@ from types import MappingProxyType
 from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
+from autotune.student import Noise
 from search_spaces.knobs import Effect, effect_of_change
-
-# Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom (NIST/SEMATECH e-Handbook
-# of Statistical Methods, section 1.3.6.7.2); above that the normal quantile is within 2 %.
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-_NORMAL95 = 1.960
 
 _SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
@@ -138,9 +130,9 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
     anchor = baseline if baseline in held else ranked_first(held)
     ranked = _ranked(held, anchor)
     found: list[Leader] = []
-    same = [c for c in ranked if same_learning(c, baseline, framework)] or [anchor]
-    found.append(Leader(Row.SAME_LEARNING, same[0]))
-    if ranked[0] != same[0]:
+    same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
+    found.append(Leader(Row.SAME_LEARNING, same))
+    if ranked[0] != same:
         found.append(Leader(Row.PERMITTED, ranked[0]))
     return tuple(found)
 
@@ -155,9 +147,9 @@ def runners_up(
     return tuple(
         c
         for c in _ranked(held, anchor)
-        if c not in (anchor, leader.configuration)
+        if any(t.kind is TrialKind.CONFIRM for t in held[c])
+        and c not in (anchor, leader.configuration)
         and same_learning(c, baseline, framework) is same
-        and any(t.kind is TrialKind.CONFIRM for t in held[c])
     )
 
 
@@ -187,24 +179,6 @@ def _logs(runs: Sequence[Trial]) -> list[float]:
 def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
     """The feasible configuration that ran first."""
     return min(held, key=lambda c: held[c][0].number)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Spread of log tokens/hour between processes of one configuration."""
-
-    sigma: float
-    degrees: int
-
-    @property
-    def t(self) -> float:
-        """Two-sided 95 % quantile."""
-        return t95(self.degrees)
-
-
-def t95(degrees: int) -> float:
-    """Student's t, two-sided 95 %."""
-    return _T95[max(1, degrees) - 1] if degrees <= len(_T95) else _NORMAL95
 
 
 def noise(trials: Sequence[Trial]) -> Noise:

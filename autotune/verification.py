@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune import evidence
+from autotune import student
 from autotune.domain import Configuration, Phase, Study, Trial
 from search_spaces.batch import training_gpus
 
@@ -276,4 +276,4 @@ def _spread(observed: Observed) -> float:
     logs = [math.log(tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
     if len(logs) < 2:
         return 0.0
-    return evidence.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return student.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))

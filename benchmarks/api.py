@@ -3,9 +3,9 @@
 A study of many made-up trials in a SQLite file, ``autotune serve`` on it, and a process that writes to it as a running
 study does. First it writes alone, then beside the server with 200 clients (one request a second each, open loop: half
 of them a recommendation query, half a page of trials) and 50 listeners, one more of which takes nothing of its stream.
-Then the clients ask as fast as they are answered, and at last it writes alone again: a machine that has become slower
-meanwhile is not put down to the readers. Readers, server and writer share the machine's cores; nothing is
-measured on a machine that does anything else at the time.
+Then the clients ask as fast as they are answered. Then it writes in turns alone, beside clients of the server, and
+beside clients of a stand-in (``benchmarks/turns.py``), and at last alone again. Readers, server and writer share the
+machine's cores; nothing is measured on a machine that does anything else at the time.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Outcome, TrialState
+import psutil
+
 from autotune.settings import read_settings
-from autotune.store import open_store
+from benchmarks import turns
 from benchmarks.load import Heard, Seen, closed_loop, hang, listen, open_loop, quantile
 from benchmarks.many_trials import fill
-from tests import factories
+from benchmarks.writer import Writer
 
 PATHS = {
     "recommendation": "/api/v1/recommendations?model=small&gpu=cpu&framework=trl",
     "trials page": "/api/v1/studies/1/trials?limit=100",
 }
 STREAM = "/api/v1/studies/1/events/stream"
-WRITES_A_SECOND = 20.0
-LARGE_EVENT = 8000
-"""Characters of one event a second, so that who takes nothing of a stream is noticed within the run."""
+SHARED = "autotune_http_answers_shared_total "
+TURN_S = 10.0 + turns.SETTLE_S
+"""What counts of it has every kind of write equally often."""
 TARGET_P99_S = 0.05
 TARGET_SLOWER = 0.05
 
@@ -55,6 +56,17 @@ class Asked:
     rate: float
     listeners: int
     seed: int
+    rounds: int = 6
+    turn: float = TURN_S
+    nice: int | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that runs."""
+
+    port: int
+    pid: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,13 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1.0, help="requests a second of each client")
     parser.add_argument("--listeners", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
-    options = vars(parser.parse_args(arguments))
-    home = options.pop("write")
-    asked = Asked(**options)
-    if home is not None:
-        print(json.dumps(write(home, asked.seconds)))
-        return 0
+    parser.add_argument("--rounds", type=int, default=6, help="of turns: alone, beside the server, beside a stand-in")
+    parser.add_argument("--turn", type=float, default=TURN_S, help="seconds of each")
+    parser.add_argument("--nice", type=int, help="of the server; its own default unless told")
+    asked = Asked(**vars(parser.parse_args(arguments)))
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), asked)
     print(table(asked, found))
@@ -85,16 +94,19 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
     settings = read_settings({"AUTOTUNE_HOME": str(home)})
     settings.home.prepare()
     fill(Path(settings.database), asked.trials)
-    before = _written(home, asked)
-    with served(home) as port:
+    before = Writer(home, asked.seconds).wait().figures()
+    with served(home, asked.nice) as server:
         began = time.perf_counter()
-        _get(port, PATHS["trials page"])
+        _get(server.port, PATHS["trials page"])
         first = time.perf_counter() - began
-        writer = _writer(home, asked)
-        seen, heard, slow = asyncio.run(_read(port, asked))
-        beside = json.loads(writer.communicate()[0])
-        fastest = asyncio.run(closed_loop(port, PATHS, 32, min(10.0, asked.seconds)))
-    alone = [before, _written(home, asked)]
+        writer, busy, shared = Writer(home, asked.seconds), _busy(server), _shared(server)
+        seen, heard, slow = asyncio.run(_read(server.port, asked))
+        cores = {who: (now - busy[who]) / asked.seconds for who, now in _busy(server).items()}
+        shared = _shared(server) - shared
+        beside = writer.wait().figures()
+        fastest = asyncio.run(closed_loop(server.port, PATHS, 32, min(10.0, asked.seconds)))
+        slower = _in_turns(home, server, asked)
+    alone = [before, Writer(home, asked.seconds).wait().figures()]
     return {
         "first_reading_s": first,
         "latencies_s": {
@@ -102,78 +114,89 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
             for kind, values in sorted(seen.latencies.items())
         },
         "statuses": {str(status): number for status, number in sorted(seen.statuses.items())},
+        "answers_shared": shared,
+        "cores": cores,
         "listeners_that_heard_all": sum(h.events == max(x.events for x in heard) and not h.ended for h in heard),
         "slow_listener_dropped": slow.ended,
         "saturation_answers_a_second": fastest,
         "write_alone_s": alone,
         "write_beside_s": beside,
         "writer_slower": beside["mean"] / statistics.fmean(one["mean"] for one in alone) - 1.0,
+        "writer_slower_in_turns": slower,
     }
 
 
 async def _read(port: int, asked: Asked) -> tuple[Seen, list[Heard], Heard]:
     end = time.perf_counter() + asked.seconds
-    heard, slow = [Heard() for _ in range(asked.listeners)], Heard()
-
-    def over() -> bool:
-        return time.perf_counter() >= end
-
-    listening = [asyncio.create_task(listen(port, STREAM, one, over)) for one in heard]
-    listening.append(asyncio.create_task(hang(port, STREAM, slow, over)))
-    seen = await open_loop(port, PATHS, asked.clients, asked.rate, asked.seconds, asked.seed)
-    await asyncio.gather(*listening)
+    slow = Heard()
+    hanging = asyncio.create_task(hang(port, STREAM, slow, lambda: time.perf_counter() >= end))
+    seen, heard = await _load(port, asked, asked.seconds)
+    await hanging
     return seen, heard, slow
 
 
-def write(home: Path, seconds: float) -> dict[str, float]:
-    """Writes as a running study does, for so long; seconds a write took, apart from the pauses between them."""
-    settings = read_settings({"AUTOTUNE_HOME": str(home)})
-    store = open_store(settings.database)
-    session = store.open_session(1, time.time())
-    took: list[float] = []
-    began = time.perf_counter()
-    number, cycle = -1, 0
-    while (elapsed := time.perf_counter() - began) < seconds:
-        turn = len(took)
-        before = time.perf_counter()
-        if turn % 40 == 0:
-            if number >= 0:
-                store.finish_trial(1, number, TrialState.COMPLETE, Outcome(), time.time(), 9.0, 1)
-            draft = factories.draft(configuration=factories.numbered(10**6 + turn + int(began)))
-            number, cycle = store.add_trial(1, draft, time.time()).number, 0
-            store.start_attempt(1, number, time.time())
-        elif turn % 4 == 0:
-            store.add_cycle(1, number, 1, factories.cycle(cycle))
-            cycle += 1
-        elif turn % 4 == 1:
-            text = "x" * LARGE_EVENT if turn % WRITES_A_SECOND == 1 else "something happened"
-            store.add_event(1, factories.event(message=text, trial=number))
-        else:
-            store.spend(session, elapsed, 0.0, time.time())
-        took.append(time.perf_counter() - before)
-        time.sleep(max(0.0, began + len(took) / WRITES_A_SECOND - time.perf_counter()))
-    store.close()
-    return {"mean": statistics.fmean(took), "p95": quantile(took, 0.95), "writes": float(len(took))}
+async def _load(port: int, asked: Asked, seconds: float) -> tuple[Seen, list[Heard]]:
+    """All clients and all listeners but the one that hangs."""
+    end = time.perf_counter() + seconds
+    heard = [Heard() for _ in range(asked.listeners)]
+    listening = [asyncio.create_task(listen(port, STREAM, one, lambda: time.perf_counter() >= end)) for one in heard]
+    seen = await open_loop(port, PATHS, asked.clients, asked.rate, seconds, asked.seed)
+    await asyncio.gather(*listening)
+    return seen, heard
 
 
-def _written(home: Path, asked: Asked) -> Any:
-    return json.loads(_writer(home, asked).communicate()[0])
+def _in_turns(home: Path, server: Server, asked: Asked) -> dict[str, Any]:
+    if asked.rounds < 1:
+        return {}
+    with _stand_in(server) as port:
+        ports = {turns.SERVED: server.port, turns.STAND_IN: port}
+
+        def act(kind: str, seconds: float) -> None:
+            if kind in ports:
+                asyncio.run(_load(ports[kind], asked, seconds))
+            else:
+                time.sleep(seconds)
+
+        writer = Writer(home, asked.rounds * len(turns.KINDS) * (asked.turn + 1.0))
+        taken = turns.take(asked.rounds, asked.turn, act, time.perf_counter)
+        return turns.slower(writer.wait().writes, taken)
 
 
-def _writer(home: Path, asked: Asked) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "benchmarks.api", "--write", str(home), "--seconds", str(asked.seconds)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+def _busy(server: Server) -> dict[str, float]:
+    """Seconds of a core so far."""
+    used = psutil.Process(server.pid).cpu_times()
+    return {"server": used.user + used.system, "clients": time.process_time()}
+
+
+def _shared(server: Server) -> int:
+    """Answers that were another reader's too, so far."""
+    lines = _get(server.port, "/metrics").splitlines()
+    return next((int(line.removeprefix(SHARED)) for line in lines if line.startswith(SHARED)), 0)
 
 
 @contextmanager
-def served(home: Path) -> Iterator[int]:
-    """The port of ``autotune serve`` on that home."""
+def served(home: Path, nice: int | None = None) -> Iterator[Server]:
+    """``autotune serve`` on that home."""
     argv = [sys.executable, "-m", "autotune.cli", "serve", "--home", str(home), "--port", "0"]
+    argv += [] if nice is None else ["--nice", str(nice)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AUTOTUNE_")}
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
+    with _ended(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)) as process:
         assert process.stdout is not None  # noqa: S101 - it was asked for
-        yield int(process.stdout.readline().strip().rsplit(":", 1)[1])
+        yield Server(int(process.stdout.readline().strip().rsplit(":", 1)[1]), process.pid)
+
+
+@contextmanager
+def _stand_in(server: Server) -> Iterator[int]:
+    argv = [sys.executable, "-m", "benchmarks.stand_in", str(server.port), STREAM, *PATHS.values()]
+    with _ended(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)) as process:
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        yield int(process.stdout.readline())
+
+
+@contextmanager
+def _ended(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    try:
+        yield process
     finally:
         process.terminate()
         process.wait(20)
@@ -202,11 +225,15 @@ def table(asked: Asked, found: dict[str, Any]) -> str:
     alone = " and ".join(f"{1000 * one['mean']:.2f}" for one in found["write_alone_s"])
     beside = 1000 * found["write_beside_s"]["mean"]
     slow = "dropped" if found["slow_listener_dropped"] else "NOT dropped"
+    cores = ", ".join(f"{who} {share:.2f}" for who, share in found["cores"].items())
     lines += [
         "",
-        f"- target p99 {1000 * TARGET_P99_S:.0f} ms: {met}; answers by status: {found['statuses']}",
+        f"- target p99 {1000 * TARGET_P99_S:.0f} ms: {met}; answers by status: {found['statuses']}, "
+        f"{found['answers_shared']} of them another reader's too",
         f"- writes: {alone} ms alone before and after, {beside:.2f} ms beside readers ({100 * slower:+.1f} %; target "
         f"{100 * TARGET_SLOWER:.0f} %: {'met' if slower <= TARGET_SLOWER else 'missed'})",
+        *turns.words(found["writer_slower_in_turns"]),
+        f"- cores in use meanwhile: {cores}",
         f"- saturated at {found['saturation_answers_a_second']:.0f} answers/s",
         f"- listeners that heard everything: {found['listeners_that_heard_all']} of {asked.listeners}; the one that "
         f"took nothing was {slow}",

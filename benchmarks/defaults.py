@@ -24,7 +24,7 @@ from pathlib import Path
 
 import yaml
 
-from autotune import evidence
+from autotune import evidence, student
 from autotune.domain import Configuration, Study, Trial
 from autotune.insights import phases
 from autotune.proposals.openings import competent
@@ -64,7 +64,7 @@ def ratio(here: Sequence[Trial], there: Sequence[Trial]) -> tuple[float, float, 
     middle = statistics.fmean(logs)
     error = 0.0
     if len(logs) > 1:
-        error = evidence.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        error = student.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(middle), math.exp(middle - error), math.exp(middle + error)
 
 

@@ -53,6 +53,11 @@ def due_times(clients: int, rate: float, seconds: float, seed: int) -> list[list
     return found
 
 
+def request(path: str) -> bytes:
+    """What a client sends."""
+    return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip\r\n\r\n".encode()
+
+
 class Line:
     """A connection that is kept, and made anew when it broke."""
 
@@ -66,7 +71,7 @@ class Line:
             if self._streams is None:
                 self._streams = await asyncio.open_connection(HOST, self._port)
             reader, writer = self._streams
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
+            writer.write(request(path))
             await writer.drain()
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
             length = next((int(h[15:]) for h in head.split("\r\n") if h.startswith("content-length:")), 0)

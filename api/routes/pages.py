@@ -14,6 +14,7 @@ from api.dashboard.stream import stream_of
 from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
+from api.library import Library
 from api.responses import HTML, conditional
 from autotune.charts.assets import STYLE
 from autotune.errors import NotFoundError
@@ -41,14 +42,17 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 @router.get("/studies/{study_id}")
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """A study, live; its trials filtered by what stands after the question mark."""
+    wanted = Wanted.of(request.query_params.multi_items())
+    return conditional(request, study_page(studies, study_id, wanted, stream_of(request, study_id)), HTML)
+
+
+def study_page(studies: Library, study_id: int, wanted: Wanted, stream: str) -> bytes:
+    """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     life = studies.life(found)
-    wanted = Wanted.of(request.query_params.multi_items())
     drawn = studies.kept(("history", found.progress), lambda: history_chart(found))
     key = ("study", found.stamp, life, wanted)
-    stream = stream_of(request, study_id)
-    body = studies.body(key, lambda: render("study.html", study=study_view(found, life, wanted, drawn), stream=stream))
-    return conditional(request, body, HTML)
+    return studies.body(key, lambda: render("study.html", study=study_view(found, life, wanted, drawn), stream=stream))
 
 
 @router.get("/assets/{name}")

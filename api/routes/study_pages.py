@@ -17,6 +17,7 @@ from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import Asked, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
+from api.library import Library
 from api.memory import timeline_in
 from api.responses import HTML, conditional
 from autotune.answers import running_trial
@@ -35,8 +36,13 @@ Row = Annotated[int, Path(ge=1, le=2)]
 @router.get("/why")
 def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Where time and memory go, what fits, which knobs matter."""
-    found, stream = studies.snapshot(study_id), stream_of(request, study_id)
     asked = Asked.of(request.query_params.multi_items())
+    return conditional(request, why_page(studies, study_id, asked, stream_of(request, study_id)), HTML)
+
+
+def why_page(studies: Library, study_id: int, asked: Asked, stream: str) -> bytes:
+    """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
+    found = studies.snapshot(study_id)
 
     def foresee(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> Mapping[Pair, Foreseen]:
         """Worked out when a trial has ended, not with every cycle."""
@@ -49,8 +55,7 @@ def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     def build() -> bytes:
         return render("why.html", why=why_view(found, asked, foresee=foresee, foretell=foretell), stream=stream)
 
-    body = studies.body(("why", found.progress, asked.pairs), build)
-    return conditional(request, body, HTML)
+    return studies.body(("why", found.progress, asked.pairs), build)
 
 
 @router.get("/trials/{number}")

@@ -28,6 +28,26 @@ class Events(Shape):
     next_cursor: int | None = Field(description="For `cursor` of the next page; `null` at the end.")
 
 
+STREAM: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            "text/event-stream": {
+                "itemSchema": {
+                    "type": "object",
+                    "properties": {
+                        "data": {"type": "string"},
+                        "event": {"type": "string"},
+                        "id": {"type": "string"},
+                        "retry": {"type": "integer", "minimum": 0},
+                    },
+                }
+            }
+        }
+    }
+}
+"""A server-sent event, as the OpenAPI specification 3.2 describes one (section 4.14.4)."""
+
+
 class Requested(Shape):
     """A request was written down; the tuner looks once a second."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, settings_for
+
+NICE = 10
+"""Of a server of its own: a trial that wants the core goes first, and the pages still have a tenth of it."""
 
 
 def serve(
@@ -31,13 +35,20 @@ def serve(
     allow_control: Annotated[
         bool, typer.Option("--allow-control", help="Let readers pause, stop and retry by POST; needs a token.")
     ] = False,
+    nice: Annotated[
+        int,
+        typer.Option(
+            min=0, max=19, help="Give way to other programs: the least niceness it runs at; 0 leaves it.", metavar="N"
+        ),
+    ] = NICE,
     home: HomeOption = None,
 ) -> None:
     """Serve the studies as a page and as JSON, until Ctrl-C.
 
     Read-only, and only on this machine unless --host says otherwise; then readers need a token: programs send
     it, a browser is let in by a code that is printed here and works once. Any number of readers, while a study
-    runs or afterwards. The address is printed first.
+    runs or afterwards. The address is printed first. It gives way to what is being measured (--nice), and reads
+    the newest study at once, so that its page need not wait.
 
     \b
     Examples:
@@ -49,9 +60,10 @@ def serve(
     """
     room = import_module("api.serving")
     settings = settings_for(home)
+    give_way(nice)
     with ending_quietly():
         address = room.Address(host, port, token_file, tuple(allow_host or ()), allow_control)
-        opened = room.Serving(settings, console.say, address)
+        opened = room.Serving(settings, console.say, address, read_ahead=True)
         try:
             console.line(opened.url)
             console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
@@ -61,6 +73,13 @@ def serve(
             opened.wait()
         finally:
             opened.close()
+
+
+def give_way(least: int) -> None:
+    """The whole process and every thread begun from now on have at least this niceness (0 to 19). It must not be called
+    where trials are started: they would have it too. Nothing where the platform has no such thing."""
+    if hasattr(os, "nice"):
+        os.nice(max(0, least - os.nice(0)))
 
 
 class _EndedError(Exception):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from autotune.domain.comparability import Workload
@@ -69,7 +70,7 @@ class StudySpec:
             value["protocol"].pop("looks")
         return value
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of ``identity``."""
         text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"))

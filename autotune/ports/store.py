@@ -105,8 +105,8 @@ class Store(Port):
         """With its cycles of the last attempt."""
         ...
 
-    def trials(self, study_id: int, since: int = 0) -> tuple[Trial, ...]:
-        """All numbered ``since`` or later, by number, with their cycles of the last attempt."""
+    def trials(self, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
+        """All numbered ``since`` or later (and below ``until``), by number, with their cycles of the last attempt."""
         ...
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:

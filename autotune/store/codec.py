@@ -164,6 +164,8 @@ def _enum(shape: type[Enum], value: Any) -> Enum:
 
 
 def _float(value: Any) -> float:
+    if type(value) is float:  # nearly always; ten of them are read for every cycle
+        return value
     if isinstance(value, dict) and set(value) == {_FLOAT}:
         return float(value[_FLOAT])
     if isinstance(value, bool) or not isinstance(value, int | float):

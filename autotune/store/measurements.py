@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
+from sqlalchemy import ColumnElement, Row, Select, select
 from sqlalchemy.orm import Session
 
 from autotune.domain import CycleRecord, Peaks, StartupRecord
@@ -116,9 +117,9 @@ def _startup(session: Session, trials: ColumnElement[bool]) -> Mapping[int, Mapp
 def _cycles(session: Session, trials: ColumnElement[bool]) -> Mapping[int, list[CycleRecord]]:
     phases, peaks = _phases(session, trials)
     measured = CycleRow.attempt_id.in_(_last_attempts(trials))
-    columns = select(*CycleRow.__table__.columns)  # no objects to keep track of, because these rows are many
+    columns = select(*CycleRow.__table__.columns)
     cycles: defaultdict[int, list[CycleRecord]] = defaultdict(list)
-    for row in session.execute(columns.where(measured).order_by(CycleRow.position, CycleRow.rank)):
+    for row in _plain(session, columns.where(measured).order_by(CycleRow.position, CycleRow.rank)):
         cycles[row.attempt_id].append(cycle_of(row, phases.get(row.id, {}), peaks.get(row.id, {})))
     return cycles
 
@@ -126,7 +127,7 @@ def _cycles(session: Session, trials: ColumnElement[bool]) -> Mapping[int, list[
 def _phases(
     session: Session, trials: ColumnElement[bool]
 ) -> tuple[Mapping[int, dict[str, float]], Mapping[int, dict[str, Peaks]]]:
-    """(seconds, peaks) by cycle row id; plain columns, because these rows are the many."""
+    """(seconds, peaks) by cycle row id."""
     query = (
         select(
             PhaseRow.cycle_id,
@@ -143,9 +144,15 @@ def _phases(
     )
     phases: defaultdict[int, dict[str, float]] = defaultdict(dict)
     peaks: defaultdict[int, dict[str, Peaks]] = defaultdict(dict)
-    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in session.execute(query):
+    for cycle, phase, seconds, has_peaks, allocated, reserved, used, host in _plain(session, query):
         if seconds is not None:
             phases[cycle][phase] = seconds
         if has_peaks:
             peaks[cycle][phase] = Peaks(allocated, reserved, used, host)
     return phases, peaks
+
+
+def _plain(session: Session, query: Select[*tuple[Any, ...]]) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Rows past the session's own loading, which would go through every column of each: these are the many. What the
+    session has not written yet is not in them."""
+    return session.connection().execute(query).all()

@@ -112,8 +112,8 @@ class SqlStore:
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(lambda s: trials.one(s, study_id, number))
 
-    def trials(self, study_id: int, since: int = 0) -> tuple[Trial, ...]:
-        return self._read(lambda s: trials.every(s, study_id, since))
+    def trials(self, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
+        return self._read(lambda s: trials.every(s, study_id, since, until))
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
         return self._read(lambda s: trials.notes(s, study_id, number))

@@ -100,8 +100,8 @@ def protocol_of(text: str) -> Protocol:
     return codec.load(Protocol, text)  # type: ignore[no-any-return]
 
 
-def trial_of(row: TrialRow, facts: AttemptFacts) -> Trial:
-    """The trial a row tells of, with what its attempts measured."""
+def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts) -> Trial:
+    """The trial a row (with the columns of ``TrialRow``) tells of, with what its attempts measured."""
     return Trial(
         study_id=row.study_id,
         number=row.number,

@@ -97,11 +97,14 @@ def one(session: Session, study_id: int, number: int) -> Trial:
     return trial_of(row, facts_of(session, TrialRow.id == row.id).get(row.id, AttemptFacts()))
 
 
-def every(session: Session, study_id: int, since: int = 0) -> tuple[Trial, ...]:
-    """By number, from ``since`` on; a fixed handful of queries, however many trials."""
+def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
+    """By number, from ``since`` on and below ``until``; a fixed handful of queries, however many trials."""
     existing(session, study_id)
     wanted = and_(TrialRow.study_id == study_id, TrialRow.number >= since)
-    rows = session.scalars(select(TrialRow).where(wanted).order_by(TrialRow.number)).all()
+    if until is not None:
+        wanted = and_(wanted, TrialRow.number < until)
+    columns = select(*TrialRow.__table__.columns)  # no objects to keep track of, because these rows may be many
+    rows = session.execute(columns.where(wanted).order_by(TrialRow.number)).all()
     facts = facts_of(session, wanted)
     return tuple(trial_of(row, facts.get(row.id, AttemptFacts())) for row in rows)
 

@@ -44,6 +44,8 @@ class TrialTests:
         assert all(t.cycles and t.startup for t in every[1:])
         for since in range(6):
             assert store.trials(study, since) == every[since:]
+            for until in range(6):
+                assert store.trials(study, since, until) == every[since:until]
 
     @pytest.mark.parametrize("kind", TrialKind)
     def test_every_kind_is_kept(self, store: Store, kind: TrialKind) -> None:

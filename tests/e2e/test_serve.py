@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -84,6 +85,28 @@ def test_it_prints_its_address_first_and_ends_without_a_word(server: Server, hom
     assert err.count("\n") == 1, err
     assert str(home) in err
     assert not (home / "autotune.sqlite").exists(), "looking creates no database"
+
+
+def niceness(process: int) -> set[int]:
+    """Of all its threads."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks}
+
+
+@pytest.mark.parametrize(("given", "least"), [((), 10), (("--nice", "0"), 0), (("--nice", "15"), 15)])
+def test_a_server_of_its_own_gives_way_to_what_is_measured(
+    home: Path, tmp_path: Path, given: tuple[str, ...], least: int
+) -> None:
+    server = Server(home, tmp_path, "--port", "0", *given)
+    assert server.get("/api/v1/studies")[0] == 200
+    assert niceness(server.process.pid) == {max(least, os.nice(0))}
+    assert server.end()[0] == 0
+
+
+def test_a_niceness_there_is_not_is_refused(home: Path, tmp_path: Path) -> None:
+    done = autotune("serve", "--nice", "20", home=home, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--nice" in done.stderr
 
 
 def test_a_port_in_use_is_one_sentence_if_it_was_asked_for(home: Path, tmp_path: Path) -> None:

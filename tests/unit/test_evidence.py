@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import evidence, judging, variation
+from autotune import evidence, judging, student, variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind
 from autotune.evidence import Row
 from tests import factories as f
@@ -248,7 +248,7 @@ def test_what_disturbed_a_round_counts_against_it() -> None:
 
 
 def test_t_quantiles_fall_towards_the_normal() -> None:
-    values = [evidence.t95(n) for n in range(1, 40)]
+    values = [student.t95(n) for n in range(1, 40)]
     assert values == sorted(values, reverse=True)
     assert values[0] == pytest.approx(12.706)
     assert values[-1] == pytest.approx(1.96)

@@ -11,7 +11,8 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from api import hub as hub_module
-from api.hub import LARGEST_QUEUE, Hub, Listener
+from api.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener
+from api.told import Told, event_told, revision_told
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -150,21 +151,21 @@ def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(rea
     async def scene() -> None:
         hub = Hub(reader.library, look_s=3600.0)
         slow, quick = await hub.join(1, None), await hub.join(1, None)
-        taken: list[Any] = []
+        taken: list[Told] = []
 
         async def take() -> None:
-            async for item in quick.items():
-                taken.append(item)
+            async for batch in quick.batches():
+                taken.extend(batch)
 
         taking = asyncio.create_task(take())
         await asyncio.sleep(0.05)
         for number in range(2, LARGEST_QUEUE + 10):
-            hub._tell(1, Event("x", "", id=number))
+            hub._tell(1, event_told(Event("x", "", id=number)))
             await asyncio.sleep(0)
         await asyncio.sleep(0.05)
         assert (slow.dropped, quick.dropped, hub.dropped, hub.listeners) == (True, False, 1, 1)
-        assert [i.id for i in taken if isinstance(i, Event)] == list(range(2, LARGEST_QUEUE + 10))
-        assert [i async for i in slow.items()] == [], "its stream ends; it comes again with its last id"
+        assert [told.id for told in taken if told.id is not None] == list(range(2, LARGEST_QUEUE + 10))
+        assert [b async for b in slow.batches()] == [], "its stream ends; it comes again with its last id"
         taking.cancel()
 
     asyncio.run(scene())
@@ -173,9 +174,9 @@ def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(rea
 def test_of_revisions_only_the_newest_waits() -> None:
     listener = Listener(None, 1, 0)  # type: ignore[arg-type]
     for revision in range(10 * LARGEST_QUEUE):
-        listener.put(revision)
+        listener.put(revision_told(revision))
     assert not listener.dropped
-    assert list(listener._waiting) == [10 * LARGEST_QUEUE - 1]
+    assert list(listener._waiting) == [revision_told(10 * LARGEST_QUEUE - 1)]
 
 
 def test_who_does_not_read_is_disconnected_and_nothing_crashes(
@@ -233,11 +234,10 @@ class Stumbling:
 async def first_ids(listener: Listener, count: int) -> list[int]:
     found: list[int] = []
     async with asyncio.timeout(10):
-        async for item in listener.items():
-            if isinstance(item, Event):
-                found.append(item.id)
-                if len(found) == count:
-                    break
+        async for batch in listener.batches():
+            found += [told.id for told in batch if told.id is not None]
+            if len(found) >= count:
+                break
     return found
 
 
@@ -249,7 +249,7 @@ def test_what_could_not_be_read_is_not_left_out() -> None:
         hub = Hub(library, look_s=3600.0)  # type: ignore[arg-type]
         library.fails = 1
         listener = await hub.join(1, 1)
-        assert [item async for item in listener.items()] == [], "its stream ends, with its last id where it was"
+        assert [batch async for batch in listener.batches()] == [], "its stream ends, with its last id where it was"
         assert listener.after == 1
         hub.leave(listener)
         again = await hub.join(1, listener.after)
@@ -311,3 +311,51 @@ def test_many_who_come_at_once_are_no_more_than_there_is_room_for(monkeypatch: p
         assert (hub.listeners, hub._joining) == (0, 0)
 
     asyncio.run(scene())
+
+
+def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece costs the server as much as a small answer, for each of its listeners."""
+    monkeypatch.setattr(hub_module, "PING_S", 0.05)
+
+    async def scene() -> None:
+        hub = Hub(Stumbling(), look_s=3600.0)  # type: ignore[arg-type]
+        listener = await hub.join(1, None)
+        pieces = listener.pieces()
+        begun = await anext(pieces)
+        assert begun.count(b"event: changed") == 1
+        small = [event_told(Event("x", "", id=n)) for n in range(4, 9)]
+        for told in (*small, revision_told(7)):
+            hub._tell(1, told)
+        assert await anext(pieces) == b"".join(told.wire for told in small) + revision_told(7).wire
+        assert (await anext(pieces)).startswith(b":"), "a reader that hears nothing cannot tell a server that is gone"
+        large = [event_told(Event("x", "y" * (PIECE_BYTES - 1000), id=n)) for n in range(9, 12)]
+        for told in large:
+            hub._tell(1, told)
+        assert [await anext(pieces) for _ in large] == [told.wire for told in large], "who reads slowly is noticed"
+        hub.leave(listener)
+
+    asyncio.run(scene())
+
+
+def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
+    async def heard(listener: Listener) -> Told:
+        async for batch in listener.batches():
+            for told in batch:
+                if told.id == 4:
+                    return told
+        raise AssertionError("the stream ended")
+
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        listeners = [await hub.join(1, None) for _ in range(3)]
+        hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
+        await asyncio.sleep(0.05)
+        library.happened.append(Event("x", "", id=4))
+        library.revision = 2
+        first, *others = await asyncio.gather(*hearing)
+        assert all(told is first for told in others)
+        for listener in listeners:
+            hub.leave(listener)
+
+    asyncio.run(asyncio.wait_for(scene(), 10))

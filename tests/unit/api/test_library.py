@@ -11,6 +11,7 @@ import pytest
 
 from api.library import FEW, KEPT_BODIES, Library
 from autotune.domain import Study, TrialState
+from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
@@ -22,11 +23,13 @@ class Counting:
 
     def __init__(self, settings: Settings, slow: float = 0.0) -> None:
         self._store, self._slow, self.reads, self.rows = open_store(settings.database), slow, 0, 0
+        self.asked: list[tuple[int, int | None]] = []
 
-    def trials(self, study_id: int, since: int = 0) -> Any:
+    def trials(self, study_id: int, since: int = 0, until: int | None = None) -> Any:
         self.reads += 1
         time.sleep(self._slow)
-        found = self._store.trials(study_id, since)
+        self.asked.append((since, until))
+        found = self._store.trials(study_id, since, until)
         self.rows += len(found)
         return found
 
@@ -111,6 +114,48 @@ def test_a_trial_that_has_ended_is_never_read_again(settings: Settings, study: S
     assert store.rows == before + 1
     assert found.trials == direct.trials(study.id)
     direct.close()
+    library.close()
+
+
+def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
+    settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long transaction keeps the writer's log growing; two trials read at different times may both seem to run."""
+    monkeypatch.setattr("api.shelf.SLICE", 2)
+    store = Counting(settings)
+    library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
+    found = library.snapshot(study.id)
+    assert store.asked == [(0, 2), (2, 4), (3, None)]
+    direct = open_store(settings.database)
+    assert found.trials == direct.trials(study.id)
+    direct.start_attempt(study.id, 4, factories.NOW)
+    for number in (3, 4):
+        direct.finish_trial(study.id, number, TrialState.FAIL, factories.oom(), factories.NOW + 1, 1.0, None)
+    for number in range(5, 8):
+        change(settings, study, number)
+    assert library.snapshot(study.id).trials == direct.trials(study.id)
+    assert store.asked[3:] == [(3, 5), (5, 7), (7, 9)]
+    direct.close()
+    library.close()
+
+
+def test_the_collector_rests_while_a_study_is_read_and_works_afterwards(settings: Settings, study: Study) -> None:
+    seen: list[bool] = []
+
+    class Looking(Counting):
+        def trials(self, study_id: int, since: int = 0, until: int | None = None) -> Any:
+            seen.append(gc.isenabled())
+            if len(seen) == 2:
+                raise StoreError("gone")
+            return super().trials(study_id, since, until)
+
+    library = Library(settings, lambda: Looking(settings), patience=0.0)  # type: ignore[arg-type, return-value]
+    library.snapshot(study.id)
+    assert (seen, gc.isenabled()) == ([False], True)
+    change(settings, study, 5)
+    with pytest.raises(StoreError):
+        library.snapshot(study.id)
+    assert (seen, gc.isenabled()) == ([False, False], True)
     library.close()
 
 

@@ -57,6 +57,17 @@ def test_it_answers_inside_the_block_and_is_gone_after(settings: Settings, study
         get(f"{url}/healthz")
 
 
+def test_a_server_beside_a_study_leaves_the_priority_of_its_process_and_of_what_that_begins(settings: Settings) -> None:
+    """Every trial is begun by this process, and a thread that gives way while it holds the interpreter holds it up."""
+    own = os.nice(0)
+    with serving(settings, print, port=0) as url:
+        assert get(f"{url}/api/v1/studies")[0] == 200
+        threads = {t.native_id for t in threading.enumerate() if t.native_id is not None}
+        assert {os.getpriority(os.PRIO_PROCESS, number) for number in threads} == {own}
+        asked = [sys.executable, "-c", "import os; print(os.nice(0))"]
+        assert int(subprocess.check_output(asked)) == own
+
+
 def poured(line: socket.socket) -> tuple[int, str]:
     """Bytes the kernel took for a reader that reads nothing, and how the connection ended; empty if it did not."""
     line.setblocking(False)

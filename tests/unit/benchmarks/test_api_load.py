@@ -64,7 +64,10 @@ def test_the_table_says_what_was_missed() -> None:
     found = {
         "latencies_s": {"trials page": figures},
         "statuses": {"200": 8, "0": 1},
+        "answers_shared": 7,
+        "cores": {"server": 0.25, "clients": 0.5},
         "writer_slower": 0.2,
+        "writer_slower_in_turns": {"served": {"value": 0.04, "low": -0.01, "high": 0.09, "rounds": 6.0}},
         "write_alone_s": [{"mean": 0.00099}, {"mean": 0.00101}],
         "write_beside_s": {"mean": 0.0012},
         "saturation_answers_a_second": 300.0,
@@ -77,6 +80,9 @@ def test_the_table_says_what_was_missed() -> None:
     assert "NOT dropped" in text
     assert "writes: 0.99 and 1.01 ms alone before and after, 1.20 ms beside readers (+20.0 %; target" in text
     assert "| trials page | 10.0 | 20.0 | 200.0 | 9 |" in text
+    assert "7 of them another reader's too" in text
+    assert "6 rounds, beside the server: +4.0 % (95 % interval -1.0 to +9.0 %)" in text
+    assert "cores in use meanwhile: server 0.25, clients 0.50" in text
 
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -9,7 +9,7 @@ import statistics
 import pytest
 from scipy import stats
 
-from autotune import stopping, variation
+from autotune import variation
 from benchmarks import stopping as simulation
 
 QUIET = simulation.Noise(0.001, 0.001, "a test")
