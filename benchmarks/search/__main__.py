@@ -98,7 +98,7 @@ def go(arguments: Sequence[str]) -> int:
     names = [world.name for world in worlds]
     if len(set(names)) < len(names):
         raise UsageError("--table: two of the files have the same name")
-    known = [models_of(world.task) for world in worlds]
+    known = [models_of(world.task, world.table.header.probe) for world in worlds]
     verdicts = [discrimination.criteria(world, models) for world, models in zip(worlds, known, strict=True)]
     for name, found in zip(names, verdicts, strict=True):
         print(report.judged(name, found) + "\n")
