@@ -84,37 +84,78 @@ def is_number(name: str) -> bool:
     return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Configurations as numbers, before it is asked which of them differ in a phase; a row depends on no other."""
+
+    values: NDArray[np.float64]
+    """By configuration; first the knobs, then the facts."""
+    starts: tuple[Key, ...]
+
+    def joined(self, others: Columns) -> Columns:
+        """These, then others."""
+        return Columns(np.concatenate([self.values, others.values]), self.starts + others.starts)
+
+    def at(self, places: NDArray[np.intp]) -> Columns:
+        """Some of them, in the order of ``places``."""
+        return Columns(self.values[places], tuple([self.starts[i] for i in places.tolist()]))
+
+
 def features(task: Task, configurations: Sequence[Configuration]) -> Features:
     """The columns of ``configurations``; pure, and the only part whose time grows with their number."""
+    return tabled(configurations, read(task, configurations))
+
+
+def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
+    """What there is to know of each configuration; most of the time ``features`` takes."""
     unset = defaults(task.resources.framework)
     rows = [dict(configuration.items()) for configuration in configurations]
     given = {name for row in rows for name in row}
     said = {name: [row.get(name) for row in rows] for name in given}
     nothing: list[KnobValue | None] = [None] * len(rows)
-    read = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(read, rows, strict=True)).items()}
-    facts = [few[key][0] for key in read]
-    wanted = sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS})
+    looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
+    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()}
+    facts = [few[key][0] for key in looked]
     groups: dict[tuple[str, ...], _Group] = {}
-    columns = {name: _column(name, said, unset, len(rows), groups) for name in wanted}
-    columns[GENERATIONS] = np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64))
-    numbers = {
-        name: np.array([fact[name] for fact in facts], dtype=np.float64)
-        for name in sorted({name for names in USED.values() for name in names})
-    }
-    phases = {phase: _rows_of(phase, columns, numbers, len(rows)) for phase in PHASES}
-    return Features(tuple(configurations), phases, tuple([few[key][1] for key in read]))
+    columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
+    columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
+    columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
+    return Columns(np.column_stack(columns), tuple([few[key][1] for key in looked]))
 
 
-def _rows_of(phase: str, columns: Mapping[str, Column], numbers: Mapping[str, Column], size: int) -> PhaseRows:
-    own, used = knobs_of_phases()[phase], USED[phase]
-    matrix = np.column_stack([*(columns[name] for name in own), *(numbers[name] for name in used)])
+def tabled(configurations: Sequence[Configuration], columns: Columns) -> Features:
+    """The same by phase, each different row once; ``columns`` is what was read of ``configurations``."""
+    phases = {phase: _rows_of(phase, columns.values) for phase in PHASES}
+    return Features(tuple(configurations), phases, columns.starts)
+
+
+@lru_cache(maxsize=1)
+def _knobs() -> tuple[str, ...]:
+    return tuple(sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS}))
+
+
+@lru_cache(maxsize=1)
+def _facts() -> tuple[str, ...]:
+    return tuple(sorted({name for names in USED.values() for name in names}))
+
+
+@lru_cache(maxsize=16)
+def _places(phase: str) -> NDArray[np.intp]:
+    """Of a phase, the columns of its knobs, then of its facts."""
+    knobs = (*_knobs(), GENERATIONS)
+    own = [knobs.index(name) for name in knobs_of_phases()[phase]]
+    return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
+
+
+def _rows_of(phase: str, values: NDArray[np.float64]) -> PhaseRows:
+    own, used, size = knobs_of_phases()[phase], USED[phase], len(values)
+    matrix = values[:, _places(phase)]
     if size == 0:
         first, index = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
     else:
         varying = np.flatnonzero(np.any(matrix != matrix[0], axis=0))
         first, index = _distinct(matrix[:, varying], size)
-    few = matrix[first]
+    few = np.ascontiguousarray(matrix[first])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},
         facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
