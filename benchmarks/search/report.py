@@ -116,9 +116,13 @@ def _interval(one: Interval, most: float, form: str) -> str:
 def judged(name: str, found: Sequence[Criterion]) -> str:
     """The criteria of a table, each with its figure, and whether it counts."""
     verdict = "counts" if counts(found) else "DOES NOT COUNT: figures on it say nothing about searches"
+    return "\n".join([f"{name}: {verdict}", *each(found)])
+
+
+def each(found: Sequence[Criterion]) -> list[str]:
+    """A line for each criterion."""
     width = max(len(c.name) for c in found)
-    words = [f"  {'pass' if c.passed else 'FAIL'}  {c.name.ljust(width)}  {c.figure} ({c.limit})" for c in found]
-    return "\n".join([f"{name}: {verdict}", *words])
+    return [f"  {'pass' if c.passed else 'FAIL'}  {c.name.ljust(width)}  {c.figure} ({c.limit})" for c in found]
 
 
 def plot(courses: Sequence[Course], most: int) -> str:
