@@ -113,9 +113,9 @@ def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Na
     courses, broken = searched(worlds, known, arms, given)
     print(report.drawn(report.lines(courses), given.trials))
     print(
-        f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; OOMs, and the "
-        "share of seconds lost to them, in the first 30 trials; last: trials to 5 % of the best peer with our filter, "
-        "divided by ours"
+        f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; what the row to "
+        f"be returned lacks of the best after {report.AT} trials; OOMs, and the share of seconds lost to them, in the "
+        "first 30 trials; last: trials to 5 % of the best peer with our filter, divided by ours"
     )
     print(known[0].sentence())
     if given.seeds < FEWEST_SEEDS:
