@@ -6,7 +6,7 @@ lengths the baseline's natural cycles record are geometric, cut at the longest.
 
 A model of 10 million parameters with 32,000 tokens is mostly its LM head, on which few knobs act. So it is deep and thin:
 with many layers, each little more than the launch of its kernels, generation takes its share of a cycle and
-checkpointing, micro-batches and the engine make a difference.
+checkpointing, micro-batches, attention and the engine make a difference.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ CASES = {
     for case in (
         Case(
             name="cpu-14m-tail",
-            architecture=_made_up("random-14m", (20, 192, 512, 3, 1), 32_768, 8),
+            architecture=_made_up("random-14m", (20, 192, 512, 6, 2), 32_768, 8),
             shortest_prompt=8,
             longest_prompt=16,
             longest=32,
