@@ -35,13 +35,15 @@ def make(case: Case, python: str, out: Path) -> Inputs:
     """Whatever of its inputs is not there yet.
 
     Raises:
-        SystemExit: the training interpreter could not make the model.
+        SystemExit: the training interpreter could not make the model, or one of another shape is there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    model = out / case.architecture.name
+    model, recipe = out / case.architecture.name, out / f"{case.architecture.name}.json"
+    wanted = json.dumps(case.architecture.recipe())
+    if model.is_dir() and (not recipe.is_file() or recipe.read_text(encoding="utf-8") != wanted):
+        raise SystemExit(f"{model} was made by another recipe: remove it, or name another folder with --out")
     if not model.is_dir():
-        recipe = out / f"{case.architecture.name}.json"
-        write_atomic(recipe, json.dumps(case.architecture.recipe()))
+        write_atomic(recipe, wanted)
         ended = subprocess.run([python, str(inputs.SCRIPT), str(recipe), str(model)], check=False)
         if ended.returncode or not model.is_dir():
             raise SystemExit(f"{python} could not make the model {case.architecture.name}")

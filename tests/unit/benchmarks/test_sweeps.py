@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,9 @@ def test_inputs_are_made_once(tmp_path: Path) -> None:
     lengths = [len(json.loads(line)["prompt"].encode()) for line in made.prompts.read_text().splitlines()]
     assert (min(lengths), max(lengths)) == (case.shortest_prompt, case.longest_prompt)
     assert command.make(case, "/no/such/python", tmp_path / "out") == made
+    other = replace(case, architecture=replace(case.architecture, layers=case.architecture.layers + 1))
+    with pytest.raises(SystemExit, match="made by another recipe"):
+        command.make(other, str(python), tmp_path / "out")
 
 
 def test_a_model_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
