@@ -34,6 +34,8 @@ GENERATIONS = "generations"
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
 """Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
+LARGEST = 1 << 62
+"""Of the numbers that stand for rows."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
 
 def tabled(configurations: Sequence[Configuration], columns: Columns) -> Features:
     """The same by phase, each different row once; ``columns`` is what was read of ``configurations``."""
-    phases = {phase: _rows_of(phase, columns.values) for phase in PHASES}
+    codes = _codes(columns.values)
+    phases = {phase: _rows_of(phase, columns.values, codes) for phase in PHASES}
     return Features(tuple(configurations), phases, columns.starts)
 
 
@@ -147,15 +150,23 @@ def _places(phase: str) -> NDArray[np.intp]:
     return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
 
 
-def _rows_of(phase: str, values: NDArray[np.float64]) -> PhaseRows:
-    own, used, size = knobs_of_phases()[phase], USED[phase], len(values)
-    matrix = values[:, _places(phase)]
-    if size == 0:
-        first, index = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    else:
-        varying = np.flatnonzero(np.any(matrix != matrix[0], axis=0))
-        first, index = _distinct(matrix[:, varying], size)
-    few = np.ascontiguousarray(matrix[first])
+Codes = Mapping[int, tuple[NDArray[np.int64], int]]
+"""Of each column that is not the same everywhere: its values by their order, and how many there are."""
+
+
+def _codes(values: NDArray[np.float64]) -> Codes:
+    found = {}
+    varying = np.flatnonzero(np.any(values != values[:1], axis=0)) if len(values) else ()
+    for place in varying:
+        several, codes = np.unique(values[:, place], return_inverse=True)
+        found[int(place)] = (codes.reshape(-1).astype(np.int64), len(several))
+    return found
+
+
+def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
+    own, used, columns = knobs_of_phases()[phase], USED[phase], _places(phase)
+    first, index = _distinct([codes[place] for place in columns.tolist() if place in codes], len(values))
+    few = np.ascontiguousarray(values[first][:, columns])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},
         facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
@@ -164,17 +175,21 @@ def _rows_of(phase: str, values: NDArray[np.float64]) -> PhaseRows:
     )
 
 
-def _distinct(matrix: NDArray[np.float64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First place of each different row, and of each row which one it is."""
-    if matrix.shape[1] == 0:
-        return np.zeros(1, dtype=np.intp), np.zeros(size, dtype=np.intp)
-    number = np.zeros(size, dtype=np.intp)
-    for column in matrix.T:  # folded column by column: sorting whole rows takes many times as long
-        _, codes = np.unique(column, return_inverse=True)
-        _, number = np.unique(number * (int(codes.max()) + 1) + codes.reshape(-1), return_inverse=True)
-        number = number.reshape(-1)
-    _, first = np.unique(number, return_index=True)
-    return first, number
+def _distinct(
+    columns: Sequence[tuple[NDArray[np.int64], int]], size: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First place of each different row, and of each row which one it is; ``size`` rows."""
+    if size == 0 or not columns:
+        return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)
+    number, count = np.zeros(size, dtype=np.int64), 1
+    for codes, several in columns:  # a row as one number: sorting whole rows takes many times as long
+        if count * several > LARGEST:
+            number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            count = int(number.max()) + 1
+        number = number * several + codes
+        count *= several
+    _, first, index = np.unique(number, return_index=True, return_inverse=True)
+    return first.astype(np.intp), index.reshape(-1).astype(np.intp)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
 from autotune.proposals.times import Hardware, PhaseTimes, Seen, features, flat, roofline
-from autotune.proposals.times.features import PHASES, PhaseRows
+from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
 from autotune.proposals.times.world import Observed, World
 from search_spaces.configuration import ModelFacts
 from tests import factories as f
@@ -185,6 +185,16 @@ def test_what_was_read_before_changes_no_figure(seed: int) -> None:
         assert (read_before.trusted, read_before.noise) == (fresh_one.trusted, fresh_one.noise)
     elsewhere = model.fitted(other, ()).forecast(SPACE).log_seconds
     assert np.array_equal(elsewhere, PRIOR.fitted(other, ()).forecast(SPACE).log_seconds)
+
+
+@pytest.mark.parametrize("several", [3, 1 << 20, 1 << 40])
+def test_rows_are_told_apart_however_many_values_a_column_may_have(several: int) -> None:
+    table = np.random.default_rng(0).integers(0, 3, size=(60, 5))
+    first, index = _distinct([(column, several) for column in table.T], len(table))
+    assert np.array_equal(table[first][index], table)
+    assert len(first) == len(np.unique(table, axis=0))
+    assert [len(part) for part in _distinct([], 4)] == [1, 4]
+    assert [len(part) for part in _distinct([], 0)] == [0, 0]
 
 
 def test_missing_facts_are_wide_and_finite() -> None:
