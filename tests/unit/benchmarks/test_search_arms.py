@@ -12,11 +12,12 @@ import pytest
 from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import PeakForecast, PeakModel, Task, TimeForecast, TimeModel
-from benchmarks.search.__main__ import chosen, searched
+from benchmarks.search.__main__ import chosen
 from benchmarks.search.arms import ARMS, PRIOR_FIRST, Arm, best_peer
 from benchmarks.search.models import Known, models_of, passing, prior_order
 from benchmarks.search.ours import with_wrong_prior
 from benchmarks.search.replay import Course, Session, replay
+from benchmarks.search.running import searched
 from benchmarks.search.world import World, holds, is_oom
 from tests.synthetic_table import KNOBS, table
 
