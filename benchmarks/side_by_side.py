@@ -5,9 +5,9 @@
 
 One after the other, on a quiet machine; without ``--no-history`` the second would begin with what the first measured.
 Of each is printed what it spent, its search trials, those that ran out of memory in the first 30 and their share of the
-seconds, and what it found: the fastest figure over its own baseline's (a machine that has grown slower meets both), when
-it had it, and after how many trials it lacked at most 10 and 5 % of the best gain of all. Figures are those of search
-trials, before any is confirmed: what looks fastest is partly luck. One study each says little of samplers;
+seconds, and what it found: the fastest figure over its own baseline's (a machine that has grown slower meets both),
+when it had it, and after how many trials it lacked at most 10 and 5 % of the best gain of all. Figures are those of
+search trials, before any is confirmed: what looks fastest is partly luck. One study each says little of samplers;
 ``benchmarks.search`` replays many.
 """
 

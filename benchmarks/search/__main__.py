@@ -1,8 +1,8 @@
 """``python -m benchmarks.search --table FILE... [--seeds 20] [--arms grey,tpe,...]``: searches replayed on tables.
 
 Prints for each table whether it can tell searches apart, criterion by criterion; then one table of all arms, and writes
-one plot. An arm that cannot run here is named with what it lacks. All arms take hours: ``--keep FILE`` keeps every search
-that is done, so that the same command goes on after it was broken off; ``--jobs 2`` runs two at a time.
+one plot. An arm that cannot run here is named with what it lacks. All arms take hours: ``--keep FILE`` keeps every
+search that is done, so that the same command goes on after it was broken off; ``--jobs 2`` runs two at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--trials", type=int, default=100, help="of each search, the baseline aside (100)")
     made.add_argument("--plot", type=Path, default=Path("search.svg"), metavar="FILE", help="the plot (search.svg)")
     made.add_argument("--judge", action="store_true", help="only say whether the tables count")
-    made.add_argument("--keep", type=Path, metavar="FILE", help="searches that are done go there, and are not run again")
+    made.add_argument(
+        "--keep", type=Path, metavar="FILE", help="searches that are done go there, and are not run again"
+    )
     made.add_argument("--jobs", type=int, default=1, help="searches at a time (1); the figures are the same")
     return made
 

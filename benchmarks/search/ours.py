@@ -3,7 +3,8 @@
 ``start`` is what ``autotune start`` does with TPE: openings, moves, dominance. ``grey`` is the grey-box sampler in its
 place. ``grey-residual`` never fits the time model, so that the prior alone orders; ``grey-times`` has no time model and
 falls back to its Gaussian process with the filter; ``grey-memory`` has no memory model; ``grey-dominance`` forgets what
-an out-of-memory failure rules out. ``grey-wrong`` begins with a prior that is turned round on purpose: it has to notice.
+an out-of-memory failure rules out. ``grey-wrong`` begins with a prior that is turned round on purpose, and has to
+notice.
 """
 
 from __future__ import annotations

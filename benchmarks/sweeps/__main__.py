@@ -5,8 +5,8 @@ becomes that command. What is after ``--`` goes to the sweep: ``-- --rows 12``, 
 goes on with what it had begun, as any sweep does.
 
 ``--pilot N`` comes first: it records N rows spread over the space without a memory limit, in a study of its own, and
-says what they tell of the whole table: peaks, the memory limit a quarter of the rows exceeds, seconds a row, the phases'
-shares, and which criteria of a table that counts it would meet. Exit code 3: it would probably not count.
+says what they tell of the whole table: peaks, the memory limit a quarter of the rows exceeds, seconds a row, shares of
+the phases, and which criteria of a table that counts it would meet. Exit code 3: it would probably not count.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Trials of a table have to be short, so models are small and have random weights;
 would take with trained ones. Completions end by chance, as likely at every token (``random_model.end_after``), so the
 lengths the baseline's natural cycles record are geometric, cut at the longest.
 
-A model of 10 million parameters with 32,000 tokens is mostly its LM head, on which few knobs act. So it is deep and thin:
+A model of 10 million parameters with 32,000 tokens is mostly LM head, on which few knobs act. So it is deep and thin:
 with many layers, each little more than the launch of its kernels, generation takes its share of a cycle and
 checkpointing, micro-batches, attention and the engine make a difference.
 """

@@ -165,7 +165,9 @@ def limit_of(peaks: Sequence[float]) -> int:
     ``MOST_FULL`` of them."""
     ordered, count = sorted(peaks, reverse=True), len(peaks)
     cuts = range(max(1, math.ceil(LEAST_FULL * count)), min(count - 1, math.floor(MOST_FULL * count)) + 1)
-    cut = max(cuts or [max(1, round(FULL * count))], key=lambda k: (ordered[k - 1] / ordered[k], -abs(k / count - FULL)))
+    cut = max(
+        cuts or [max(1, round(FULL * count))], key=lambda k: (ordered[k - 1] / ordered[k], -abs(k / count - FULL))
+    )
     return max(1, int(math.sqrt(ordered[cut - 1] * ordered[cut])) // MIB) * MIB
 
 

@@ -55,5 +55,7 @@ def _knobs(without: Mapping[str, float]) -> list[str]:
     each = ", ".join(f"{name} {lack:.1%}" for name, lack in sorted(without.items(), key=lambda item: item[1]))
     found = [f"what the fastest expected row lacks with another value of a knob: {each}"]
     if few := weak(without):
-        found.append(f"weak knobs: {', '.join(few)}; each may double the rows near the best, so leave it out or widen it")
+        found.append(
+            f"weak knobs: {', '.join(few)}; each may double the rows near the best, so leave it out or widen it"
+        )
     return found

@@ -175,9 +175,7 @@ def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows
     )
 
 
-def _distinct(
-    columns: Sequence[tuple[NDArray[np.int64], int]], size: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _distinct(columns: Sequence[tuple[NDArray[np.int64], int]], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """First place of each different row, and of each row which one it is; ``size`` rows."""
     if size == 0 or not columns:
         return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)

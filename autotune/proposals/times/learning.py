@@ -109,6 +109,11 @@ class Learnt:
         return {key: place for place, key in enumerate(self.told.keys)}, *self.posterior.at_measured()
 
     @property
+    def rows(self) -> NDArray[np.intp]:
+        """Of each trial its place among the measured rows; -1 if the phase did not occur."""
+        return self.told.of_trials
+
+    @property
     def level_variance(self) -> float:
         """Of what all rows have in common."""
         return float(self.posterior.covariance[0, 0])

@@ -52,13 +52,12 @@ def score(account: Account) -> float:
     moment = np.zeros(len(found.whole))
     seconds: dict[str, Column] = {}
     for phase, known in account.learnt.items():
-        place_of = known.told.of_trials
-        occurs = place_of >= 0
+        occurs = known.rows >= 0
         seconds[phase] = np.where(occurs, 0.0, found.seconds[phase])
         if not np.any(occurs):
             continue
         mean, variance = known.posterior.left_out()
-        place = place_of[occurs]
+        place = known.rows[occurs]
         seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
         moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
     total = np.sum(list(seconds.values()), axis=0)

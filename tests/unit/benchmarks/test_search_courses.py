@@ -109,9 +109,7 @@ def test_what_an_arm_is_made_of_is_there() -> None:
 
 
 @pytest.mark.parametrize("text", ["no JSON\n", '{"key":"x"}\n', '{"key":"x","course":{"arm":"tpe"}}\n', "[]\n"])
-def test_another_file_is_refused_and_left_alone(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_file_is_refused_and_left_alone(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"notes\.txt, line 1: that is no course"):

@@ -171,7 +171,9 @@ def test_what_was_read_before_changes_no_figure(seed: int) -> None:
         assert found.configurations == fresh.configurations
         assert found.starts == fresh.starts
         for phase, rows in fresh.phases.items():
-            assert [found.phases[phase].keys[i] for i in found.phases[phase].index] == [rows.keys[i] for i in rows.index]
+            assert [found.phases[phase].keys[i] for i in found.phases[phase].index] == [
+                rows.keys[i] for i in rows.index
+            ]
             for name, column in {**rows.own, **rows.facts}.items():
                 same = {**found.phases[phase].own, **found.phases[phase].facts}[name]
                 assert np.array_equal(same[found.phases[phase].index], column[rows.index]), name
