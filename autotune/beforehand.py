@@ -23,6 +23,7 @@ from trainer.child.contract import Result
 Speed = Callable[[Mapping[str, Any], str], Result]
 """``Interpreter.speed``."""
 
+PRESUMED = "the search begins with what such a machine mostly does"
 MOST_STUDIES = 3
 MOST_TRIALS = 40
 """Of each."""
@@ -74,12 +75,26 @@ def begun(
     return study
 
 
-def _probed(study: Study, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Mapping[str, Any]:
+def recorded(study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Study:
+    """A sweep with what its device was measured to do, which its table carries, for the searches replayed on it.
+
+    Measured at the first start at which it can be: unlike a search, a sweep proposes the same rows whatever is known.
+    Arguments as of ``begun``.
+    """
+    if study.beforehand is not None:
+        return study
+    probe = _probed(study, speed, hardware, talk, "searches on the table will presume what such a machine mostly does")
+    return store.set_beforehand(study.id, Beforehand(probe, history=False)) if probe else study
+
+
+def _probed(
+    study: Study, speed: Speed, hardware: Mapping[str, Any], talk: Talk, otherwise: str = PRESUMED
+) -> Mapping[str, Any]:
     result = speed(hardware, study.spec.resources.device)
     if result.ok:
         return result.data
     said = result.message or result.detail or "the probe failed"
-    talk(f"the device could not be measured ({said}); the search begins with what such a machine mostly does")
+    talk(f"the device could not be measured ({said}); {otherwise}")
     return {}
 
 

@@ -28,8 +28,10 @@ from trainer.child.contract import WorstCaseRecord, decode
 FORMAT = "autotune-table"
 PLAIN = ("study", "framework", "model", "rows_per_update", "max_prompt_length", "max_completion_length",
          "memory_limit", "fingerprint", "seed", "synthetic")  # fmt: skip
-MAPPINGS = ("space", "passthrough", "hardware", "software", "left_out")
+MAPPINGS = ("space", "passthrough", "hardware", "software", "probe", "left_out")
 """Fields of ``Header`` that stand in the first line as they are."""
+EARLIER: Mapping[str, Any] = {"probe": {}}
+"""What stands for fields that tables of earlier versions lack."""
 
 
 def object_of(line: str) -> dict[str, Any]:
@@ -53,9 +55,11 @@ def header_of(data: Mapping[str, Any]) -> Header:
         raise ValueError(f'expected a header with "format": "{FORMAT}"')
     if data["version"] != VERSION:
         raise ValueError(f"version {data['version']!r} of the format, expected {VERSION}")
+    data = {**EARLIER, **data}
     for name in MAPPINGS:
         if not isinstance(data[name], dict):
             raise ValueError(f"{name}: expected an object")
+    _check_probe(data["probe"])
     for name in ("study", "framework", "model", "fingerprint"):
         if not isinstance(data[name], str):
             raise ValueError(f"{name}: expected text, got {data[name]!r}")
@@ -73,6 +77,12 @@ def header_of(data: Mapping[str, Any]) -> Header:
         baseline=_configuration_of(data["baseline"]),
         protocol=decode(Protocol, data["protocol"], "protocol"),
     )
+
+
+def _check_probe(data: Mapping[str, Any]) -> None:
+    rates = data.get("flops", {})
+    if not isinstance(rates, dict) or not all(type(rate) in (int, float) for rate in rates.values()):
+        raise ValueError(f"probe: expected FLOP/s by type, got {rates!r}")
 
 
 def _resources_of(data: Any) -> Resources:

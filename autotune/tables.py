@@ -60,6 +60,8 @@ class Header:
     """Bytes a trial's process tree may hold."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What the device was measured to do (``Beforehand.probe``), for models of times; empty: not measured."""
     fingerprint: str = ""
     """Digest of hardware, software and workload; empty where the study has none."""
     seed: int = 0
@@ -161,6 +163,7 @@ def _header(
         memory_limit=spec.memory_limit,
         hardware={} if fingerprint is None else fingerprint.hardware,
         software={} if fingerprint is None else fingerprint.software,
+        probe={} if study.beforehand is None else study.beforehand.probe,
         fingerprint="" if fingerprint is None else fingerprint.digest,
         seed=spec.seed,
         left_out=left_out,

@@ -45,6 +45,7 @@ __all__ = [
     "directory_of",
     "find_or_create",
     "loop",
+    "measured",
     "open_store_for",
     "prepare",
     "present_fingerprint",
@@ -147,6 +148,12 @@ def begun(
     """See ``beforehand.begun``; to be called before the first trial."""
     speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
     return beforehand.begun(study, store, speed, fingerprint.hardware, talk, history=history)
+
+
+def measured(study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk) -> Study:
+    """See ``beforehand.recorded``; to be called while no trial runs."""
+    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return beforehand.recorded(study, store, speed, fingerprint.hardware, talk)
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:

@@ -5,7 +5,9 @@
 The space is invented (nine knobs of the catalogue, 51,840 combinations, all taken as legal), and so are the trials:
 phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
 been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
-new proposer that has prepared nothing. Printed: median and 95th percentile of the wall seconds each call took.
+new proposer that has prepared nothing. Printed: median and 95th percentile of the wall seconds each call took; then the
+CPU time of one fit of each model to all of the recorded trials, and to as many as a proposal tells it of: of a model
+that has read nothing yet, and of one that has read all of them but the newest.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autotune.domain import (
     Configuration,
@@ -33,6 +35,8 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.proposals.forecasts import Task
+from autotune.proposals.grey.models import models_for
+from autotune.proposals.grey.reading import TOLD_FASTEST, TOLD_NEWEST
 from autotune.proposals.making import named_sampler
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import ReadingSampler
@@ -53,6 +57,9 @@ AXES: Mapping[str, Sequence[KnobValue]] = {
 }
 FIXED: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "rollout_mode": "colocate", "precision": "fp32"}
 FAILS = 12
+TOLD = TOLD_FASTEST + TOLD_NEWEST
+"""Trials a proposal tells the models of."""
+FITS = 7
 RESOURCES = Resources(
     cpu_cores=2,
     host_memory=16 * GIB,
@@ -165,6 +172,40 @@ def timed(trials: int, proposals: int, sampler: str) -> tuple[list[float], list[
     return blocked, ahead, cold, source
 
 
+Fit = Callable[[Sequence[Trial]], object]
+
+
+def fits(trials: int) -> list[tuple[str, list[float]]]:
+    """What is fitted, and the CPU seconds of each of some fits."""
+    made = history(combinations(), trials + 1)
+    found = []
+    for told in (made[1:], made[-TOLD:]):
+        for name in ("times", "peaks"):
+            fresh, known = [], []
+            for _ in range(FITS):
+                fit = _fit(name)
+                fit(told[:-1])
+                known.append(_cpu(fit, told))
+                fresh.append(_cpu(_fit(name), told))
+            label = f"fitting {name} to {len(told)} trials"
+            found += [(f"{label}, nothing read", fresh), (f"{label}, the others read", known)]
+    return found
+
+
+def _fit(name: str) -> Fit:
+    models = models_for(TASK)
+    model = models.times if name == "times" else models.peaks
+    if model is None:
+        raise RuntimeError(f"there is no model of {name}")
+    return lambda trials: model.fitted(TASK, trials)
+
+
+def _cpu(fit: Fit, trials: Sequence[Trial]) -> float:
+    began = time.process_time()
+    fit(trials)
+    return time.process_time() - began
+
+
 def line(label: str, seconds: Sequence[float]) -> str:
     """``label: p50 12 ms, p95 20 ms, at most 25 ms, n 60``."""
     ordered = sorted(seconds)
@@ -186,6 +227,9 @@ def main() -> None:
     print(line("a proposal blocks", blocked))
     print(line("the same by a new proposer, nothing prepared", cold))
     print(line("preparing, while a trial runs", ahead))
+    if asked.sampler == "grey":
+        for label, seconds in fits(asked.trials):
+            print(line(f"{label} (CPU time)", seconds))
 
 
 if __name__ == "__main__":

@@ -180,6 +180,8 @@ def _run_in(
         busy = busy_note(load.look(time.sleep))
         if busy is not None:
             console.say(busy)
+    talk = (lambda _: None) if asked.quiet else console.say
+    study = wiring.measured(study, store, settings, prepared.fingerprint, talk)
     mode = choose_mode(
         json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
     )

@@ -1,7 +1,8 @@
 """``python -m benchmarks.search --table FILE... [--seeds 20] [--arms grey,tpe,...]``: searches replayed on tables.
 
 Prints for each table whether it can tell searches apart, criterion by criterion; then one table of all arms, and writes
-one plot. An arm that cannot run here is named with what it lacks.
+one plot. An arm that cannot run here is named with what it lacks. All arms take hours: ``--keep FILE`` keeps every
+search that is done, so that the same command goes on after it was broken off; ``--jobs 2`` runs two at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from autotune.errors import AutotuneError, UsageError
 from autotune.table_files import read
 from benchmarks.search import discrimination, report
 from benchmarks.search.arms import ARMS, Arm
+from benchmarks.search.courses import Kept
 from benchmarks.search.models import Known, models_of
-from benchmarks.search.replay import Course, replay
+from benchmarks.search.running import searched
 from benchmarks.search.world import World
 
 FEWEST_SEEDS = 20
@@ -37,6 +39,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--trials", type=int, default=100, help="of each search, the baseline aside (100)")
     made.add_argument("--plot", type=Path, default=Path("search.svg"), metavar="FILE", help="the plot (search.svg)")
     made.add_argument("--judge", action="store_true", help="only say whether the tables count")
+    made.add_argument(
+        "--keep", type=Path, metavar="FILE", help="searches that are done go there, and are not run again"
+    )
+    made.add_argument("--jobs", type=int, default=1, help="searches at a time (1); the figures are the same")
     return made
 
 
@@ -58,32 +64,6 @@ def chosen(names: str, known: Sequence[Known]) -> tuple[list[Arm], list[str]]:
     return running, left_out
 
 
-def searched(
-    worlds: Sequence[World], known: Sequence[Known], arms: Sequence[Arm], given: argparse.Namespace
-) -> tuple[list[Course], list[str]]:
-    """Every arm on every world with every seed, and a sentence for each peer that broke off.
-
-    What goes wrong inside a package of others' costs its own arm on that table, not the others.
-    """
-    courses: list[Course] = []
-    broken = []
-    for world, models in zip(worlds, known, strict=True):
-        for arm in arms:
-            try:
-                courses += [_searched(world, models, arm, seed, given.trials) for seed in range(given.seeds)]
-                print(f"{world.name}: {arm.name} done", file=sys.stderr, flush=True)
-            except Exception as error:
-                if arm.is_ours or not arm.needs:
-                    raise
-                broken.append(f"broke off: {arm.name} on {world.name}: {type(error).__name__}: {error}")
-    return courses, broken
-
-
-def _searched(world: World, models: Known, arm: Arm, seed: int, most: int) -> Course:
-    session = arm.begin(world, models, seed)
-    return replay(world, arm.name, session, seed, most=most, memory_filter=arm.memory_filter(world, models))
-
-
 def go(arguments: Sequence[str]) -> int:
     """Exit status 3 if a table does not count.
 
@@ -91,14 +71,14 @@ def go(arguments: Sequence[str]) -> int:
         UsageError: bad input.
     """
     given = parser().parse_args(arguments)
-    for name in ("seeds", "trials"):
+    for name in ("seeds", "trials", "jobs"):
         if getattr(given, name) < 1:
             raise UsageError(f"--{name} {getattr(given, name)}: expected a whole number above 0")
     worlds = [World(read(path)) for path in given.table]
     names = [world.name for world in worlds]
     if len(set(names)) < len(names):
         raise UsageError("--table: two of the files have the same name")
-    known = [models_of(world.task) for world in worlds]
+    known = [models_of(world.task, world.table.header.probe) for world in worlds]
     verdicts = [discrimination.criteria(world, models) for world, models in zip(worlds, known, strict=True)]
     for name, found in zip(names, verdicts, strict=True):
         print(report.judged(name, found) + "\n")
@@ -110,12 +90,12 @@ def go(arguments: Sequence[str]) -> int:
 
 def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Namespace) -> None:
     arms, left_out = chosen(given.arms, known)
-    courses, broken = searched(worlds, known, arms, given)
+    courses, broken = searched(worlds, known, arms, given, Kept(given.keep), given.jobs)
     print(report.drawn(report.lines(courses), given.trials))
     print(
-        f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; OOMs, and the "
-        "share of seconds lost to them, in the first 30 trials; last: trials to 5 % of the best peer with our filter, "
-        "divided by ours"
+        f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; what the row to "
+        f"be returned lacks of the best after {report.AT} trials; OOMs, and the share of seconds lost to them, in the "
+        "first 30 trials; last: trials to 5 % of the best peer with our filter, divided by ours"
     )
     print(known[0].sentence())
     if given.seeds < FEWEST_SEEDS:

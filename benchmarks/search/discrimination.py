@@ -44,18 +44,19 @@ class Criterion:
 
 def criteria(world: World, known: Known) -> tuple[Criterion, ...]:
     """All of them, in a fixed order."""
-    return (
-        _measured(world),
-        _near(world),
-        _random(world),
-        _prior(world, known),
-        _additive(world),
-        _phase(world),
-        _oom(world),
-        _model(world),
-        _tail(world),
-        _repeats(world),
-    )
+    *speeds, memory = of_rows(world, known)
+    phase, *workload = of_workload(world)
+    return (_measured(world), *speeds, phase, memory, *workload, _repeats(world))
+
+
+def of_rows(world: World, known: Known) -> tuple[Criterion, ...]:
+    """Those that take every row of the table to judge; the one of memory is the last."""
+    return (_near(world), _random(world), _prior(world, known), _additive(world), _oom(world))
+
+
+def of_workload(world: World) -> tuple[Criterion, ...]:
+    """Those the baseline alone tells, or the header."""
+    return (_phase(world), _model(world), _tail(world))
 
 
 def counts(found: Sequence[Criterion]) -> bool:
@@ -80,6 +81,15 @@ def random_median(rows: int, good: int) -> int | None:
         none_met *= (rows - good - trials) / (rows - trials)
         trials += 1
     return trials
+
+
+def knob_names(world: World) -> list[str]:
+    """Knobs in which rows differ, those that do not act in every row too; accumulation follows from others."""
+    names = [d.name for d in world.lattice.dimensions]
+    return [
+        *names,
+        *sorted({n for c in world.configurations for n in c} - set(names) - {"gradient_accumulation_steps"}),
+    ]
 
 
 def additive_r2(rows: Sequence[Row], names: Sequence[str]) -> float:
@@ -142,9 +152,7 @@ def _prior(world: World, known: Known) -> Criterion:
 
 
 def _additive(world: World) -> Criterion:
-    names = [d.name for d in world.lattice.dimensions]
-    extra = sorted({n for c in world.configurations for n in c} - set(names) - {"gradient_accumulation_steps"})
-    r2 = additive_r2(world.table.rows, [*names, *extra])
+    r2 = additive_r2(world.table.rows, knob_names(world))
     return Criterion("additive model in log cycle time", f"R2 {r2:.3f}", f"< {ADDITIVE_R2}", r2 < ADDITIVE_R2)
 
 

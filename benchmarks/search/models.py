@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from autotune.domain import Trial
 from autotune.proposals import dominance
-from autotune.proposals.forecasts import PeakModel, Task, TimeModel
+from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
 from autotune.proposals.lattice import Mask
 from benchmarks.search.world import World
 from search_spaces.knobs import KNOBS
@@ -35,11 +36,11 @@ class Known:
         )
 
 
-def models_of(task: Task) -> Known:
-    """Unfitted."""
+def models_of(task: Task, probe: Mapping[str, Any] | None = None) -> Known:
+    """Unfitted; ``probe`` is what the device was measured to do (``Header.probe``), presumed where there is none."""
     if not there(MODULE):
         return Known()
-    found = importlib.import_module(MODULE).models_for(task)
+    found = importlib.import_module(MODULE).models_for(task, Background(probe or {}))
     return Known(peaks=found.peaks, times=found.times)
 
 

@@ -3,24 +3,32 @@
 ``start`` is what ``autotune start`` does with TPE: openings, moves, dominance. ``grey`` is the grey-box sampler in its
 place. ``grey-residual`` never fits the time model, so that the prior alone orders; ``grey-times`` has no time model and
 falls back to its Gaussian process with the filter; ``grey-memory`` has no memory model; ``grey-dominance`` forgets what
-an out-of-memory failure rules out.
+an out-of-memory failure rules out. ``grey-wrong`` begins with a prior that is turned round on purpose, and has to
+notice.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
-from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
+from autotune.proposals.forecasts import Column, Task, TimeForecast, TimeModel
+from autotune.proposals.grey.models import KeptTimes
 from autotune.proposals.lattice import Mask
 from autotune.proposals.openings import openings, roomy
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.times import roofline
+from autotune.proposals.times.features import PhaseRows
+from autotune.proposals.times.world import Observed
+from autotune.proposals.times.world import World as TimeWorld
 from benchmarks.search.models import MODULE, Known
 from benchmarks.search.world import World
 from search_spaces.space import SearchSpace
@@ -43,6 +51,24 @@ class PriorOnly:
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         return self.inner.forecast(configurations)
+
+
+def turned_round(phase: str, rows: PhaseRows, world: TimeWorld, observed: Observed | None = None) -> Column:
+    """A prior by which what is fast is slow, phase by phase."""
+    seconds = roofline(phase, rows, world, observed)
+    return np.where(seconds > 0, 1.0 / np.maximum(seconds, 1e-9), 0.0)
+
+
+def with_wrong_prior(times: TimeModel) -> KeptTimes:
+    """The project's own model of times with ``turned_round`` for its roofline.
+
+    Raises:
+        TypeError: another model has no prior that could be turned round.
+    """
+    if not isinstance(times, KeptTimes):
+        raise TypeError(f"{type(times).__name__} has no prior that could be turned round")
+    inner = replace(times.inner, prior=turned_round)
+    return replace(times, inner=inner.fitted(times.inner.known.task, ()))
 
 
 class OfProposer:
@@ -102,6 +128,8 @@ def _models(without: str, world: World, known: Known) -> Any:
         times = None
     elif without == "residual" and times is not None:
         times = PriorOnly(times)
+    elif without == "wrong" and times is not None:
+        times = with_wrong_prior(times)
     peaks = None if without == "memory" else known.peaks
     return importlib.import_module(MODULE).Models(task=world.task, times=times, peaks=peaks)
 
@@ -113,5 +141,6 @@ SEARCHES: Mapping[str, tuple[Callable[[World, Known, int], OfProposer], tuple[st
     "grey-times": (partial(_grey, "times"), (GREY_MODULE,)),
     "grey-memory": (partial(_grey, "memory"), (GREY_MODULE,)),
     "grey-dominance": (partial(_grey, "dominance"), (GREY_MODULE,)),
+    "grey-wrong": (partial(_grey, "wrong"), (GREY_MODULE,)),
 }
 """Name -> (how it begins, modules it needs)."""

@@ -30,7 +30,12 @@ _COLOURS = (
     "#bcbd22",
     "#17becf",
 )
-HEADS = ("table", "arm", *(f"to {share:.0%}" for share in SHARES), f"OOMs in {FIRST}", "lost", "x best peer")
+AT = 20
+"""Trials after which it is told what is still missing."""
+HEADS = (
+    *("table", "arm", *(f"to {share:.0%}" for share in SHARES), f"lacks at {AT}", f"OOMs in {FIRST}", "lost"),
+    "x best peer",
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Line:
     arm: str
     trials: tuple[Interval, ...]
     """To each of ``SHARES``."""
+    lacks: Interval
+    """Share of the best missing after ``AT`` trials, or after all where there are fewer."""
     ooms: float
     """In the first trials, mean over seeds."""
     lost: float
@@ -74,6 +81,7 @@ def _line(
         world=world,
         arm=arm,
         trials=trials,
+        lacks=medians([c.missing[min(AT, len(c.missing)) - 1] if c.missing else 1.0 for c in runs], draws),
         ooms=statistics.fmean(c.first_ooms() for c in runs),
         lost=_pooled(runs),
         against=against,
@@ -103,7 +111,8 @@ def drawn(found: Sequence[Line], most: int) -> str:
 def _cells(line: Line, most: int) -> tuple[str, ...]:
     against = "" if line.against is None else f"{_interval(line.against, math.inf, '.2f')} {line.peer}"
     goals = (_interval(one, most, "g") for one in line.trials)
-    return (line.world, line.arm, *goals, f"{line.ooms:.1f}", f"{line.lost:.1%}", against)
+    lacks = _interval(line.lacks, math.inf, ".1%")
+    return (line.world, line.arm, *goals, lacks, f"{line.ooms:.1f}", f"{line.lost:.1%}", against)
 
 
 def _interval(one: Interval, most: float, form: str) -> str:
@@ -116,9 +125,13 @@ def _interval(one: Interval, most: float, form: str) -> str:
 def judged(name: str, found: Sequence[Criterion]) -> str:
     """The criteria of a table, each with its figure, and whether it counts."""
     verdict = "counts" if counts(found) else "DOES NOT COUNT: figures on it say nothing about searches"
+    return "\n".join([f"{name}: {verdict}", *each(found)])
+
+
+def each(found: Sequence[Criterion]) -> list[str]:
+    """A line for each criterion."""
     width = max(len(c.name) for c in found)
-    words = [f"  {'pass' if c.passed else 'FAIL'}  {c.name.ljust(width)}  {c.figure} ({c.limit})" for c in found]
-    return "\n".join([f"{name}: {verdict}", *words])
+    return [f"  {'pass' if c.passed else 'FAIL'}  {c.name.ljust(width)}  {c.figure} ({c.limit})" for c in found]
 
 
 def plot(courses: Sequence[Course], most: int) -> str:

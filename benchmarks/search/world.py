@@ -6,6 +6,7 @@ tries the row gets the same figures, with the noise the machine had.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from autotune.domain import Configuration, FailureReason, Trial, TrialKind, Tria
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import Task
 from autotune.proposals.lattice import Lattice
+from autotune.table_files import lines
 from autotune.tables import Row, Table
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
@@ -51,6 +53,11 @@ class World:
     @property
     def name(self) -> str:
         return self.table.name or self.table.header.study
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that its file says."""
+        return hashlib.sha256("\n".join(lines(self.table)).encode()).hexdigest()
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:

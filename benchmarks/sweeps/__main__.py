@@ -3,6 +3,10 @@
 Makes a random model, prompts and a reward in DIR, once, and prints the ``autotune sweep`` with them; with ``--go`` it
 becomes that command. What is after ``--`` goes to the sweep: ``-- --rows 12``, ``-- --budget 50m``. The same command
 goes on with what it had begun, as any sweep does.
+
+``--pilot N`` comes first: it records N rows spread over the space without a memory limit, in a study of its own, and
+says what they tell of the whole table: peaks, the memory limit a quarter of the rows exceeds, seconds a row, shares of
+the phases, and which criteria of a table that counts it would meet. Exit code 3: it would probably not count.
 """
 
 from __future__ import annotations
@@ -16,8 +20,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.errors import AutotuneError
+from autotune.table_files import read
 from benchmarks.gpu import inputs
-from benchmarks.sweeps.cases import CASES, Case, Inputs, words
+from benchmarks.sweeps import pilot_report
+from benchmarks.sweeps.cases import CASES, Case, Inputs, table_file, words
+from benchmarks.sweeps.pilot import LEAST_ROWS, judged
 from trainer.child.contract import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,13 +35,15 @@ def make(case: Case, python: str, out: Path) -> Inputs:
     """Whatever of its inputs is not there yet.
 
     Raises:
-        SystemExit: the training interpreter could not make the model.
+        SystemExit: the training interpreter could not make the model, or one of another shape is there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    model = out / case.architecture.name
+    model, recipe = out / case.architecture.name, out / f"{case.architecture.name}.json"
+    wanted = json.dumps(case.architecture.recipe())
+    if model.is_dir() and (not recipe.is_file() or recipe.read_text(encoding="utf-8") != wanted):
+        raise SystemExit(f"{model} was made by another recipe: remove it, or name another folder with --out")
     if not model.is_dir():
-        recipe = out / f"{case.architecture.name}.json"
-        write_atomic(recipe, json.dumps(case.architecture.recipe()))
+        write_atomic(recipe, wanted)
         ended = subprocess.run([python, str(inputs.SCRIPT), str(recipe), str(model)], check=False)
         if ended.returncode or not model.is_dir():
             raise SystemExit(f"{python} could not make the model {case.architecture.name}")
@@ -52,14 +62,41 @@ def main(arguments: Sequence[str]) -> int:
     made.add_argument("case", choices=sorted(CASES))
     made.add_argument("--out", required=True, type=Path, help="folder of its inputs, trials and table")
     made.add_argument("--python", default=os.environ.get("AUTOTUNE_TEST_PYTHON", str(ROOT / ".venv-train/bin/python")))
-    made.add_argument("--go", action="store_true", help="run the sweep")
+    run = made.add_mutually_exclusive_group()
+    run.add_argument("--go", action="store_true", help="run the sweep")
+    run.add_argument("--pilot", type=int, metavar="N", help="run N rows and judge the case by them")
     given = made.parse_args(own)
+    if given.pilot is not None and given.pilot < LEAST_ROWS:
+        made.error(f"--pilot {given.pilot}: expected at least {LEAST_ROWS} rows")
     case, out, python = CASES[given.case], given.out.absolute(), str(Path(given.python).absolute())
-    argv = (sys.executable, "-m", "autotune.cli", *words(case, make(case, python, out), python, out, more))
+    swept = words(case, make(case, python, out), python, out, more, given.pilot)
+    argv = (sys.executable, "-m", "autotune.cli", *swept)
     print(shlex.join(argv), flush=True)
+    if given.pilot is not None:
+        return piloted(case, out, given.out, argv)
     if given.go:
         os.execv(argv[0], argv)  # noqa: S606
     return 0
+
+
+def piloted(case: Case, out: Path, shown: Path, argv: Sequence[str]) -> int:
+    """Run the pilot, or go on with it, and print what it tells; 3 if the table would probably not count.
+
+    A pilot that was broken off is not judged: the same command goes on.
+    """
+    ended = subprocess.run(argv, check=False)
+    if ended.returncode:
+        return ended.returncode
+    try:
+        found = judged(read(table_file(case, out, pilot=True)))
+    except AutotuneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print("\n".join(pilot_report.lines(case.name, found)))
+    limit = ("--memory-limit", pilot_report.limit_text(found))
+    again = ("python", "-m", "benchmarks.sweeps", case.name, "--out", str(shown), "--go", "--", *limit)
+    print(f"to record it: {shlex.join(again)}")
+    return 0 if found.promises else 3
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
-"""The tables recorded on a CPU: model, lengths, baseline, memory limit, and the command that records one. Pure.
+"""The tables recorded on a CPU: model, lengths, baseline, memory limit, and the commands that record one. Pure.
 
 Trials of a table have to be short, so models are small and have random weights; what they compute takes the time it
 would take with trained ones. Completions end by chance, as likely at every token (``random_model.end_after``), so the
 lengths the baseline's natural cycles record are geometric, cut at the longest.
+
+A model of 10 million parameters with 32,000 tokens is mostly LM head, on which few knobs act. So it is deep and thin:
+with many layers, each little more than the launch of its kernels, generation takes its share of a cycle and
+checkpointing, micro-batches, attention and the engine make a difference.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ class Case:
     rows: int
     """Completions per update."""
     memory_limit: str
+    """Beyond which a quarter of the rows shall not fit: a guess until a pilot has told (``--pilot``)."""
     baseline: Mapping[str, KnobValue] = field(default_factory=dict)
     """Beside the framework's own defaults."""
 
@@ -50,16 +55,35 @@ class Inputs:
     """``FILE:FUNCTION``."""
 
 
-def words(case: Case, made: Inputs, python: str, out: Path, more: Sequence[str] = ()) -> tuple[str, ...]:
-    """What comes after ``autotune``: the sweep of a case; ``more`` options go last, so they win."""
+def words(
+    case: Case, made: Inputs, python: str, out: Path, more: Sequence[str] = (), pilot: int | None = None
+) -> tuple[str, ...]:
+    """What comes after ``autotune``: the sweep of a case.
+
+    Args:
+        case: what is swept.
+        made: its inputs.
+        python: the training interpreter.
+        out: folder of the home and of the table.
+        more: options that go last, so they win.
+        pilot: so many rows, the baseline among them, once each and without a memory limit, as a study of its own.
+    """
     knobs = [word for name, value in case.baseline.items() for word in ("--set", f"{name}={_text(value)}")]
+    which = ("--name", case.name, "--memory-limit", case.memory_limit)
+    if pilot is not None:
+        which = ("--name", f"{case.name}-pilot", "--rows", str(pilot), "--repeat-top", "0")
     return (
-        "sweep", "--name", case.name, "--space", str(case.space), "--memory-limit", case.memory_limit,
+        "sweep", *which, "--space", str(case.space),
         "--model", str(made.model), "--data", str(made.prompts), "--reward", made.reward, "--python", python,
         "--max-prompt-length", str(case.longest_prompt), "--max-completion-length", str(case.longest),
         "--effective-batch", str(case.rows), *knobs, "--gpus", "0", "--home", str(out / "home"),
-        "--export", str(out / f"search-{case.name}.jsonl.gz"), *more,
+        "--export", str(table_file(case, out, pilot=pilot is not None)), *more,
     )  # fmt: skip
+
+
+def table_file(case: Case, out: Path, *, pilot: bool = False) -> Path:
+    """Where the table goes."""
+    return out / f"{'pilot' if pilot else 'search'}-{case.name}.jsonl.gz"
 
 
 def _text(value: KnobValue) -> str:
@@ -76,7 +100,7 @@ CASES = {
     for case in (
         Case(
             name="cpu-14m-tail",
-            architecture=_made_up("random-14m", (6, 256, 1024, 4, 2), 32_768, 8),
+            architecture=_made_up("random-14m", (20, 192, 512, 6, 2), 32_768, 8),
             shortest_prompt=8,
             longest_prompt=16,
             longest=32,

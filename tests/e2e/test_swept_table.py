@@ -101,6 +101,11 @@ def test_a_row_has_phases_peaks_and_start_up(table: Table) -> None:
     assert fitting.worst_case is not None
     assert table.header.lengths == (16,) * 8
     assert table.header.hardware["gpus"]
+    assert table.header.probe["bandwidth"] == 2e12
+
+
+def test_the_device_was_measured_once_for_both_calls(swept: Node) -> None:
+    assert sum(one["argv"][1] == "probe_speed" for one in swept.launches()) == 1
 
 
 def test_the_two_fastest_were_repeated_twice(table: Table) -> None:

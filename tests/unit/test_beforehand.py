@@ -107,6 +107,22 @@ def test_a_probe_that_fails_is_told_and_not_tried_again(store: Store) -> None:
     assert store.study(study.id).beforehand == Beforehand()
 
 
+def test_a_sweep_measures_its_device_at_the_first_start_at_which_it_can(store: Store) -> None:
+    said: list[str] = []
+    study = made(store, "sweep")
+    store.add_trial(study.id, f.draft(TrialKind.BASELINE), f.NOW)
+    failing, python = Asked(ok=False, message="no module named torch"), Asked()
+    study = beforehand.recorded(store.study(study.id), store, failing, {}, said.append)
+    assert study.beforehand is None
+    assert "no module named torch" in said[-1]
+    assert "table" in said[-1]
+    study = beforehand.recorded(study, store, python, {"cpu": "this one"}, pytest.fail)
+    assert study == store.study(study.id)
+    assert study.beforehand == Beforehand(dict(ANSWER), history=False)
+    assert beforehand.recorded(study, store, python, {"cpu": "this one"}, pytest.fail) == study
+    assert python.questions == [({"cpu": "this one"}, "cpu")]
+
+
 def test_what_was_stored_decides_what_is_proposed_after_a_resume(store: Store) -> None:
     study = made(store)
     store.set_beforehand(study.id, Beforehand(dict(ANSWER)))

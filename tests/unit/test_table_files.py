@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune import repeats
-from autotune.domain import FailureReason, Trial, TrialKind
+from autotune.domain import Beforehand, FailureReason, Trial, TrialKind
 from autotune.errors import UsageError
 from autotune.schedule import SWEEP
 from autotune.table_files import lines, parsed, read, write
@@ -111,6 +111,17 @@ def test_a_row_is_there_once_and_the_baseline_is_spelt_as_the_rows_are() -> None
     assert len(made.rows) == 3
 
 
+def test_a_table_carries_what_its_device_was_measured_to_do(tmp_path: Path) -> None:
+    measured = {"device": "cpu", "flops": {"fp32": 1.5e11}, "bandwidth": 1.2e10}
+    study = f.study(beforehand=Beforehand(measured))
+    path = tmp_path / "t.jsonl"
+    write(table_of(study, [f.finished(0)], {}, f.fingerprint()), path)
+    assert read(path).header.probe == measured
+    before = without(0, "probe")
+    assert parsed(before, "x").header.probe == {}, "tables of before there was one are read"
+    assert parsed(before, "x").rows == parsed(lines(swept()), "x").rows
+
+
 def test_the_users_folders_do_not_travel() -> None:
     text = "\n".join(lines(swept()))
     assert '"model":"small"' in text
@@ -150,6 +161,9 @@ def without(place: int, name: str) -> list[str]:
         (broken(0, memory_limit=-4), "x, line 1: memory_limit: expected a whole number of at least 1, got -4"),
         (broken(0, resources={"model": {}, "compute_capability": [9]}),
          "x, line 1: resources.compute_capability: expected two whole numbers, got [9]"),
+        (broken(0, probe=[]), "x, line 1: probe: expected an object"),
+        (broken(0, probe={"flops": 5}), "x, line 1: probe: expected FLOP/s by type, got 5"),
+        (broken(0, probe={"flops": {"fp32": "x"}}), "x, line 1: probe: expected FLOP/s by type, got {'fp32': 'x'}"),
         (without(0, "baseline"), "x, line 1: baseline is missing"),
         (without(2, "seconds"), "x, line 3: seconds is missing"),
         (broken(2, seconds=-1), "x, line 3: seconds: expected a number of at least 0, got -1"),

@@ -72,8 +72,9 @@ def models_for(task: Task, background: Background | None = None) -> Models:
     if device is not None and device.shared != (task.resources.device == "cpu"):
         device = None
     carried = times.carried_over(roofline, task, device, known.earlier)
+    before = PhaseTimes(device, carried=carried, seen=times.Seen(task))
     peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
-    return Models(task, KeptTimes(PhaseTimes(device, carried=carried).fitted(task, ())), KeptPeaks(peaks))
+    return Models(task, KeptTimes(before.fitted(task, ())), KeptPeaks(peaks))
 
 
 @dataclass(frozen=True)
@@ -104,15 +105,28 @@ class KeptTimes:
         return self.inner.forecast_of(part)
 
 
+@dataclass
+class Newest:
+    """The model that was fitted last, by whichever thread: what it read of trials is not read again."""
+
+    model: MemoryModel | None = None
+
+
 @dataclass(frozen=True)
 class KeptPeaks:
-    """``MemoryModel`` that reads candidates once."""
+    """``MemoryModel`` that reads candidates once, and trials."""
 
     inner: MemoryModel
     tables: Memo[tuple[Candidates, memory.Matrix]] = field(default_factory=Memo, compare=False)
+    newest: Newest = field(default_factory=Newest, compare=False)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> KeptPeaks:
-        return KeptPeaks(self.inner.fitted(task, trials), self.tables if task == self.inner.task else Memo())
+        if task != self.inner.task:
+            return KeptPeaks(self.inner.fitted(task, trials))
+        # What a model knew already does not matter to its fit.
+        fitted = (self.newest.model or self.inner).fitted(task, trials)
+        self.newest.model = fitted
+        return KeptPeaks(fitted, self.tables, self.newest)
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
         return self.inner.forecast(configurations)

@@ -123,7 +123,7 @@ def log_score(posterior: Posterior, seen: Observations) -> float:
         return 0.0
     rows = told.rows(posterior.mean)
     heights = np.maximum(rows @ posterior.mean, 1e-9)
-    own = np.einsum("ij,jk,ik->i", rows, posterior.covariance, rows, optimize=True) / heights**2
+    own = np.sum((rows @ posterior.covariance) * rows, axis=1) / heights**2
     spread = np.sqrt(np.maximum(own, 0.0) + (posterior.noise * told.noise) ** 2)
     away = np.log(heights) / spread
     measured = -0.5 * away**2 - np.log(spread) - 0.5 * math.log(2.0 * math.pi)

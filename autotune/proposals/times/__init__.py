@@ -5,6 +5,7 @@ from autotune.proposals.times.features import Features, features
 from autotune.proposals.times.machine import SHEETS, Hardware, presumed, probed, sheet_of
 from autotune.proposals.times.model import PhaseTimes, Predicted, predicted
 from autotune.proposals.times.roofline import flat, roofline
+from autotune.proposals.times.seen import Seen
 
 __all__ = [
     "SHEETS",
@@ -12,6 +13,7 @@ __all__ = [
     "Hardware",
     "PhaseTimes",
     "Predicted",
+    "Seen",
     "carried_over",
     "features",
     "flat",

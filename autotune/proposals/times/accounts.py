@@ -13,7 +13,7 @@ from autotune.proposals.forecasts import Column, Earlier, Task
 from autotune.proposals.times import machine, trust
 from autotune.proposals.times.carried import Carried, row_variance
 from autotune.proposals.times.features import PHASES, Features, PhaseRows, features
-from autotune.proposals.times.learning import LEVEL_SD, Residuals, learn, residuals
+from autotune.proposals.times.learning import LEVEL_SD, Residuals, Told, learn, residuals, told_of
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import Measured, lengths_of, measured
 from autotune.proposals.times.roofline import flat
@@ -41,22 +41,23 @@ def account(
         carried: by phase, what earlier studies measured.
     """
     found, seconds = foretold(prior, world, table, found)
+    told = {phase: told_of(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
     learnt = {}
     for phase in PHASES:
         sd = FLAT_LEVEL_SD if prior is flat else math.hypot(LEVEL_SD[phase], world.spread)
         begun = (carried or {}).get(phase)
-        learnt[phase] = learn(phase, table.phases[phase], seconds[phase], found, sd, carried=begun)
-    return trust.Account(found, learnt, seconds)
+        learnt[phase] = learn(phase, told[phase], seconds[phase], found, sd, carried=begun)
+    return trust.Account(found, learnt, seconds, told)
 
 
-def without_prior(table: Features, ours: trust.Account) -> trust.Account:
+def without_prior(ours: trust.Account) -> trust.Account:
     """The same trials with no opinion but which phases occur, for a comparison; no knobs are looked at together."""
     seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.foretold.items()}
     learnt = {
-        phase: learn(phase, table.phases[phase], seconds[phase], ours.found, FLAT_LEVEL_SD, pairs=False)
+        phase: learn(phase, ours.told[phase], seconds[phase], ours.found, FLAT_LEVEL_SD, pairs=False)
         for phase in PHASES
     }
-    return trust.Account(ours.found, learnt, seconds)
+    return trust.Account(ours.found, learnt, seconds, ours.told)
 
 
 def foretold(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Column]]:
@@ -67,9 +68,9 @@ def foretold(prior: Prior, world: World, table: Features, found: Measured) -> tu
 
 
 def _each(rows: PhaseRows) -> PhaseRows:
-    """One row for each configuration, equal ones too."""
+    """One row for each configuration, equal ones too; a prior does not ask which are equal."""
     facts = {name: column[rows.index] for name, column in rows.facts.items()}
-    return replace(rows, facts=facts, keys=tuple(rows.keys[i] for i in rows.index))
+    return replace(rows, facts=facts, keys=(b"",) * len(rows.index))
 
 
 def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
@@ -85,7 +86,7 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
 class _Rows:
     """Of one earlier study and phase."""
 
-    rows: PhaseRows
+    told: Told
     seen: Residuals
     distance: float
 
@@ -108,7 +109,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
         table = features(one.task, told.configurations)
         told, seconds = foretold(prior, world, table, told)
         for phase in PHASES:
-            rows = table.phases[phase]
+            rows = told_of(phase, table.phases[phase], seconds[phase], told)
             found[phase].append(_Rows(rows, residuals(phase, rows, seconds[phase], told), one.distance))
     return {phase: _joined(studies) for phase, studies in found.items() if studies}
 
@@ -128,9 +129,9 @@ def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
 
 
 def _joined(studies: Sequence[_Rows]) -> Carried:
-    names = studies[0].rows.own
+    names = studies[0].told.own
     return Carried(
-        own={name: np.concatenate([s.rows.own[name][s.seen.rows] for s in studies]) for name in names},
+        own={name: np.concatenate([s.told.own[name] for s in studies]) for name in names},
         values=np.concatenate([s.seen.values for s in studies]),
         noise=np.concatenate([s.seen.noise + row_variance(s.distance) for s in studies]),
         study=np.concatenate([np.full(len(s.seen.values), i, dtype=np.intp) for i, s in enumerate(studies)]),

@@ -34,6 +34,8 @@ GENERATIONS = "generations"
 NEIGHBOURS: Mapping[str, tuple[str, ...]] = {Phase.UPDATE.value: ("rollout_engine",)}
 """Knobs of another phase that leave their mark: an engine beside the trainer takes caches and cores."""
 _REPLACED = ("steps_per_generation", "gradient_accumulation_steps")
+LARGEST = 1 << 62
+"""Of the numbers that stand for rows."""
 
 
 @dataclass(frozen=True)
@@ -84,37 +86,87 @@ def is_number(name: str) -> bool:
     return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Configurations as numbers, before it is asked which of them differ in a phase; a row depends on no other."""
+
+    values: NDArray[np.float64]
+    """By configuration; first the knobs, then the facts."""
+    starts: tuple[Key, ...]
+
+    def joined(self, others: Columns) -> Columns:
+        """These, then others."""
+        return Columns(np.concatenate([self.values, others.values]), self.starts + others.starts)
+
+    def at(self, places: NDArray[np.intp]) -> Columns:
+        """Some of them, in the order of ``places``."""
+        return Columns(self.values[places], tuple([self.starts[i] for i in places.tolist()]))
+
+
 def features(task: Task, configurations: Sequence[Configuration]) -> Features:
     """The columns of ``configurations``; pure, and the only part whose time grows with their number."""
+    return tabled(configurations, read(task, configurations))
+
+
+def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
+    """What there is to know of each configuration; most of the time ``features`` takes."""
     unset = defaults(task.resources.framework)
     rows = [dict(configuration.items()) for configuration in configurations]
     given = {name for row in rows for name in row}
     said = {name: [row.get(name) for row in rows] for name in given}
     nothing: list[KnobValue | None] = [None] * len(rows)
-    read = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(read, rows, strict=True)).items()}
-    facts = [few[key][0] for key in read]
-    wanted = sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS})
+    looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
+    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()}
+    facts = [few[key][0] for key in looked]
     groups: dict[tuple[str, ...], _Group] = {}
-    columns = {name: _column(name, said, unset, len(rows), groups) for name in wanted}
-    columns[GENERATIONS] = np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64))
-    numbers = {
-        name: np.array([fact[name] for fact in facts], dtype=np.float64)
-        for name in sorted({name for names in USED.values() for name in names})
-    }
-    phases = {phase: _rows_of(phase, columns, numbers, len(rows)) for phase in PHASES}
-    return Features(tuple(configurations), phases, tuple([few[key][1] for key in read]))
+    columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
+    columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
+    columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
+    return Columns(np.column_stack(columns), tuple([few[key][1] for key in looked]))
 
 
-def _rows_of(phase: str, columns: Mapping[str, Column], numbers: Mapping[str, Column], size: int) -> PhaseRows:
-    own, used = knobs_of_phases()[phase], USED[phase]
-    matrix = np.column_stack([*(columns[name] for name in own), *(numbers[name] for name in used)])
-    if size == 0:
-        first, index = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    else:
-        varying = np.flatnonzero(np.any(matrix != matrix[0], axis=0))
-        first, index = _distinct(matrix[:, varying], size)
-    few = matrix[first]
+def tabled(configurations: Sequence[Configuration], columns: Columns) -> Features:
+    """The same by phase, each different row once; ``columns`` is what was read of ``configurations``."""
+    codes = _codes(columns.values)
+    phases = {phase: _rows_of(phase, columns.values, codes) for phase in PHASES}
+    return Features(tuple(configurations), phases, columns.starts)
+
+
+@lru_cache(maxsize=1)
+def _knobs() -> tuple[str, ...]:
+    return tuple(sorted({name for names in knobs_of_phases().values() for name in names} - {GENERATIONS}))
+
+
+@lru_cache(maxsize=1)
+def _facts() -> tuple[str, ...]:
+    return tuple(sorted({name for names in USED.values() for name in names}))
+
+
+@lru_cache(maxsize=16)
+def _places(phase: str) -> NDArray[np.intp]:
+    """Of a phase, the columns of its knobs, then of its facts."""
+    knobs = (*_knobs(), GENERATIONS)
+    own = [knobs.index(name) for name in knobs_of_phases()[phase]]
+    return np.array([*own, *(len(knobs) + _facts().index(name) for name in USED[phase])], dtype=np.intp)
+
+
+Codes = Mapping[int, tuple[NDArray[np.int64], int]]
+"""Of each column that is not the same everywhere: its values by their order, and how many there are."""
+
+
+def _codes(values: NDArray[np.float64]) -> Codes:
+    found = {}
+    varying = np.flatnonzero(np.any(values != values[:1], axis=0)) if len(values) else ()
+    for place in varying:
+        several, codes = np.unique(values[:, place], return_inverse=True)
+        found[int(place)] = (codes.reshape(-1).astype(np.int64), len(several))
+    return found
+
+
+def _rows_of(phase: str, values: NDArray[np.float64], codes: Codes) -> PhaseRows:
+    own, used, columns = knobs_of_phases()[phase], USED[phase], _places(phase)
+    first, index = _distinct([codes[place] for place in columns.tolist() if place in codes], len(values))
+    few = np.ascontiguousarray(values[first][:, columns])
     return PhaseRows(
         own={name: few[:, place] for place, name in enumerate(own)},
         facts={name: few[:, len(own) + place] for place, name in enumerate(used)},
@@ -123,17 +175,19 @@ def _rows_of(phase: str, columns: Mapping[str, Column], numbers: Mapping[str, Co
     )
 
 
-def _distinct(matrix: NDArray[np.float64], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """First place of each different row, and of each row which one it is."""
-    if matrix.shape[1] == 0:
-        return np.zeros(1, dtype=np.intp), np.zeros(size, dtype=np.intp)
-    number = np.zeros(size, dtype=np.intp)
-    for column in matrix.T:  # folded column by column: sorting whole rows takes many times as long
-        _, codes = np.unique(column, return_inverse=True)
-        _, number = np.unique(number * (int(codes.max()) + 1) + codes.reshape(-1), return_inverse=True)
-        number = number.reshape(-1)
-    _, first = np.unique(number, return_index=True)
-    return first, number
+def _distinct(columns: Sequence[tuple[NDArray[np.int64], int]], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First place of each different row, and of each row which one it is; ``size`` rows."""
+    if size == 0 or not columns:
+        return np.zeros(min(size, 1), dtype=np.intp), np.zeros(size, dtype=np.intp)
+    number, count = np.zeros(size, dtype=np.int64), 1
+    for codes, several in columns:  # a row as one number: sorting whole rows takes many times as long
+        if count * several > LARGEST:
+            number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            count = int(number.max()) + 1
+        number = number * several + codes
+        count *= several
+    _, first, index = np.unique(number, return_index=True, return_inverse=True)
+    return first.astype(np.intp), index.reshape(-1).astype(np.intp)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from autotune.proposals.times.carried import LEVEL_SD as CARRIED_LEVEL_SD
 from autotune.proposals.times.columns import Layout, data_of, layout_of, with_pair
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
-from autotune.proposals.times.regression import Data, Posterior, Scales, fit_best
+from autotune.proposals.times.regression import Data, Matrix, Posterior, Scales, fit_best
 
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.4,
@@ -36,6 +37,46 @@ LIKELY = (1.0, 0.08)
 
 
 @dataclass(frozen=True)
+class Told:
+    """Which rows of a phase trials measured, and the columns of those; the same whatever the prior says."""
+
+    trials: NDArray[np.bool_]
+    """The phase occurred in it."""
+    rows: NDArray[np.intp]
+    """Places in ``PhaseRows``, each once."""
+    places: NDArray[np.intp]
+    """Of each trial it occurred in, its place in ``rows``."""
+    keys: tuple[bytes, ...]
+    own: Mapping[str, Column]
+    """Of the rows, by knob."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Without pairs; of any standard deviation of the constant."""
+        return layout_of(self.own, 1.0)
+
+    @cached_property
+    def columns(self) -> Matrix:
+        """Of the rows, by ``layout``."""
+        return self.layout.matrix(self.own, len(self.rows))
+
+    @cached_property
+    def of_trials(self) -> NDArray[np.intp]:
+        """Of each trial its place in ``rows``; -1 if the phase did not occur."""
+        found = np.full(len(self.trials), -1, dtype=np.intp)
+        found[self.trials] = self.places
+        return found
+
+
+def told_of(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> Told:
+    """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""
+    trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
+    unique, places = np.unique(rows.index[trials], return_inverse=True)
+    own = {name: column[unique] for name, column in rows.own.items()}
+    return Told(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+
+
+@dataclass(frozen=True)
 class Learnt:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
@@ -45,10 +86,7 @@ class Learnt:
     """The factor of ``SIZES`` that was chosen."""
     process: float
     """Variance between trials of one row."""
-    seen: Mapping[bytes, tuple[float, float]] = field(default_factory=dict)
-    """Mean and variance at measured rows, by their key."""
-    rows: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    """Of each trial its place among the measured rows; -1 if the phase did not occur."""
+    told: Told
     begun: bool = False
     """Earlier studies have a part in it."""
 
@@ -58,10 +96,22 @@ class Learnt:
         mean, variance = self.posterior.at(self.layout.matrix(rows.own, size))
         # Small effects of what was measured say nothing of what was not.
         variance = variance + max(1.0, self.size**2) * self.layout.unmeasured(rows.own, size)
-        for place, key in enumerate(rows.keys) if self.seen else ():
-            if (found := self.seen.get(key)) is not None:
-                mean[place], variance[place] = found
+        places, known_mean, known_variance = self._measured
+        if places:
+            at = np.fromiter((places.get(key, -1) for key in rows.keys), dtype=np.intp, count=size)
+            there = at >= 0
+            mean[there], variance[there] = known_mean[at[there]], known_variance[at[there]]
         return mean, variance
+
+    @cached_property
+    def _measured(self) -> tuple[Mapping[bytes, int], Column, Column]:
+        """Measured rows by their key, and mean and variance there. No fit asks for it, only a forecast."""
+        return {key: place for place, key in enumerate(self.told.keys)}, *self.posterior.at_measured()
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Of each trial its place among the measured rows; -1 if the phase did not occur."""
+        return self.told.of_trials
 
     @property
     def level_variance(self) -> float:
@@ -71,14 +121,8 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of one phase: the logarithm of measured over prior seconds, of each different row that was measured."""
+    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``Told``."""
 
-    rows: NDArray[np.intp]
-    """Places in ``PhaseRows``."""
-    told: NDArray[np.bool_]
-    """Of each trial: the phase occurred."""
-    places: NDArray[np.intp]
-    """Of each trial that is ``told``, its place in ``rows``."""
     values: Column
     noise: Column
     """Variance of each value."""
@@ -86,22 +130,19 @@ class Residuals:
     """Variance between trials of one row."""
 
 
-def residuals(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> Residuals:
+def residuals(phase: str, told: Told, prior: Column, found: Measured) -> Residuals:
     """What trials measured over their prior; arguments as of ``learn``."""
-    seconds = found.seconds[phase]
-    told = (seconds > LEAST_S) & (prior > 0)
-    each = np.log(seconds[told] / prior[told])
-    unique, places = np.unique(rows.index[told], return_inverse=True)
-    process = process_variance(each, places)
-    noise = process + found.cycle_variance[phase] / found.cycles[told]
-    weight = np.bincount(places, 1.0 / noise, minlength=len(unique))
-    values = np.bincount(places, each / noise, minlength=len(unique)) / weight
-    return Residuals(unique, told, places, values, 1.0 / weight, process)
+    each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
+    process = process_variance(each, told.places)
+    noise = process + found.cycle_variance[phase] / found.cycles[told.trials]
+    weight = np.bincount(told.places, 1.0 / noise, minlength=len(told.rows))
+    values = np.bincount(told.places, each / noise, minlength=len(told.rows)) / weight
+    return Residuals(values, 1.0 / weight, process)
 
 
 def learn(
     phase: str,
-    rows: PhaseRows,
+    told: Told,
     prior: Column,
     found: Measured,
     level_sd: float,
@@ -112,7 +153,7 @@ def learn(
 
     Args:
         phase: ``Phase`` value.
-        rows: of the trials.
+        told: which rows they measured.
         prior: seconds of each trial by the prior, at what its own cycles worked on; 0: it does not occur.
         found: what the trials measured.
         level_sd: of the constant.
@@ -120,33 +161,46 @@ def learn(
         carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
             together are less probable than each by itself.
     """
-    seen = residuals(phase, rows, prior, found)
-    alone = _fitted(rows, seen, level_sd, pairs, None)
+    seen = residuals(phase, told, prior, found)
+    alone = Learnt(*_alone(told, seen, level_sd, pairs), seen.process, told)
     if carried is None:
         return alone
-    begun = _fitted(rows, seen, level_sd, pairs, carried)
+    own = {name: np.concatenate([column, carried.own[name]]) for name, column in told.own.items()}
+    begun = Learnt(*_grown(own, level_sd, pairs, carried, seen.values, seen.noise), seen.process, told)
     ahead = begun.posterior.evidence - alone.posterior.evidence - _evidence(carried, level_sd, pairs)
     return replace(begun, begun=True) if ahead >= -DOUBT else alone
 
 
-def _fitted(rows: PhaseRows, seen: Residuals, level_sd: float, pairs: bool, carried: Carried | None) -> Learnt:
-    own = _columns(rows, seen, carried)
-    layout, best, size = _grown(own, level_sd, pairs, carried, seen.values, seen.noise)
-    mean, variance = best.at_measured()
-    at = {rows.keys[row]: (float(mean[i]), float(variance[i])) for i, row in enumerate(seen.rows)}
-    where = np.full(len(seen.told), -1, dtype=np.intp)
-    where[seen.told] = seen.places
-    return Learnt(layout, best, size, seen.process, at, where)
+Fit = tuple[Layout, Posterior, float]
+"""Layout, posterior, size of the effects."""
+
+
+def _alone(told: Told, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
+    layout = replace(told.layout, constant_sd=level_sd)
+    fitted = layout, *_best(layout, Data(told.columns, seen.values, seen.noise))
+    return _with_pairs(fitted, lambda more: data_of(more, told.own, seen.values, seen.noise)) if pairs else fitted
 
 
 def _grown(
-    own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried | None, values: Column, noise: Column
-) -> tuple[Layout, Posterior, float]:
-    """The layout with the pairs that are worth it, its posterior and the size of its effects."""
-    layout = layout_of(own, level_sd, (CARRIED_LEVEL_SD,) * (carried.studies if carried else 0))
-    best, size = _best(layout, _data(layout, own, values, noise, carried))
-    while pairs and (more := with_pair(layout, best)) is not None:
-        other, other_size = _best(more[0], _data(more[0], own, values, noise, carried))
+    own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried, values: Column, noise: Column
+) -> Fit:
+    """With what earlier studies measured; ``own`` is of the measured rows, then of the carried ones."""
+
+    def data(layout: Layout) -> Data:
+        study = np.concatenate([np.full(len(values), -1, dtype=np.intp), carried.study])
+        both = np.concatenate([values, carried.values]), np.concatenate([noise, carried.noise])
+        return data_of(layout, own, *both, study)
+
+    layout = layout_of(own, level_sd, (CARRIED_LEVEL_SD,) * carried.studies)
+    fitted = layout, *_best(layout, data(layout))
+    return _with_pairs(fitted, data) if pairs else fitted
+
+
+def _with_pairs(fitted: Fit, data: Callable[[Layout], Data]) -> Fit:
+    """The same with the pairs that are worth it; ``data`` puts the rows into the columns of a layout."""
+    layout, best, size = fitted
+    while (more := with_pair(layout, best)) is not None:
+        other, other_size = _best(more[0], data(more[0]))
         if other.evidence < best.evidence + more[1]:
             break
         layout, best, size = more[0], other, other_size
@@ -159,20 +213,6 @@ def _evidence(carried: Carried, level_sd: float, pairs: bool) -> float:
         nothing = np.zeros(0)
         carried.evidence[level_sd] = _grown(carried.own, level_sd, pairs, carried, nothing, nothing)[1].evidence
     return carried.evidence[level_sd]
-
-
-def _columns(rows: PhaseRows, seen: Residuals, carried: Carried | None) -> Mapping[str, Column]:
-    """Knobs of the measured rows, then of the carried ones."""
-    own = {name: column[seen.rows] for name, column in rows.own.items()}
-    return own if carried is None else {name: np.concatenate([own[name], carried.own[name]]) for name in own}
-
-
-def _data(layout: Layout, own: Mapping[str, Column], values: Column, noise: Column, carried: Carried | None) -> Data:
-    if carried is None:
-        return data_of(layout, own, values, noise)
-    study = np.concatenate([np.full(len(values), -1, dtype=np.intp), carried.study])
-    both = np.concatenate([values, carried.values]), np.concatenate([noise, carried.noise])
-    return data_of(layout, own, *both, study)
 
 
 def _best(layout: Layout, data: Data) -> tuple[Posterior, float]:

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,6 +22,8 @@ PRESUMED_SHARE = 0.5
 """Mean completion and mean prompt, of the longest allowed, where nothing is recorded."""
 SEGMENTS = 24
 """Into so many pieces of constant load a generation is cut at most."""
+MOST_KEPT = 512
+"""Results that are kept."""
 MOST_ROWS = 1024
 """Of a replica's rows so many are looked at, evenly spaced; the others are alike."""
 
@@ -84,8 +87,12 @@ def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
 
 def longest_sum(lengths: Lengths, generations: int, rows: float) -> float:
     """Longest completion of each generation, summed over a cycle of ``rows`` rows."""
-    every = _as_many(lengths.completions, rows)
-    return float(sum(max(part) for part in _parts(every, generations)))
+    return _longest_sum(lengths.completions, generations, rows)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _longest_sum(completions: tuple[int, ...], generations: int, rows: float) -> float:
+    return float(sum(max(part) for part in _parts(_as_many(completions, rows), generations)))
 
 
 def load(lengths: Lengths, generations: int, replicas: int, rows: float, places: int, continuous: bool) -> Load:
@@ -99,9 +106,17 @@ def load(lengths: Lengths, generations: int, replicas: int, rows: float, places:
         places: rows one engine decodes together.
         continuous: a row that has ended makes room.
     """
+    return _load(lengths.completions, generations, replicas, rows, places, continuous)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _load(
+    completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
+) -> Load:
+    """Every fit and forecast of a study asks about the same few; nobody changes the arrays."""
     pieces: list[tuple[float, float, float]] = []
     longest = 0.0
-    every = _as_many(lengths.completions, rows)
+    every = _as_many(completions, rows)
     weight = max(1.0, rows / len(every))
     for part in _parts(every, generations):
         share = max(_parts(part, replicas), key=lambda own: (max(own), sum(own)))

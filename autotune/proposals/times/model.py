@@ -24,8 +24,11 @@ from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import lengths_of, measured
 from autotune.proposals.times.restart import Starts, starts_of
 from autotune.proposals.times.roofline import flat, roofline
+from autotune.proposals.times.seen import Seen
 from autotune.proposals.times.world import Prior, World
 
+MOST_KEPT = 2000
+"""Configurations asked about at once, of which what was read is kept; of more only the table of candidates is."""
 TOGETHER = 0.5
 """Correlation of what is not known of two phases' levels."""
 
@@ -48,16 +51,18 @@ class PhaseTimes:
     """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
     noise: float = 0.0
     """Standard deviation of one trial's log cycle seconds around its configuration's."""
+    seen: Seen | None = field(default=None, compare=False, repr=False)
+    """Configurations read before, by this model or another of the same task."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
         found = measured(sorted(trials, key=lambda t: (t.study_id, t.number)))
         world = World(task, self.hardware or machine.presumed(task.resources), lengths_of(task, found))
-        table = features(task, found.configurations)
-        carried = self.carried if self.carried and len(set(found.configurations)) < ENOUGH else {}
+        table = self._read(task, found.configurations)
+        carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried=carried)
         trusted = True
         if self.prior is not flat and trust.enough(found):
-            trusted = trust.holds(ours, without_prior(table, ours))
+            trusted = trust.holds(ours, without_prior(ours))
         starts = starts_of(found, table.starts)
         noise = _noise(ours)
         return replace(self, world=world, learnt=ours.learnt, starts=starts, trusted=trusted, noise=noise)
@@ -68,7 +73,12 @@ class PhaseTimes:
         return any(one.begun for one in self.learnt.values())
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
-        return self.forecast_of(features(self.known.task, configurations))
+        return self.forecast_of(self._read(self.known.task, configurations))
+
+    def _read(self, task: Task, configurations: Sequence[Configuration]) -> Features:
+        if self.seen is None or len(configurations) > MOST_KEPT:
+            return features(task, configurations)
+        return self.seen.features(task, configurations)
 
     def forecast_of(self, table: Features) -> TimeForecast:
         """The same of candidates whose columns were computed before, by ``features`` of the same task."""

@@ -7,8 +7,10 @@ trial may have been failing while it was timed, so it does not count.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,18 @@ class Measured:
     lengths: tuple[int, ...] = ()
     """Of the first cycle that tells its lengths."""
 
+    @cached_property
+    def shares(self) -> Column:
+        """Of each trial one over the number of trials of its configuration: with it each configuration counts once."""
+        keys = [configuration.key for configuration in self.configurations]
+        counts = Counter(keys)
+        return np.array([1.0 / counts[key] for key in keys], dtype=np.float64)
+
+    @property
+    def different(self) -> int:
+        """Configurations among the trials; a configuration's shares sum to 1."""
+        return round(float(np.sum(self.shares)))
+
 
 def measured(trials: Sequence[Trial]) -> Measured:
     """What of ``trials`` can be learnt from."""
@@ -59,8 +73,8 @@ def measured(trials: Sequence[Trial]) -> Measured:
     used, each = [trial for trial, _ in both], [cycles for _, cycles in both]
     count = len(each)
     place = np.repeat(np.arange(count), [len(cycles) for cycles in each])
-    every = [[c.phases.get(p, 0.0) for p in PHASES] for cycles in each for c in cycles]
-    flat = dict(zip(PHASES, np.array(every, dtype=np.float64).reshape(-1, len(PHASES)).T, strict=True))
+    every = [c.phases for cycles in each for c in cycles]
+    flat = {phase: np.array([one.get(phase, 0.0) for one in every], dtype=np.float64) for phase in PHASES}
     number = np.maximum(np.bincount(place, minlength=count), 1).astype(np.float64)
     seconds = {phase: np.bincount(place, column, minlength=count) / number for phase, column in flat.items()}
     return Measured(

@@ -55,13 +55,11 @@ class Posterior:
 
     def at(self, columns: Matrix) -> tuple[Column, Column]:
         """Mean and variance at rows nobody measured, their misfit included."""
-        spread = np.einsum("ij,jk,ik->i", columns, self.covariance, columns, optimize=True)
-        return columns @ self.mean, np.maximum(spread, 0.0) + self.scales.misfit**2
+        return columns @ self.mean, np.maximum(self._spread(columns), 0.0) + self.scales.misfit**2
 
     def at_measured(self) -> tuple[Column, Column]:
         """Mean and variance at the measured rows."""
-        fitted = self.data.columns @ self.mean
-        spread = np.einsum("ij,jk,ik->i", self.data.columns, self.covariance, self.data.columns, optimize=True)
+        fitted, spread = self.data.columns @ self.mean, self._spread(self.data.columns)
         weight = self.scales.misfit**2 / (self.scales.misfit**2 + self.data.noise)
         value = fitted + weight * (self.data.values - fitted)
         return value, weight * self.data.noise + (1.0 - weight) ** 2 * np.maximum(spread, 0.0)
@@ -69,10 +67,15 @@ class Posterior:
     def left_out(self) -> tuple[Column, Column]:
         """Mean and variance of each measured value, foretold from all others; its own noise included."""
         total = self.data.noise + self.scales.misfit**2
-        spread = np.einsum("ij,jk,ik->i", self.data.columns, self.covariance, self.data.columns, optimize=True)
+        spread = self._spread(self.data.columns)
         precision = np.maximum(1.0 / total - spread / total**2, 1e-12 / total)
         residual = (self.data.values - self.data.columns @ self.mean) / total / precision
         return self.data.values - residual, 1.0 / precision
+
+    def _spread(self, columns: Matrix) -> Column:
+        """Variance of each row by what is not known of the coefficients."""
+        found: Column = np.sum((columns @ self.covariance) * columns, axis=1)
+        return found
 
 
 def fit(data: Data, scales: Scales) -> Posterior:

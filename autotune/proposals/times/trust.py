@@ -8,14 +8,13 @@ summed logarithmic score is clearly the lower one.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.learning import Learnt
+from autotune.proposals.times.learning import Learnt, Told
 from autotune.proposals.times.observed import Measured
 
 LEAST_CONFIGURATIONS = 4
@@ -33,11 +32,13 @@ class Account:
     learnt: Mapping[str, Learnt]
     foretold: Mapping[str, Column]
     """Prior seconds of each trial, by ``Phase`` value."""
+    told: Mapping[str, Told]
+    """Which rows were measured, by ``Phase`` value."""
 
 
 def enough(found: Measured) -> bool:
     """Whether there is anything to judge by."""
-    return len(set(found.configurations)) >= LEAST_CONFIGURATIONS
+    return found.different >= LEAST_CONFIGURATIONS
 
 
 def holds(ours: Account, plain: Account) -> bool:
@@ -63,5 +64,4 @@ def score(account: Account) -> float:
     variance_of_log = np.maximum(moment / np.square(total), 1e-6)
     away = np.log(found.whole / total)
     each = -0.5 * (np.square(away) / variance_of_log + np.log(2.0 * math.pi * variance_of_log))
-    counts = Counter(found.configurations)
-    return float(np.sum(each / np.array([counts[c] for c in found.configurations], dtype=np.float64)))
+    return float(np.sum(each * found.shares))

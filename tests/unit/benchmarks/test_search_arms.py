@@ -12,10 +12,12 @@ import pytest
 from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import PeakForecast, PeakModel, Task, TimeForecast, TimeModel
-from benchmarks.search.__main__ import chosen, searched
+from benchmarks.search.__main__ import chosen
 from benchmarks.search.arms import ARMS, PRIOR_FIRST, Arm, best_peer
-from benchmarks.search.models import Known, passing, prior_order
+from benchmarks.search.models import Known, models_of, passing, prior_order
+from benchmarks.search.ours import with_wrong_prior
 from benchmarks.search.replay import Course, Session, replay
+from benchmarks.search.running import searched
 from benchmarks.search.world import World, holds, is_oom
 from tests.synthetic_table import KNOBS, table
 
@@ -80,6 +82,29 @@ def test_another_seed_is_another_search(world: World, name: str) -> None:
 def test_until_the_rows_are_used_up(world: World, name: str) -> None:
     course = run(world, name, 0, most=1000)
     assert len(course.rows) == len(world.configurations) - 1
+
+
+def test_the_prior_is_of_the_device_the_table_was_measured_on(world: World) -> None:
+    rates = {"fp32": 1e11, "bf16": 2e11}
+    forecasts = []
+    for times in (1.0, 10.0):
+        probe = {"device": "cpu", "bandwidth": 1e10 * times, "flops": {kind: r * times for kind, r in rates.items()}}
+        model = models_of(world.task, probe).times
+        assert model is not None
+        forecasts.append(model.forecast(world.configurations).log_seconds)
+    assert np.all(forecasts[0] > forecasts[1])
+
+
+def test_a_wrong_prior_is_the_opposite_of_the_right_one(world: World) -> None:
+    known = models_of(world.task)
+    assert known.times is not None
+    wrong = with_wrong_prior(known.times)
+    right, other = (m.forecast(world.configurations).phases["update"] for m in (known.times, wrong))
+    assert len(np.unique(right)) > 3
+    assert np.allclose(right * other, 1.0)
+    assert len(set(run(world, "grey-wrong", 0, most=8, known=known).rows)) == 8
+    with pytest.raises(TypeError, match="Times has no prior"):
+        with_wrong_prior(Times())
 
 
 def test_the_grid_goes_as_nested_loops_do(world: World) -> None:

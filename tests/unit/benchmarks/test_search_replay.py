@@ -275,3 +275,14 @@ def test_ratios_and_lines_compare_with_the_best_peer_that_had_the_filter() -> No
     assert line.against is not None
     assert line.against.middle == pytest.approx(2.0)
     assert all(one.against is None for one in found if one.arm != "grey")
+
+
+def test_what_is_still_missing_is_told_after_twenty_trials_or_all_there_were() -> None:
+    def course(arm: str, seed: int, count: int) -> Course:
+        missing = tuple(1.0 / n for n in range(1, count + 1))
+        blank = (0.0,) * count
+        return Course(arm, "w", seed, tuple(range(count)), blank, blank, (False,) * count, missing)
+
+    found = report.lines([course(arm, seed, n) for arm, n in (("grey", 30), ("tpe", 5)) for seed in range(3)])
+    assert [line.lacks.middle for line in found] == [pytest.approx(1 / report.AT), pytest.approx(1 / 5)]
+    assert "5.0% (5.0% to 5.0%)" in report.drawn(found, 30)

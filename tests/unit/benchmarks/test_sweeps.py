@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,17 @@ def test_the_command_takes_its_words(case: Case, tmp_path: Path) -> None:
     assert parsed["export"].name.startswith("search-")
 
 
+@BOTH
+def test_a_pilot_is_a_study_of_its_own_without_a_limit(case: Case, tmp_path: Path) -> None:
+    given = words(case, MADE, "/env/bin/python", tmp_path, pilot=14)
+    sweep = get_command(build_app()).get_command(None, given[0])  # type: ignore[attr-defined, arg-type]
+    parsed = sweep.make_context("sweep", list(given[1:])).params
+    whole = sweep.make_context("sweep", list(words(case, MADE, "/env/bin/python", tmp_path)[1:])).params
+    differs = {name for name in parsed if parsed[name] != whole[name]}
+    assert differs == {"name", "rows", "repeat_top", "memory_limit", "export"}
+    assert (parsed["rows"], parsed["repeat_top"], parsed["memory_limit"]) == (14, 0, None)
+
+
 def test_inputs_are_made_once(tmp_path: Path) -> None:
     case = next(iter(CASES.values()))
     python = tmp_path / "python"
@@ -101,6 +113,9 @@ def test_inputs_are_made_once(tmp_path: Path) -> None:
     lengths = [len(json.loads(line)["prompt"].encode()) for line in made.prompts.read_text().splitlines()]
     assert (min(lengths), max(lengths)) == (case.shortest_prompt, case.longest_prompt)
     assert command.make(case, "/no/such/python", tmp_path / "out") == made
+    other = replace(case, architecture=replace(case.architecture, layers=case.architecture.layers + 1))
+    with pytest.raises(SystemExit, match="made by another recipe"):
+        command.make(other, str(python), tmp_path / "out")
 
 
 def test_a_model_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

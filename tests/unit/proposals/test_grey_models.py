@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,21 @@ def test_what_is_kept_of_candidates_changes_no_forecast(monkeypatch: pytest.Monk
         # From here on nothing may read all candidates again.
         for module in (times, memory):
             monkeypatch.setattr(module, "features", lambda *_: pytest.fail("read twice"))
+
+
+def test_what_was_read_of_trials_changes_no_fit() -> None:
+    """Neither which were read before, nor by which fit, nor of which task."""
+    models, elsewhere = models_for(TASK), replace(TASK, max_completion_length=2 * TASK.max_completion_length)
+    for model in (models.times, models.peaks):
+        assert model is not None
+        for trials, task in ((HISTORY[:2], TASK), (HISTORY, elsewhere), (HISTORY[3:], TASK), (HISTORY, TASK)):
+            again = models_for(task)
+            fresh = again.times if model is models.times else again.peaks
+            assert fresh is not None
+            here, there = model.fitted(task, trials), fresh.fitted(task, trials)
+            for name, column in vars(there.forecast(CANDIDATES[:40])).items():
+                if name != "phases":
+                    assert np.allclose(getattr(here.forecast(CANDIDATES[:40]), name), column, rtol=1e-9), name
 
 
 def test_a_study_is_searched_by_the_models() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
-from autotune.proposals.times import Hardware, PhaseTimes, features, flat, roofline
-from autotune.proposals.times.features import PHASES, PhaseRows
+from autotune.proposals.times import Hardware, PhaseTimes, Seen, features, flat, roofline
+from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
 from autotune.proposals.times.world import Observed, World
 from search_spaces.configuration import ModelFacts
 from tests import factories as f
@@ -157,6 +157,46 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_not_suspected(seed: int) ->
     assert wrong.fitted(made.task(), trials[:2]).trusted, "two trials say nothing yet"
     assert not wrong.fitted(made.task(), trials).trusted
     assert replace(PRIOR, prior=flat).fitted(made.task(), trials).trusted, "no prior cannot be wrong"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_read_before_changes_no_figure(seed: int) -> None:
+    """Whatever was asked for earlier, in whatever order, and of whichever task."""
+    task, other = made.task(), made.task(rows_per_update=32)
+    seen = Seen(task)
+    for count in (5, 9, 40, 3):
+        some = chosen(count, seed + count)
+        some += some[:2]
+        found, fresh = seen.features(task, some), features(task, some)
+        assert found.configurations == fresh.configurations
+        assert found.starts == fresh.starts
+        for phase, rows in fresh.phases.items():
+            assert [found.phases[phase].keys[i] for i in found.phases[phase].index] == [
+                rows.keys[i] for i in rows.index
+            ]
+            for name, column in {**rows.own, **rows.facts}.items():
+                same = {**found.phases[phase].own, **found.phases[phase].facts}[name]
+                assert np.array_equal(same[found.phases[phase].index], column[rows.index]), name
+        seen.features(other, some)
+    model, trials = replace(PRIOR, seen=seen), made.trials(chosen(20, seed), seed=seed)
+    for part in (trials[:7], trials):
+        read_before, fresh_one = model.fitted(task, part), PRIOR.fitted(task, part)
+        answer, expected = read_before.forecast(SPACE), fresh_one.forecast(SPACE)
+        assert np.array_equal(answer.log_seconds, expected.log_seconds)
+        assert np.array_equal(answer.spread, expected.spread)
+        assert (read_before.trusted, read_before.noise) == (fresh_one.trusted, fresh_one.noise)
+    elsewhere = model.fitted(other, ()).forecast(SPACE).log_seconds
+    assert np.array_equal(elsewhere, PRIOR.fitted(other, ()).forecast(SPACE).log_seconds)
+
+
+@pytest.mark.parametrize("several", [3, 1 << 20, 1 << 40])
+def test_rows_are_told_apart_however_many_values_a_column_may_have(several: int) -> None:
+    table = np.random.default_rng(0).integers(0, 3, size=(60, 5))
+    first, index = _distinct([(column, several) for column in table.T], len(table))
+    assert np.array_equal(table[first][index], table)
+    assert len(first) == len(np.unique(table, axis=0))
+    assert [len(part) for part in _distinct([], 4)] == [1, 4]
+    assert [len(part) for part in _distinct([], 0)] == [0, 0]
 
 
 def test_missing_facts_are_wide_and_finite() -> None:
