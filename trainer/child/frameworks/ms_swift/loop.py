@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Tuple
 
 from ...contract import CycleKind, NoteRecord, Phase, StartupPart
 from ...cycles import CyclePlan
-from ...failures import MeterError
+from ...failures import IllegalSettingError, MeterError
 from ...journal import Journal
 from ...meter import Meter
 from ...trial import Trial
@@ -42,6 +42,7 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     missing = [name for name in METHODS if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
+    check_rows(trial, trainer)
     per_generation = args.steps_per_generation * int(trainer.template.sequence_parallel_size) * args.num_iterations
     generations = updates * args.gradient_accumulation_steps // per_generation
     rollout: Any = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
@@ -58,6 +59,19 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     if plan.next() is not None:
         raise MeterError("training ended before the protocol was fulfilled")
     return result
+
+
+def check_rows(trial: Trial, trainer: Any) -> None:
+    """Raises ``IllegalSettingError`` where an update has other rows than the trial is of.
+
+    By now ms-swift has multiplied the accumulation by the ranks that share a sequence (``GRPOTrainer.__init__``).
+    """
+    args, ranks = trainer.args, int(trainer.accelerator.num_processes)
+    own = ranks // int(trainer.template.sequence_parallel_size)
+    rows = int(args.per_device_train_batch_size) * int(args.gradient_accumulation_steps) * own
+    if rows != trial.spec.rows_per_update:
+        sizes = (rows, trial.spec.rows_per_update)
+        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.Seen) -> None:
