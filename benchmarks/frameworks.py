@@ -107,16 +107,15 @@ def record_of(store: Store, name: str) -> StudyRecord:
 
 def main(home: Path, names: Sequence[str], rounds: int) -> int:
     """Run and print; returns the exit status, 2 for bad input."""
-    settings = read_settings(home=home)
-    store = open_store(settings.database)
     try:
+        settings = read_settings(home=home)
+        store = open_store(settings.database)
         a, b = (record_of(store, name) for name in names)
+        store.close()
         asked = contenders(a, b)
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    finally:
-        store.close()
     ran: dict[int, list[Trial]] = {place: [] for place in range(len(asked))}
     for number in range(rounds):
         for place in list(ran) if number % 2 == 0 else list(reversed(ran)):
