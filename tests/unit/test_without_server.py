@@ -18,9 +18,11 @@ from autotune.frameworks import TrlFramework, framework_named
 from autotune.inputs import complete
 from autotune.interpreter import Interpreter
 from autotune.ports import Assignment
+from autotune.published_baseline import with_published
 from autotune.request import Complete, Request
 from search_spaces.batch import served_by
 from search_spaces.errors import SpaceError
+from search_spaces.published import published
 from search_spaces.space import SearchSpace
 from tests.fakes import FakeStop
 from tests.scripted import assignment, local_runner
@@ -133,3 +135,14 @@ def test_what_a_framework_cannot_be_given_ends_a_trial_and_not_the_study(tmp_pat
     assert report.outcome.reason is FailureReason.ILLEGAL
     assert report.outcome.message == "a trial cannot be given this"
     assert not (tmp_path / "attempt").exists()
+
+
+@pytest.mark.parametrize("name", ["openr1:qwen2.5-1.5b-code", "swift:qwen2.5-7b-server"])
+def test_a_published_server_becomes_an_engine_beside_the_training_and_that_is_said(name: str) -> None:
+    found = published(name)
+    request = Request(framework=found.framework, published=name, folder="/work", data="/p.jsonl", model="/m")
+    joined, lines = with_published(request, 8)
+    framework, machine = framework_named(found.framework), on(found.framework)
+    preparation.refuse_server(framework, joined.baseline, machine)
+    assert joined.baseline["rollout_mode"] == "colocate"
+    assert any(f"{framework.title} trials cannot have a rollout server" in line for line in lines)
