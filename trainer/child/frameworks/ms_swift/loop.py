@@ -13,6 +13,7 @@ from ...journal import Journal
 from ...meter import Meter
 from ...trial import Trial
 from ..trl import cycle
+from ..trl.clipping import wrap_clipping
 from ..trl.loop import Loop
 from ..trl.quality import Quality, ratios
 from ..trl.together import Together, install_waits
@@ -30,8 +31,6 @@ METHODS = (
     "get_batch_samples",
     "log",
     "_maybe_log_save_evaluate",
-    "_clip_grad_norm",
-    "_get_grad_norm",
 )
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
@@ -85,8 +84,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.See
     trainer._get_per_token_logps_and_entropies = cycle.split_by_gradient(compute, meter)
     trainer.compute_loss = _counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    trainer._clip_grad_norm = meter.wrap(trainer._clip_grad_norm, Phase.UPDATE)
-    trainer._get_grad_norm = meter.wrap(trainer._get_grad_norm, Phase.UPDATE)
+    wrap_clipping(trainer, meter)
     trainer.add_callback(cycle.OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(sys.modules["swift.rlhf_trainers.grpo_trainer"], accelerator, meter)
