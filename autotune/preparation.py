@@ -125,7 +125,9 @@ def refuse_server(
 
 
 def _no_server(framework: Integration, key: str) -> str:
-    return f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
+    return (
+        f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
+    )
 
 
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:

@@ -210,6 +210,8 @@ def test_every_supported_knob_has_a_place_in_the_catalogue() -> None:
 def test_nothing_of_the_objective_is_left_to_defaults() -> None:
     found = yaml.safe_load(export(wanted({"micro_batch_size": 16})).files[RECIPE])
     assert {key: found[key] for key in OBJECTIVE} == dict(OBJECTIVE)
-    assert {key: FIELDS[key].default for key in OBJECTIVE if FIELDS[key].default is not None}.items() <= OBJECTIVE.items()
+    assert {
+        key: FIELDS[key].default for key in OBJECTIVE if FIELDS[key].default is not None
+    }.items() <= OBJECTIVE.items()
     own = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough={"beta": 0.0})).files[RECIPE])
     assert (own["beta"], own["top_k"]) == (0.0, 50)

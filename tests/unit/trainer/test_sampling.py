@@ -45,7 +45,9 @@ def generated(sampling: Any, drawn: list[int]) -> list[int]:
     return found
 
 
-@given(length=st.integers(1, 30), drawn=st.lists(st.integers(END, WORD), min_size=30, max_size=30), unended=st.booleans())
+@given(
+    length=st.integers(1, 30), drawn=st.lists(st.integers(END, WORD), min_size=30, max_size=30), unended=st.booleans()
+)
 def test_a_row_has_the_length_it_is_told(length: int, drawn: list[int], unended: bool) -> None:
     """Whatever the model writes, and whatever words or tokens a template stops at."""
     found = generated(exactly(Sampling(), length, unended=unended), drawn)

@@ -19,8 +19,8 @@ from search_spaces.legality import is_legal
 from tests.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
-from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
+from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.reading import given as read
 
 COMBINATIONS = st.integers(0, 10**9).map(lambda seed: legal(Random(seed)))
