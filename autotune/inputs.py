@@ -10,7 +10,7 @@ from autotune.domain import Resources
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, Source, framework_named
 from autotune.interpreter import Interpreter
-from autotune.preparation import model_digest
+from autotune.preparation import model_digest, refuse_server
 from autotune.request import CPU_SIZE, Complete, Request, completed, gpu_size
 from autotune.user_config import with_config
 from autotune.user_input import is_folder, sha256_of
@@ -90,9 +90,10 @@ def _check_split(framework: Integration, imported: Imported, request: Request, m
     """A file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
 
     Raises:
-        UsageError: nobody says it.
+        UsageError: nobody says it, or a trial cannot have one.
     """
     knobs = {**imported.knobs, **request.baseline}
+    refuse_server(framework, knobs, machine, request.config_name, imported.lines)
     if knobs.get("rollout_engine") != "vllm" or knobs.get("rollout_mode") != "server" or "rollout_gpus" in knobs:
         return
     if machine.gpus == 0:  # legality says that a server needs a GPU

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from autotune.domain import (
@@ -22,7 +23,7 @@ from autotune.request import Complete, Request, default_group, default_micro_bat
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
-from search_spaces.knobs import defaults
+from search_spaces.knobs import defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
@@ -66,6 +67,67 @@ def fitted(space: SearchSpace, framework: Integration) -> SearchSpace:
     data = space.as_json()
     knobs = {name: values for name, values in data["knobs"].items() if name in framework.supported}
     return SearchSpace.from_json({"knobs": knobs, "require": {**data["require"], "frameworks": [framework.name]}})
+
+
+_SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
+"""Knobs that say something of a rollout server only."""
+
+
+def without_server(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str]:
+    """``space`` without the rollout servers that no trial of ``framework`` can have, and a sentence on what went.
+
+    Where vLLM generates on GPUs of its own unless something says otherwise, the space says otherwise.
+
+    Raises:
+        UsageError: the space has nothing but a server.
+        SpaceError: nothing is left to search.
+    """
+    data = space.as_json()
+    mode, engine = (_listed(data["knobs"].get(name, ())) for name in ("rollout_mode", "rollout_engine"))
+    silent = not mode and "vllm" in engine and defaults(framework.name).get("rollout_mode") == "server"
+    if not framework.no_server or not ("server" in mode or silent):
+        return space, ""
+    if mode == ["server"]:
+        raise UsageError(f"the space has no rollout_mode but server; {_no_server(framework, 'rollout_mode')}.")
+    knobs = {name: values for name, values in data["knobs"].items() if name not in _SERVERS}
+    cut = SearchSpace.from_json({**data, "knobs": {**knobs, "rollout_mode": "colocate"}})
+    return cut, "" if silent else f"rollout_mode server is left out of the space: {framework.no_server}"
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def refuse_server(
+    framework: Integration,
+    configuration: Mapping[str, KnobValue],
+    resources: Resources,
+    name: str = "",
+    lines: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Refuse a rollout server that no trial of ``framework`` can have.
+
+    Args:
+        framework: of the study.
+        configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
+        resources: of the machine; without a GPU the rules say that a server needs one.
+        name: of the user's configuration; empty without one.
+        lines: of its keys.
+
+    Raises:
+        UsageError: ``configuration`` has one.
+    """
+    if not framework.no_server or not resources.gpus or not legality.Case(configuration, resources).server:
+        return
+    key = key_of("rollout_mode", framework.name)
+    said = f"{key} server: {_no_server(framework, key)}"
+    raise UsageError(located(said, name, lines) if name else f"{said}.")
+
+
+def _no_server(framework: Integration, key: str) -> str:
+    return (
+        f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
+    )
 
 
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.domain import RewardSpec
 from autotune.errors import UsageError
-from autotune.frameworks import framework_named
+from autotune.frameworks import Integration, framework_named
 from autotune.request import Request
 from autotune.user_input import rewards_configured
 from search_spaces.errors import SpaceError
@@ -38,12 +38,12 @@ def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...
         return request, ()
     found = published_named(request.published)
     _check(request, found)
+    framework = framework_named(found.framework)
     try:
-        here = scaled(found, gpus)
+        here = scaled(found, gpus, colocated=_colocated(framework))
     except SpaceError as error:
         raise UsageError(f"--baseline {error}") from None
     own_prompts = bool(request.task or request.data)
-    framework = framework_named(found.framework)
     if not own_prompts and not framework.reads_datasets:
         raise UsageError(
             f"--baseline {found.name}: give the prompts with --data FILE.jsonl; it has those of {found.dataset}"
@@ -62,6 +62,11 @@ def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...
         passthrough=workload,
     )
     return joined, here.lines
+
+
+def _colocated(framework: Integration) -> str:
+    """Why a published rollout server becomes an engine beside the training; empty where trials can have one."""
+    return f"{framework.title} trials cannot have a rollout server" if framework.no_server else ""
 
 
 def _check(request: Request, found: Published) -> None:

@@ -111,9 +111,13 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
     whole = complete(request, python, machine, bundled, talk)
+    preparation.refuse_server(framework, whole.baseline, machine)
     space = preparation.load_space(whole, machine)
     if whole.space is None:
         space = preparation.fitted(space, framework)
+    space, left_out = preparation.without_server(space, framework)
+    if left_out:
+        talk(left_out)
     if is_folder(whole.model):
         preparation.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)

@@ -16,7 +16,7 @@ from trainer.frameworks import ms_swift
 
 VARIABLE = "AUTOTUNE_SWIFT_PYTHON"
 REQUIRED = "AUTOTUNE_TEST_FRAMEWORKS"
-"""Set by ``make test-frameworks``: an environment that is missing fails instead of being skipped."""
+"""Where it is set, an environment that is missing fails instead of being skipped."""
 
 
 def swift_python() -> str:

@@ -114,6 +114,10 @@ def make_peers_environment(environment: Path, torch_index: str | None = None) ->
     say(f"the peers of the search: ready after {elapsed(started)}")
 
 
+BELOW = {"verl": (3, 13)}
+"""Framework -> the first Python it has no release for (its metadata)."""
+
+
 def make_framework_environment(environment: Path, name: str, imports: str, torch_index: str | None = None) -> None:
     """A training framework that cannot share the training stack's environment, at the versions of its lock file.
 
@@ -124,8 +128,13 @@ def make_framework_environment(environment: Path, name: str, imports: str, torch
         torch_index: package index to take torch from instead of pip's own (CPU builds are smaller).
 
     Raises:
-        SetupError: an environment cannot be made here, or a package cannot be installed or imported.
+        SetupError: the framework has no release for this Python, an environment cannot be made here, or a package
+            cannot be installed or imported.
     """
+    below = BELOW.get(name)
+    if below is not None and sys.version_info[:2] >= below:
+        here, first = (".".join(map(str, version)) for version in (sys.version_info[:2], below))
+        raise SetupError(f"{name} takes Python below {first}, not {here}; name one with BOOTSTRAP=/path/to/python")
     lock = REQUIREMENTS / f"{name}.txt"
     digest = digest_of(environment, (lock,))
     if is_current(environment, digest):

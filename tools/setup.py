@@ -13,6 +13,15 @@ from pathlib import Path
 from tools import accelerator, bundled_model, environments
 from tools.report import SetupError, say
 
+# What a trial imports, not what stands in front of it: trl and verl import their parts only when they are used.
+_OPEN_R1 = (
+    "trl.trainer.grpo_trainer, peft, math_verify, latex2sympy2_extended, async_lru, aiofiles, aiohttp, dotenv, pandas"
+)
+_VERL = (
+    "hydra, verl.trainer.ppo.metric_utils, verl.trainer.ppo.reward, verl.utils.config, verl.utils.tracking, "
+    "verl.utils.dataset.rl_dataset, verl.workers.config"
+)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code 0 when all that was asked for is there; 1 with one sentence on stderr otherwise."""
@@ -38,9 +47,9 @@ def set_up(options: argparse.Namespace) -> None:
     if options.peers is not None:
         environments.make_peers_environment(options.peers.absolute(), options.torch_index)
     for folder, name, imports in (
-        (options.open_r1, "open-r1", "trl, math_verify, async_lru"),
+        (options.open_r1, "open-r1", _OPEN_R1),
         (options.swift, "ms-swift", "torch, swift.pipelines, swift.rlhf_trainers.grpo_trainer, reasoning_gym"),
-        (options.verl, "verl", "verl"),
+        (options.verl, "verl", _VERL),
     ):
         if folder is not None:
             environments.make_framework_environment(folder.absolute(), name, imports, options.torch_index)

@@ -148,6 +148,11 @@ OPEN_R1 = Environment(
         Needed("transformers", "==4.52.3"),
         Needed("accelerate", "==1.4.0"),
         Needed("datasets"),
+        Needed("math_verify", distribution="math-verify"),
+        Needed("latex2sympy2_extended"),
+        Needed("async_lru", distribution="async-lru"),
+        Needed("aiofiles"),
+        Needed("aiohttp"),
     ),
     wished=(
         _vllm("==0.8.5.post1"),
@@ -155,7 +160,8 @@ OPEN_R1 = Environment(
     ),
     python=">=3.10.9",
 )
-"""Open-R1's own pins (its setup.py). The package itself is a checkout that the user points at."""
+"""Open-R1's own pins (its setup.py), and what its rewards import whichever of them is named. The package itself is a
+checkout that the user points at."""
 
 MS_SWIFT = Environment(
     needed=(

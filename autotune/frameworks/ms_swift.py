@@ -28,6 +28,7 @@ class SwiftFramework(Packaged):
     data_key = "dataset"
     reads_datasets = False
     own_script = "swift rlhf"
+    no_server = "a trial cannot give the completions it writes their lengths"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         with as_usage():

@@ -27,6 +27,7 @@ class OpenR1Framework(Packaged):
     takes_accelerate = True
     script = SCRIPT
     own_script = "Open-R1's own grpo.py"
+    no_server = "that of TRL 0.18 takes one limit for all completions, and a trial gives each its length"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         if not source.accelerate:

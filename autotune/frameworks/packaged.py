@@ -87,6 +87,7 @@ class Packaged:
     model_key: str = "model_name_or_path"
     data_key: str = "dataset_name"
     not_run: str = ""
+    no_server: str = ""
     describes: bool = True
     takes_accelerate: bool = False
     script: str = ""
@@ -138,7 +139,7 @@ class Packaged:
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         del spec, place  # for those whose server a trial can start
         if acting(assignment.trial.configuration, self.name).get("rollout_mode") == "server":
-            raise ValueError(f"a trial cannot start the rollout server of {self.title} yet; set rollout_mode colocate")
+            raise ValueError(f"{self.title} trials cannot have a rollout server: {self.no_server or 'none is started'}")
         return None
 
     def diagnose(self, text: str) -> Diagnosis | None:

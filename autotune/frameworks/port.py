@@ -70,6 +70,11 @@ class Integration(Framework, Port):
         ...
 
     @property
+    def no_server(self) -> str:
+        """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
+        ...
+
+    @property
     def environment(self) -> Environment: ...
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune import gpu_choice, hardware
-from autotune.domain import Study
+from autotune.domain import FailureReason, Outcome, Study
 from autotune.errors import MachineError
 from autotune.hardware import Gpu
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
@@ -91,7 +91,11 @@ class LocalRunner:
         if paths.root.exists() and any(paths.root.iterdir()):
             raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
         began = self.clock.monotonic()
-        ending = self._attempt(assignment, self.framework.render(assignment), paths, watcher, stop)
+        try:
+            spec = self.framework.render(assignment)
+        except ValueError as error:  # legality lacks a rule, or the study is of an older release
+            return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
+        ending = self._attempt(assignment, spec, paths, watcher, stop)
         log = paths.server_log if ending.log_is_servers else paths.log
         return RunReport(
             outcome=in_used_process(outcome_of(ending, self.framework, str(log)), ending.before),

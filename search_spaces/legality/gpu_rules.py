@@ -97,6 +97,15 @@ def deepspeed_installed(case: Case) -> str | None:
     return f"zero_stage {stage} needs the package deepspeed in the training environment"
 
 
+@rule(("zero_stage",), ("zero_stage",))
+def zero_device(case: Case) -> str | None:
+    """DeepSpeed shards over GPUs; on a CPU accelerate refuses it, which only TRL trials go round."""
+    stage = case.number("zero_stage") or 0
+    if stage == 0 or case.on_gpu or case.framework not in ("open_r1", "ms_swift"):
+        return None
+    return f"zero_stage {stage} needs a GPU in {case.framework}, and this is a CPU run"
+
+
 @rule(("zero_stage", "offload_optimizer", "offload_parameters"), ("offload_optimizer", "offload_parameters"))
 def offload_place(case: Case) -> str | None:
     """What is offloaded goes somewhere else: from a GPU to the host, or to a disk somebody named."""
@@ -166,6 +175,7 @@ RULES = (
     tensor_parallel_node,
     zero_or_fsdp,
     deepspeed_installed,
+    zero_device,
     offload_place,
     even_bucket,
     fsdp_device,

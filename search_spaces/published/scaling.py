@@ -26,7 +26,7 @@ class _Split:
     serving: int
 
 
-def scaled(baseline: Published, gpus: int) -> Scaled:
+def scaled(baseline: Published, gpus: int, *, colocated: str = "") -> Scaled:
     """``baseline`` on ``gpus`` GPUs.
 
     A rollout server keeps its share of the GPUs as nearly as they divide; on a single GPU the engine is colocated.
@@ -35,30 +35,31 @@ def scaled(baseline: Published, gpus: int) -> Scaled:
     Args:
         baseline: a published one.
         gpus: GPUs held, over all machines.
+        colocated: why there can be no rollout server, a sentence without its full stop; empty where there can.
 
     Raises:
         SpaceError: none, or their number cannot share the rows per update; names one that can.
     """
     if gpus < 1:
         raise SpaceError(f"{baseline.name} is written for GPUs, and none is held")
-    for split in _splits(baseline, gpus):
+    for split in _splits(baseline, gpus, colocated):
         batch = _batch(baseline, split.training)
         if batch is not None:
-            return _made(baseline, gpus, split, batch)
+            return _made(baseline, gpus, split, batch, colocated)
     rows, off = baseline.rows_per_update, TOLERANCE_PERCENT
-    fewer = next((n for n in range(gpus - 1, 0, -1) if _possible(baseline, n)), 1)
+    fewer = next((n for n in range(gpus - 1, 0, -1) if _possible(baseline, n, colocated)), 1)
     raise SpaceError(
         f"{baseline.name}: {gpus} GPUs cannot share its {rows} rows per update to within {off} %; hold {fewer}"
     )
 
 
-def _possible(baseline: Published, gpus: int) -> bool:
-    return any(_batch(baseline, split.training) is not None for split in _splits(baseline, gpus))
+def _possible(baseline: Published, gpus: int, colocated: str) -> bool:
+    return any(_batch(baseline, split.training) is not None for split in _splits(baseline, gpus, colocated))
 
 
-def _splits(baseline: Published, gpus: int) -> Iterator[_Split]:
+def _splits(baseline: Published, gpus: int, colocated: str) -> Iterator[_Split]:
     """How ``gpus`` can be shared out, nearest to the published share first."""
-    if not baseline.rollout_gpus or gpus == 1:
+    if not baseline.rollout_gpus or gpus == 1 or colocated:
         yield _Split(gpus, 0)
         return
     share = gpus * baseline.rollout_gpus / baseline.gpus
@@ -87,7 +88,7 @@ def _legal(batch: Batch, baseline: Published) -> bool:
     return whole and fresh and rows_allowed(batch.rows, baseline.rows_per_update, batch.ranks)
 
 
-def _made(baseline: Published, gpus: int, split: _Split, batch: Batch) -> Scaled:
+def _made(baseline: Published, gpus: int, split: _Split, batch: Batch, colocated: str) -> Scaled:
     values: dict[str, KnobValue] = {
         **baseline.configuration,
         "micro_batch_size": batch.micro,
@@ -97,7 +98,7 @@ def _made(baseline: Published, gpus: int, split: _Split, batch: Batch) -> Scaled
     lines = [f"{baseline.name} is {baseline.source}.", *baseline.notes, *_rows(baseline, batch)]
     if "logprob_rows" in values:
         lines += _logprob(values, batch.micro * batch.steps)
-    lines += _spread(baseline, split, values)
+    lines += _spread(baseline, split, values, colocated or "One GPU has none to spare for a rollout server")
     if gpus != baseline.gpus:
         lines.append(_memory(baseline, gpus))
     return Scaled(baseline, gpus, Configuration(values), batch.rows, tuple(lines))
@@ -132,8 +133,8 @@ def _product(ranks: int, micro: int, accumulation: int) -> str:
     return f"{ranks} training GPU{'' if ranks == 1 else 's'} × micro-batch {micro} × accumulation {accumulation}"
 
 
-def _spread(baseline: Published, split: _Split, values: dict[str, KnobValue]) -> list[str]:
-    """Changes ``values`` where engine and GPUs do not fit; a sentence for each."""
+def _spread(baseline: Published, split: _Split, values: dict[str, KnobValue], colocated: str) -> list[str]:
+    """Changes ``values`` where engine and GPUs do not fit; a sentence for each, ``colocated`` where a server goes."""
     lines = []
     if baseline.rollout_gpus and not split.serving:
         for name in _SERVER:
@@ -141,7 +142,7 @@ def _spread(baseline: Published, split: _Split, values: dict[str, KnobValue]) ->
         values["rollout_mode"] = "colocate"
         share = values.pop("gpu_memory_utilization", None)
         own = "" if share is None else f", with the framework's own share of memory instead of the server's {share}"
-        lines.append(f"One GPU has none to spare for a rollout server, so the engine is colocated{own}.")
+        lines.append(f"{colocated}, so the engine is colocated{own}.")
     size = int(values.get("tensor_parallel_size", 1))
     room = split.serving or split.training
     fitting = max(n for n in range(1, min(size, room) + 1) if size % n == 0 and room % n == 0)

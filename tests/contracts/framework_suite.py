@@ -14,7 +14,7 @@ from autotune.errors import UsageError
 from autotune.frameworks import Beside, Integration, framework_named, runnable
 from autotune.frameworks.packaged import Packaged
 from autotune.ports import Assignment, Place
-from autotune.preparation import baseline_of, fitted
+from autotune.preparation import baseline_of, fitted, without_server
 from autotune.request import Complete
 from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
@@ -58,7 +58,7 @@ class FrameworkSuite:
         found = baseline_of(request, SearchSpace.from_json(SPACE), self.resources)
         return Configuration(found)
 
-    def assignment(self, directory: Path) -> Assignment:
+    def assignment(self, directory: Path, configuration: Configuration | None = None) -> Assignment:
         workload = factories.workload(rows_per_update=16, passthrough={})
         spec = factories.study_spec(
             framework=self.name,
@@ -67,7 +67,7 @@ class FrameworkSuite:
             workload=workload,
             checkout=self.beside.checkout,
         )
-        trial = factories.trial(configuration=self.baseline, rows_per_update=16)
+        trial = factories.trial(configuration=configuration or self.baseline, rows_per_update=16)
         return Assignment(factories.study(spec=spec), trial, directory, 60.0)
 
     def wanted(self, **changes: Any) -> Wanted:
@@ -112,13 +112,20 @@ class FrameworkSuite:
     def test_the_defaults_can_be_set(self) -> None:
         assert list(self.framework.unsupported(self.baseline)) == []
 
-    def test_the_preset_of_a_machine_can_be_searched(self) -> None:
-        """Every legal combination that is drawn is one its trials can be given."""
-        space = fitted(SearchSpace.load(preset_for(self.resources.gpus)), self.framework)
+    def test_the_preset_of_a_machine_can_be_searched(self, tmp_path: Path) -> None:
+        """Every legal combination that is drawn is one its trials can be given, and is given."""
+        preset = SearchSpace.load(preset_for(self.resources.gpus))
+        space, _ = without_server(fitted(preset, self.framework), self.framework)
         found = space.candidates(space.complete(self.baseline, self.resources), self.resources, same_learning=False)
         assert len(found) > 10
         drawn = found[:: max(1, len(found) // 200)]
         assert [said for each in drawn for said in self.framework.unsupported(each)] == []
+        for each in drawn:
+            assignment = self.assignment(tmp_path, each)
+            spec = self.framework.render(assignment)
+            if self.framework.no_server:
+                place = Place("/env/bin/python", ("0", "1"), 8000, 51216)
+                assert self.framework.companion(assignment, spec, place) is None
 
     def test_a_knob_it_has_no_setting_for_is_refused_by_name(self) -> None:
         knob = self.unset()

@@ -98,6 +98,17 @@ def test_what_ms_swift_refuses_is_told_as_illegal(tiny: Path, tmp_path: Path) ->
     assert "must be evenly divisible by num_generations" in ran.result.message
 
 
+def test_settings_that_make_other_rows_than_the_trial_is_of_are_refused(tiny: Path, tmp_path: Path) -> None:
+    """Else its figures would stand beside those of another batch."""
+    spec = swift_spec(tiny, reward_file(tmp_path, PLAIN))
+    ran = run_trial(tmp_path / "trial", replace(spec, settings={**spec.settings, "gradient_accumulation_steps": 2}))
+    assert (ran.result.reason, ran.result.message) == (
+        FailureReason.ILLEGAL,
+        "these settings make 8 rows per update, the trial is of 16",
+    )
+    assert not ran.cycles
+
+
 def test_a_reward_that_raises_is_told_as_one(tiny: Path, tmp_path: Path) -> None:
     ran = run_trial(tmp_path / "trial", swift_spec(tiny, reward_file(tmp_path, "raise KeyError('solution')")))
     assert ran.result.reason is FailureReason.REWARD_ERROR

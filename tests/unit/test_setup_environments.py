@@ -149,6 +149,16 @@ def test_a_framework_that_cannot_be_imported_is_told_by_its_name(tmp_path: Path,
     assert len(pip) == 2
 
 
+def test_a_python_the_framework_has_no_release_for_costs_no_download(
+    tmp_path: Path, pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "BELOW", {"verl": (3, 11)})
+    with pytest.raises(SetupError, match=r"^verl takes Python below 3\.11, not 3\.\d+; name one with BOOTSTRAP="):
+        environments.make_framework_environment(tmp_path / "env", "verl", "verl")
+    assert pip == []
+    assert not (tmp_path / "env").exists()
+
+
 def test_moved_environment_is_not_current(tmp_path: Path) -> None:
     fake_venv(tmp_path / "a")
     lock = tmp_path / "lock"

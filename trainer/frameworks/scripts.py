@@ -15,7 +15,7 @@ from trainer.frameworks.gpu_split import split
 HERE = "{here}"
 """In a word: the folder of the script."""
 FIND_HERE = 'here=$(cd "$(dirname "$0")" && pwd) || exit 1'
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def comment(text: str) -> str:
@@ -46,9 +46,9 @@ def visible(wanted: Wanted, *, served: bool) -> dict[str, str]:
         ValueError: the GPUs cannot be split as the configuration says.
     """
     if served:
-        return {_VISIBLE: ",".join(split(gpus_of(wanted), wanted.configuration)[0])}
+        return {VISIBLE: ",".join(split(gpus_of(wanted), wanted.configuration)[0])}
     alone = wanted.device == "cuda" and wanted.world_size == 1
-    return {_VISIBLE: "0"} if alone else {}  # of several, a process by itself would use all
+    return {VISIBLE: "0"} if alone else {}  # of several, a process by itself would use all
 
 
 def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> str:
@@ -64,7 +64,7 @@ def run_script(wanted: Wanted, made: Command, remark: str, *, served: bool) -> s
     for name, value in made.environment.items():
         if name == "PYTHONPATH":
             lines.append(f"PYTHONPATH={quoted(value)}${{PYTHONPATH:+:$PYTHONPATH}}")
-        elif name == _VISIBLE and served:
+        elif name == VISIBLE and served:
             lines.append(_taken(wanted, serving=False))
         else:
             lines.append(f': "${{{name}:={value}}}"')
@@ -87,7 +87,7 @@ def server_script(wanted: Wanted, argv: Sequence[str], environment: Mapping[str,
         ValueError: the GPUs cannot be split as the configuration says.
     """
     lines = ["#!/bin/sh", f"# {comment(wanted.title)}", "# The rollout server; start it before run.sh."]
-    lines += [_taken(wanted, serving=True), f"export {_VISIBLE}"]
+    lines += [_taken(wanted, serving=True), f"export {VISIBLE}"]
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in environment.items()]
     return "\n".join([*lines, "exec " + shlex.join(argv) + ' "$@"']) + "\n"
 
@@ -97,5 +97,5 @@ def _taken(wanted: Wanted, *, serving: bool) -> str:
     gpus = gpus_of(wanted)
     training = len(split(gpus, wanted.configuration)[0])
     places = f"{training + 1}-{len(gpus)}" if serving else f"1-{training}"
-    held = f'"${{{_VISIBLE}:-{",".join(gpus)}}}"'
-    return f'{_VISIBLE}=$(printf "%s\\n" {held} | cut -s -d, -f{places})'
+    held = f'"${{{VISIBLE}:-{",".join(gpus)}}}"'
+    return f'{VISIBLE}=$(printf "%s\\n" {held} | cut -s -d, -f{places})'

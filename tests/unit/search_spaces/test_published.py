@@ -113,6 +113,22 @@ def test_a_server_keeps_its_share_and_one_gpu_has_none_to_spare() -> None:
     assert "rollout_gpus" not in one.configuration
 
 
+@given(ANY.filter(lambda one: one.rollout_gpus > 0), st.integers(1, 32))
+def test_where_trials_can_have_no_server_the_engine_shares_all_gpus(baseline: Published, gpus: int) -> None:
+    try:
+        found = scaled(baseline, gpus, colocated="Such trials cannot have a rollout server")
+    except SpaceError as error:
+        fewer = int(str(error).rpartition(" ")[2])
+        assert scaled(baseline, fewer, colocated="x").gpus == fewer < gpus
+        return
+    resources = machine(baseline, gpus)
+    assert found.configuration["rollout_mode"] == "colocate"
+    assert training_gpus(found.configuration, resources) == gpus
+    assert batch_of(found.configuration, resources).rows == found.rows_per_update
+    assert [v.sentence for v in check(found.configuration, resources, found.configuration)] == []
+    assert any(line.startswith("Such trials cannot have a rollout server, so the engine is") for line in found.lines)
+
+
 def test_generations_that_serve_several_updates_go_on_doing_so() -> None:
     found = scaled(published("swift:qwen2.5-7b-gspo"), 2)
     assert found.configuration["steps_per_generation"] == 4 * int(found.configuration["gradient_accumulation_steps"])

@@ -100,6 +100,17 @@ def test_a_rule_bites_where_it_should_and_for_ms_swift_alone(
             assert rule not in broken(Resources(gpus=4, framework=framework, **GPU), values)
 
 
+@pytest.mark.parametrize("framework", ["ms_swift", "open_r1"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeed_is_not_tried_where_accelerate_refuses_it(framework: str, stage: int) -> None:
+    """On a CPU; TRL trials are the ones that go round that."""
+    values: dict[str, KnobValue] = {"zero_stage": stage}
+    assert "zero_device" in broken(Resources(cpu_ranks=2, framework=framework), values)
+    assert "zero_device" not in broken(Resources(gpus=2, framework=framework, **GPU), values)
+    assert "zero_device" not in broken(Resources(cpu_ranks=2, framework="trl"), values)
+    assert "zero_device" not in broken(Resources(cpu_ranks=2, framework=framework), {"zero_stage": 0})
+
+
 def test_ligers_kernels_are_looked_for_where_the_environment_is_known() -> None:
     for software, refused in (({"torch": "2.13"}, True), ({"liger_kernel": "0.8"}, False), ({}, False)):
         machine = Resources(gpus=1, framework="ms_swift", software=software, **GPU)

@@ -22,6 +22,7 @@ from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import Imported, import_config
 from trainer.frameworks.open_r1.key_tables import KEYS
 from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.objective import OBJECTIVE
 
 LONGEST = 512 + 1024
 
@@ -204,3 +205,13 @@ def test_without_a_checkout_nothing_is_exported() -> None:
 def test_every_supported_knob_has_a_place_in_the_catalogue() -> None:
     named = {*SUPPORTED} - set(defaults("open_r1")) - set(PLACES)
     assert named <= {"steps_per_generation", "max_model_len", "rollout_gpus"}
+
+
+def test_nothing_of_the_objective_is_left_to_defaults() -> None:
+    found = yaml.safe_load(export(wanted({"micro_batch_size": 16})).files[RECIPE])
+    assert {key: found[key] for key in OBJECTIVE} == dict(OBJECTIVE)
+    assert {
+        key: FIELDS[key].default for key in OBJECTIVE if FIELDS[key].default is not None
+    }.items() <= OBJECTIVE.items()
+    own = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough={"beta": 0.0})).files[RECIPE])
+    assert (own["beta"], own["top_k"]) == (0.0, 50)

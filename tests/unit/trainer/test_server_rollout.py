@@ -58,12 +58,20 @@ def test_every_row_has_its_own_length_and_is_its_own_prompts(
 
 def test_one_request_for_each_length_and_the_users_sampling_in_all() -> None:
     client = Client()
-    ask(client, [3, 5, 3, 5], [[1], [2]], 2, generation_kwargs={"seed": 4, "max_tokens": 99}, top_k=9)
+    ask(
+        client,
+        [3, 5, 3, 5],
+        [[1], [2]],
+        2,
+        generation_kwargs={"seed": 4, "max_tokens": 99, "stop": ["</a>"], "stop_token_ids": [7]},
+        top_k=9,
+    )
     assert len(client.asked) == 2
     for asked in client.asked:
         own = asked["generation_kwargs"]
         assert own["max_tokens"] == asked["max_tokens"] in (3, 5), "the user's own limit would decide otherwise"
         assert own["ignore_eos"] is True
+        assert not {"stop", "stop_token_ids"} & set(own), "they would end a row before its length"
         assert (own["seed"], asked["top_k"], asked["temperature"]) == (4, 9, 0.7)
         assert asked["n"] == 1
 

@@ -238,3 +238,17 @@ def test_a_rendered_trial_says_everything() -> None:
     assert "GLIBC_TUNABLES" in spec.environment
     assert (spec.passthrough["beta"], spec.passthrough["tuner_type"]) == (0.04, "full")
     assert not {"output_dir", "report_to"} & set(spec.passthrough)
+
+
+def test_what_a_preset_leaves_to_ms_swift_stays_left_to_it_until_a_knob_says_it() -> None:
+    """Or trial 0 would not be what the user runs today."""
+    script = "#!/bin/sh\nNPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model m --reward_funcs x --deepspeed zero3\n"
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    told: dict[str, Any] = {"device": "cuda", "passthrough": before.passthrough}
+    plain, _, _ = ms_swift.settings(Configuration({**before.knobs, "micro_batch_size": 2}), 16, 4, **told)
+    zero = plain["deepspeed"]["zero_optimization"]
+    assert (zero["stage"], zero["reduce_bucket_size"], zero["sub_group_size"]) == (3, "auto", 1_000_000_000)
+    assert zero["stage3_param_persistence_threshold"] == "auto"
+    tuned = Configuration({**before.knobs, "micro_batch_size": 2, "zero_reduce_bucket": 50_000_000})
+    found, _, _ = ms_swift.settings(tuned, 16, 4, **told)
+    assert found["deepspeed"]["zero_optimization"]["reduce_bucket_size"] == 50_000_000

@@ -20,6 +20,7 @@ from tests.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, mac
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
+from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.reading import given as read
 
 COMBINATIONS = st.integers(0, 10**9).map(lambda seed: legal(Random(seed)))
@@ -78,7 +79,8 @@ def test_what_is_legal_is_supported_and_every_knob_is_told(combination: Combinat
     exported = overrides(export(combination.wanted()).files[RUN])
     same = {k: v for k, v in spec.settings.items() if not k.startswith(("ray_kwargs", "actor_rollout_ref.model.path"))}
     assert {key: exported[key] for key in same} == same
-    assert spec.passthrough == {"algorithm.gamma": 1.0}
+    assert spec.passthrough == {**OBJECTIVE, "algorithm.gamma": 1.0}
+    assert {key: exported[key] for key in OBJECTIVE} == OBJECTIVE
 
 
 def overrides(script: str) -> dict[str, Any]:

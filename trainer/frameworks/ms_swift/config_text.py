@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -19,6 +20,7 @@ from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
 from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
+from trainer.frameworks.scripts import VISIBLE
 from trainer.frameworks.texts import same_model, sections_text
 
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
@@ -110,15 +112,36 @@ def by_torchrun(wanted: Wanted) -> bool:
     return wanted.world_size > 1 or bool(sharded)
 
 
-def launch_environment(wanted: Wanted) -> dict[str, str]:
-    """Variables of the configuration, and how many processes train."""
+def launch_environment(wanted: Wanted, present: Mapping[str, Argument] = MappingProxyType({})) -> dict[str, str]:
+    """Variables of the configuration, how many processes train, and on which GPUs.
+
+    Args:
+        wanted: what is exported.
+        present: variables of the user's own run, which may be for another machine.
+    """
     found = variables(wanted.configuration)
     if by_torchrun(wanted):
-        found["NPROC_PER_NODE"] = str(wanted.world_size)
         found["OMP_NUM_THREADS"] = str(wanted.threads)  # torchrun would leave a process one thread
+    if by_torchrun(wanted) or "NPROC_PER_NODE" in present:
+        found["NPROC_PER_NODE"] = str(wanted.world_size)
+    if "NNODES" in present:
+        found["NNODES"] = "1"
     if wanted.device == "cpu" and wanted.world_size > 1:
         found["GLOO_SOCKET_IFNAME"] = "lo"
-    return found
+    gpus = _gpus(wanted, _word(present, VISIBLE))
+    return {**found, VISIBLE: gpus} if gpus else found
+
+
+def _gpus(wanted: Wanted, named: str) -> str:
+    """GPUs in place of those the user's run names; empty where it names none, or as many as train.
+
+    ms-swift asks for a process on every GPU it sees.
+    """
+    there = [name for name in named.split(",") if name.strip()]
+    count = wanted.world_size
+    if not there or wanted.device != "cuda" or wants_server(wanted.configuration) or len(there) == count:
+        return ""
+    return ",".join(there[:count] if len(there) > count else map(str, range(count)))
 
 
 def _own_environment(own: dict[str, Any]) -> dict[str, str]:
@@ -173,7 +196,11 @@ def edited(wanted: Wanted, plugin: Plugin) -> str:
     removed = [key for key, value in made.items() if value is None]
     text = _without(wanted.user_config, removed) if removed else wanted.user_config
     wished: dict[yaml_edit.Path, Any] = {(key,): value for key, value in made.items() if value is not None}
-    environment = launch_environment(wanted)
+    environment = {
+        name: value
+        for name, value in launch_environment(wanted, present.environment).items()
+        if name not in present.environment or present.environment[name].words != (value,)
+    }
     if environment and present.environment:
         wished.update({(ENVIRONMENT, name): value for name, value in environment.items()})
     elif environment:

@@ -13,7 +13,7 @@ from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
 from trainer.frameworks.told import Told, longest
-from trainer.frameworks.trl.sharding import merged
+from trainer.frameworks.trl.sharding import beside_zero, merged
 from trainer.frameworks.updates import following
 
 NO_SERVER = (
@@ -51,8 +51,10 @@ def settings(
     found = to_keys(whole, longest, device)
     for key in _MAPPINGS:
         own = (passthrough or {}).get(key)
-        if isinstance(own, Mapping) and isinstance(found.get(key), Mapping):
-            found[key] = merged(own, found[key])
+        ours = found.get(key)
+        if isinstance(own, Mapping) and isinstance(ours, Mapping):
+            zero = key == "deepspeed"  # where a user may leave to ms-swift what a knob that is not set would say
+            found[key] = beside_zero(ours, own, acting(whole)) if zero else merged(own, ours)
     return found, {}, seams(whole)
 
 

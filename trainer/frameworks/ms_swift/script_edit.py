@@ -11,8 +11,9 @@ from trainer.frameworks.ms_swift.config_text import changes, launch_environment
 from trainer.frameworks.ms_swift.exported import PLUGIN, RUN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import Plugin
+from trainer.frameworks.ms_swift.server import wants_server
 from trainer.frameworks.ms_swift.words import words_of
-from trainer.frameworks.scripts import FIND_HERE
+from trainer.frameworks.scripts import FIND_HERE, VISIBLE, visible
 
 _BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)
@@ -67,10 +68,11 @@ def _argument(key: str, value: Any) -> str:
 
 def _environment(wanted: Wanted, found: Given) -> tuple[list[Piece], list[str]]:
     """(Assignments that are there and become others, lines for those that are not)."""
-    wished = launch_environment(wanted)
-    if "NPROC_PER_NODE" in found.environment:
-        wished["NPROC_PER_NODE"] = str(wanted.world_size)
+    wished = launch_environment(wanted, found.environment)
     pieces, lines = [], []
+    if VISIBLE not in found.environment:
+        alone = visible(wanted, served=False) if not wants_server(wanted.configuration) else {}
+        lines += [f'export {name}="${{{name}:-{value}}}"' for name, value in alone.items()]
     for name, value in wished.items():
         there = found.environment.get(name)
         if there is None:
@@ -80,7 +82,13 @@ def _environment(wanted: Wanted, found: Given) -> tuple[list[Piece], list[str]]:
     return pieces, lines
 
 
+_BASH = re.compile(r"#!.*\bbash\b")
+_BY_BASH = '[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"'
+"""A script for bash goes on with bash when it is started by ``sh``, which may be another shell."""
+
+
 def _begun(text: str, lines: list[str]) -> str:
-    """``lines`` behind the script's first line, if that says what runs it."""
+    """``lines`` behind the script's first line, if that says what runs it; a script that does not is bash's."""
     head, rest = text.split("\n", 1) if text.startswith("#!") and "\n" in text else ("#!/bin/bash", text)
-    return "\n".join([head, *lines, rest])
+    shell = [_BY_BASH] if _BASH.match(head) else []
+    return "\n".join([head, *shell, *lines, rest])

@@ -12,6 +12,7 @@ from trainer.frameworks.open_r1.exported import PROMPT_COLUMN, PROMPTS, Wanted
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_tables import CHECKPOINTING, NATIVE
 from trainer.frameworks.open_r1.keys import acting
+from trainer.frameworks.open_r1.objective import OBJECTIVE
 from trainer.frameworks.open_r1.render import settings
 from trainer.frameworks.open_r1.rewards import Rewards
 from trainer.frameworks.open_r1.server import SERVER_SHARE, trainer_keys, wants_server
@@ -47,7 +48,7 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
 
 
 def written(wanted: Wanted, rewards: Rewards) -> str:
-    """A whole recipe, every knob explicit: what is left out would be TRL's default of another day."""
+    """A whole recipe, every knob and the objective explicit: what is left out would be TRL's default of another day."""
     tuned = knob_keys(explicit(wanted))
     tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in wanted.configuration})
     run = {
@@ -61,6 +62,7 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
         "eval_strategy": "no",
         "seed": wanted.seed,
         "use_cpu": wanted.device == "cpu",
+        **OBJECTIVE,
         **wanted.passthrough,
     }
     sections = {

@@ -9,6 +9,7 @@ from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.open_r1.fates import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys
+from trainer.frameworks.open_r1.objective import OBJECTIVE
 from trainer.frameworks.told import Told
 from trainer.frameworks.trl.deepspeed import deepspeed_config
 from trainer.frameworks.updates import following
@@ -72,7 +73,7 @@ def render(
         settings=chosen,
         model_settings={},
         seams={},
-        passthrough=for_trial(passthrough),
+        passthrough={**OBJECTIVE, **for_trial(passthrough)},
         environment={**variables(configuration), CHECKOUT: checkout},
         **told,
     )

@@ -63,9 +63,14 @@ def beside(
     for key in ("deepspeed", "fsdp_config", *(key for key, _ in NESTED.values())):
         own, ours = passthrough.get(key), training.get(key)
         if isinstance(own, Mapping) and isinstance(ours, Mapping) and ours:
-            set_here = {path for knob, path in PLACES.items() if knob in acts} if key == "deepspeed" else set()
-            found[key] = merged(ours, _without(own, set_here))
+            zero = key == "deepspeed"
+            found[key] = beside_zero(ours, own, acts) if zero else merged(ours, _without(own, ()))
     return found
+
+
+def beside_zero(ours: Mapping[str, Any], own: Mapping[str, Any], acts: Mapping[str, KnobValue]) -> dict[str, Any]:
+    """DeepSpeed's configuration ``ours`` with the user's ``own`` in it; places of knobs that act stay ours."""
+    return merged(ours, _without(own, {path for knob, path in PLACES.items() if knob in acts}))
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from trainer.frameworks.verl.fates import (
 )
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys
+from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
 __all__ = ["ENVIRONMENT", "LOG_VARIABLE", "render", "settings", "variables", "workload"]
@@ -97,7 +98,7 @@ def render(
         settings={**tuned, **fixed, **PRIVATE_RAY},
         model_settings={},
         seams={},
-        passthrough=for_trial(passthrough),
+        passthrough={**OBJECTIVE, **for_trial(passthrough)},
         environment=variables(configuration),
         **told,
     )

@@ -8,11 +8,12 @@ from typing import Any, Callable, List, Tuple
 
 from ...contract import CycleKind, NoteRecord, Phase, StartupPart
 from ...cycles import CyclePlan
-from ...failures import MeterError
+from ...failures import IllegalSettingError, MeterError
 from ...journal import Journal
 from ...meter import Meter
 from ...trial import Trial
 from ..trl import cycle
+from ..trl.clipping import wrap_clipping
 from ..trl.loop import Loop
 from ..trl.quality import Quality, ratios
 from ..trl.together import Together, install_waits
@@ -30,8 +31,6 @@ METHODS = (
     "get_batch_samples",
     "log",
     "_maybe_log_save_evaluate",
-    "_clip_grad_norm",
-    "_get_grad_norm",
 )
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
@@ -42,6 +41,7 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     missing = [name for name in METHODS if not callable(getattr(trainer, name, None))]
     if missing:
         raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
+    check_rows(trial, trainer)
     per_generation = args.steps_per_generation * int(trainer.template.sequence_parallel_size) * args.num_iterations
     generations = updates * args.gradient_accumulation_steps // per_generation
     rollout: Any = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
@@ -60,6 +60,19 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     return result
 
 
+def check_rows(trial: Trial, trainer: Any) -> None:
+    """Raises ``IllegalSettingError`` where an update has other rows than the trial is of.
+
+    By now ms-swift has multiplied the accumulation by the ranks that share a sequence (``GRPOTrainer.__init__``).
+    """
+    args, ranks = trainer.args, int(trainer.accelerator.num_processes)
+    own = ranks // int(trainer.template.sequence_parallel_size)
+    rows = int(args.per_device_train_batch_size) * int(args.gradient_accumulation_steps) * own
+    if rows != trial.spec.rows_per_update:
+        sizes = (rows, trial.spec.rows_per_update)
+        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
+
+
 def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.Seen) -> None:
     """Wrap the methods phases are made of, and those that say what a step did."""
     accelerator = trainer.accelerator
@@ -71,8 +84,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.See
     trainer._get_per_token_logps_and_entropies = cycle.split_by_gradient(compute, meter)
     trainer.compute_loss = _counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    trainer._clip_grad_norm = meter.wrap(trainer._clip_grad_norm, Phase.UPDATE)
-    trainer._get_grad_norm = meter.wrap(trainer._get_grad_norm, Phase.UPDATE)
+    wrap_clipping(trainer, meter)
     trainer.add_callback(cycle.OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(sys.modules["swift.rlhf_trainers.grpo_trainer"], accelerator, meter)

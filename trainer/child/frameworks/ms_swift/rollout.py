@@ -9,8 +9,9 @@ import torch
 
 from ...contract import CycleKind
 from ...failures import IllegalSettingError, MeterError
-from ..trl.lengths import ExactLengths, exactly, stretch
+from ..trl.lengths import ExactLengths, stretch
 from ..trl.rollout import Tally
+from ..trl.sampling import exactly
 
 
 class Rollout:

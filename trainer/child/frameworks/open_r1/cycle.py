@@ -13,6 +13,7 @@ from ...contract import Phase
 from ...failures import MeterError
 from ...journal import Journal
 from ...meter import Meter
+from ..trl.clipping import wrap_clipping
 from ..trl.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss
 from ..trl.quality import Quality
 from ..trl.rollout import Rollout
@@ -57,7 +58,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
     trainer._get_per_token_logps = _by_gradient(trainer._get_per_token_logps, meter)
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    accelerator.clip_grad_norm_ = meter.wrap(accelerator.clip_grad_norm_, Phase.UPDATE)
+    wrap_clipping(trainer, meter)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(sys.modules[grpo_trainer.__name__], accelerator, meter)

@@ -6,8 +6,9 @@ import functools
 from typing import Any, List
 
 from ...failures import IllegalSettingError, MeterError
-from ..trl.lengths import ExactLengths, exactly, stretch
+from ..trl.lengths import ExactLengths, stretch
 from ..trl.rollout import Rollout
+from ..trl.sampling import exactly
 
 
 class OpenR1Rollout(Rollout):
@@ -75,12 +76,15 @@ class OpenR1Rollout(Rollout):
         return generate_with_lengths
 
     def _wrap_llm(self, generate: Any) -> Any:
+        """No row has an end of sequence before its last token: TRL 0.18 masks what stands behind the first."""
+
         @functools.wraps(generate)
         def generate_with_lengths(prompts: Any, sampling_params: Any, *args: Any, **kwargs: Any) -> Any:
             rows = len(prompts) // int(self._trainer.vllm_tensor_parallel_size)
             self._pending = self._lengths(rows)
             if self._pending is not None:
-                sampling_params = [exactly(sampling_params, length) for length in self._of_engine(len(prompts))]
+                lengths = self._of_engine(len(prompts))
+                sampling_params = [exactly(sampling_params, length, unended=True) for length in lengths]
             outputs = generate(prompts, *args, sampling_params=sampling_params, **kwargs)
             first = self._rank % int(self._trainer.vllm_tensor_parallel_size) * rows
             own = outputs[first : first + rows]

@@ -16,6 +16,7 @@ from ...contract import CycleKind, CycleRecord, Phase
 from ...failures import MeterError, NotFiniteError
 from ...guard import Verdict
 from ...meter import Meter
+from .clipping import wrap_clipping
 from .rollout import Rollout, Tally
 from .together import Together, install_waits
 
@@ -31,8 +32,6 @@ METHODS = (
     "get_batch_samples",
     "log",
     "_maybe_log_save_evaluate",
-    "_clip_grad_norm",
-    "_get_grad_norm",
 )
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
@@ -92,8 +91,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
     trainer._get_per_token_logps_and_entropies = split_by_gradient(trainer._get_per_token_logps_and_entropies, meter)
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
-    trainer._clip_grad_norm = meter.wrap(trainer._clip_grad_norm, Phase.UPDATE)
-    trainer._get_grad_norm = meter.wrap(trainer._get_grad_norm, Phase.UPDATE)
+    wrap_clipping(trainer, meter)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
         install_waits(sys.modules[GRPOTrainer.__module__], accelerator, meter)

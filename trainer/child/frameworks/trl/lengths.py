@@ -40,14 +40,6 @@ class ExactLengths:
         return scores
 
 
-def exactly(sampling: Any, length: int) -> Any:
-    """vLLM's ``SamplingParams`` for a completion of ``length`` tokens, whatever the model would do."""
-    own = sampling.clone()
-    own.ignore_eos = True
-    own.max_tokens = length  # the only thing that ends it then, so that no token has to be forbidden
-    return own
-
-
 def stretch(prompt: Sequence[int], length: int) -> List[int]:
     """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
     ids = list(prompt)

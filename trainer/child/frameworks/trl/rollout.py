@@ -9,7 +9,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 from ...contract import CycleKind
 from ...failures import MeterError
 from . import batching
-from .lengths import ExactLengths, exactly, stretch
+from .lengths import ExactLengths, stretch
+from .sampling import exactly
 from .server_rollout import install_lengths
 
 

@@ -75,8 +75,9 @@ def by_length(
 
 
 def exactly(sampling: Mapping[str, Any], length: int) -> Dict[str, Any]:
-    """The request's parameters for completions of ``length`` tokens, whatever the model would do."""
+    """The request's parameters for completions of ``length`` tokens, as ``sampling.exactly``."""
     own = {**(sampling.get("generation_kwargs") or {}), "max_tokens": length, "ignore_eos": True}
+    own = {name: value for name, value in own.items() if name not in ("stop", "stop_token_ids")}
     return {**sampling, "max_tokens": length, "generation_kwargs": own}
 
 

@@ -1,0 +1,21 @@
+"""Clipping of the gradient as a part of the update, where transformers' trainers do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...contract import Phase
+from ...meter import Meter
+
+METHODS = ("_clip_grad_norm", "_get_grad_norm")
+"""Of transformers 5; those before it call accelerate's ``clip_grad_norm_`` in the middle of the training loop."""
+
+
+def wrap_clipping(trainer: Any, meter: Meter) -> None:
+    """Count it as the update, whichever transformers the trainer is of."""
+    there = [name for name in METHODS if callable(getattr(trainer, name, None))]
+    for name in there:
+        setattr(trainer, name, meter.wrap(getattr(trainer, name), Phase.UPDATE))
+    if not there:
+        accelerator = trainer.accelerator
+        accelerator.clip_grad_norm_ = meter.wrap(accelerator.clip_grad_norm_, Phase.UPDATE)

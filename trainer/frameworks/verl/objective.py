@@ -1,0 +1,29 @@
+"""What decides how a run learns, every value said: verl 0.9.1's own, so that saying them changes nothing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.frameworks.verl.key_tables import ACTOR, ROLLOUT
+
+OBJECTIVE: Mapping[str, Any] = {
+    ACTOR + "optim.lr": 1e-6,
+    ACTOR + "optim.weight_decay": 0.01,
+    ACTOR + "grad_clip": 1.0,
+    ACTOR + "ppo_epochs": 1,
+    ACTOR + "clip_ratio": 0.2,
+    ACTOR + "loss_agg_mode": "token-mean",
+    ACTOR + "use_kl_loss": False,
+    "algorithm.use_kl_in_reward": False,
+    "algorithm.norm_adv_by_std_in_grpo": True,
+    ROLLOUT + "temperature": 1.0,
+    ROLLOUT + "top_p": 1.0,
+    ROLLOUT + "top_k": -1,
+}
+"""Of verl's own files (``trainer/config``), where a run says nothing."""
+
+
+def stated(own: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it is to be said beside the user's ``own`` keys."""
+    return {key: value for key, value in OBJECTIVE.items() if key not in own}
