@@ -183,11 +183,11 @@ def _gain(trials: list[Trial]) -> Gain:
     return found
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
     """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
-    recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 500
+    recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 400
     degrees = variation.PRESUMED_DEGREES
     rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
     for _ in range(studies):
