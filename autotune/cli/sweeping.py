@@ -217,8 +217,8 @@ def planned_sentence(proposer: Any, again: Again, device: str) -> str:
     where = "each in a process"
     if device == "cuda":
         where = f"in at least {shared} process{'' if shared == 1 else 'es'}"
-    repeats = f"then the {again.top} fastest {again.times} times again"
-    return f"{len(rows) + 1} rows of {len(proposer.legal)} legal combinations, {where}; {repeats}"
+    repeats = f"; then the {again.top} fastest {again.times} times again" if again.top else ""
+    return f"{len(rows) + 1} rows of {len(proposer.legal)} legal combinations, {where}{repeats}"
 
 
 def summary(trials: tuple[Trial, ...], left: int, again: Again) -> list[str]:

@@ -67,6 +67,7 @@ def test_the_plan_says_rows_combinations_and_processes() -> None:
     assert said == "6 rows of 8 legal combinations, in at least 2 processes; then the 2 fastest 3 times again"
     said = planned_sentence(sweep, Again(2, 3), "cpu")
     assert said == "6 rows of 8 legal combinations, each in a process; then the 2 fastest 3 times again"
+    assert planned_sentence(sweep, Again(0, 3), "cpu") == "6 rows of 8 legal combinations, each in a process"
 
 
 def test_the_end_counts_rows_failures_and_what_is_left() -> None:
