@@ -33,7 +33,8 @@ def main(gguf_file: Path, output: Path) -> int:
         sys.stderr.flush()
 
     say("loading torch and transformers")
-    logging.getLogger("torchao").setLevel(logging.ERROR)  # as ``report.QUIETLY``, which this file cannot import
+    for name in ("torchao", "torch.utils._pytree"):  # as ``report.QUIETLY``, which this file cannot import
+        logging.getLogger(name).setLevel(logging.ERROR)
     import torch
     import transformers
 

@@ -14,10 +14,15 @@ QUIET = {
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 """Variables with which the training packages warn of nothing while they are imported."""
-QUIETLY = "import logging; logging.getLogger('torchao').setLevel(logging.ERROR)"
-"""What there is no variable for: torchao tells of every kernel of a GPU that it cannot load, on a CPU of all of them.
+QUIETLY = (
+    "import logging; [logging.getLogger(n).addFilter(lambda r: r.levelno >= logging.ERROR) "
+    "for n in ('torchao', 'torch.utils._pytree', 'DeepSpeed')]"
+)
+"""What there is no variable for. torchao tells of every kernel of a GPU that it cannot load, on a CPU of all of them;
+torch of how torchao registers its constants; DeepSpeed that there is no GPU.
 
-Whoever waits for a set-up can do nothing about any of it. Errors are raised and shown as ever.
+A filter, because DeepSpeed sets its logger's level itself. Whoever waits for a set-up can do nothing about any of it;
+errors are raised and shown as ever.
 """
 
 
