@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,8 +18,9 @@ class Disturbed(NamedTuple):
     objected: int
     """Of them, those the clock guard objected to; in the others something was compiled, or they were not warm yet."""
     shift: float
-    """Share by which they can have moved a gain at most: the machine's speed changed by no more over a cycle than the
-    reference kernel's did, and others took no more than their share of the CPU. Infinite where nobody knows."""
+    """Share by which they may have moved a gain, as far as the guard sees: for each configuration the largest drift of
+    the reference kernel, or share of the CPU that others took, of any of its disturbed cycles. It looks at both ends of
+    a cycle and not into it, so this is an estimate. Infinite where it saw nothing."""
 
     @property
     def cause(self) -> str:
@@ -31,9 +31,10 @@ class Disturbed(NamedTuple):
         """Whether at least half of the cycles were undisturbed."""
         return 2 * self.cycles <= self.of
 
-    def leaves(self, gain: Gain | None) -> bool:
-        """Whether ``gain`` is one whatever the disturbances did: few cycles had any, or they explain less than it."""
-        return gain is not None and (self.few or gain.low > self.shift)
+    def leaves(self, gain: Gain) -> bool:
+        """Whether ``gain`` can be told from the disturbances: few cycles had any; or it was measured in rounds, which
+        take out what lasts, and even its lower bound is more than they may have moved it."""
+        return self.few or (gain.pairs > 0 and gain.low > self.shift)
 
 
 def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) -> Disturbed:
@@ -44,12 +45,12 @@ def disturbed(trials: Sequence[Trial], configurations: Iterable[Configuration]) 
     ]
     cycles = [pair for group in groups for pair in group]
     objected = [how.objects(c.drift, c.outside_cpu) for how, c in cycles if c.noisy]
-    moved = sum(statistics.fmean(_moved(how, c) for how, c in group) for group in groups if group)
+    moved = sum(max(_moved(how, c) for how, c in group) for group in groups if group)
     return Disturbed(len(objected), len(cycles), sum(objected), math.expm1(moved) if moved < math.inf else math.inf)
 
 
 def _moved(how: Protocol, cycle: CycleRecord) -> float:
-    """Logarithm of the most a cycle's time can be off by."""
+    """Logarithm of what a cycle's time may be off by."""
     if not cycle.noisy:
         return 0.0
     if not how.objects(cycle.drift, cycle.outside_cpu):

@@ -153,7 +153,7 @@ def _disturbance(
     bad = disturbed(trials, {kept, anchor})
     if not bad.cycles or kept == anchor:
         return ()
-    explains = "" if bad.few else f"; that explains a difference of {bad.shift:.0%} at most"
+    explains = "" if bad.few else f"; by what was seen of them they may explain {bad.shift:.0%} of a difference"
     told = (
         f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on{explains}."
     )
