@@ -214,4 +214,12 @@ def test_nothing_of_the_objective_is_left_to_defaults() -> None:
         key: FIELDS[key].default for key in OBJECTIVE if FIELDS[key].default is not None
     }.items() <= OBJECTIVE.items()
     own = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough={"beta": 0.0})).files[RECIPE])
-    assert (own["beta"], own["top_k"]) == (0.0, 50)
+    assert (own["beta"], own["epsilon"]) == (0.0, OBJECTIVE["epsilon"])
+
+
+@pytest.mark.parametrize("said", [{}, {"top_k": 20}])
+def test_tokens_are_cut_off_only_where_the_user_says_so(said: dict[str, int]) -> None:
+    """TRL 0.18 considers all of them unless told otherwise; a number here would change what is sampled."""
+    found = yaml.safe_load(export(wanted({"micro_batch_size": 16}, passthrough=said)).files[RECIPE])
+    assert found.get("top_k") == said.get("top_k")
+    assert FIELDS["top_k"].default is None

@@ -48,7 +48,7 @@ def knob_keys(wanted: Wanted) -> dict[str, Any]:
 
 
 def written(wanted: Wanted, rewards: Rewards) -> str:
-    """A whole recipe, every knob and the objective explicit: what is left out would be TRL's default of another day."""
+    """A whole recipe, every knob explicit, and the objective but ``top_k``: TRL's defaults move."""
     tuned = knob_keys(explicit(wanted))
     tuned.update({key: None for knob, key in _OWN_CHOICE.items() if knob not in wanted.configuration})
     run = {

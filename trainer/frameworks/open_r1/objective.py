@@ -1,4 +1,4 @@
-"""What decides how a run learns, every value said: TRL 0.18's own, so that saying them changes nothing. Pure."""
+"""What decides how a run learns, said: TRL 0.18's own values, so that saying them changes nothing. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ OBJECTIVE: Mapping[str, Any] = {
     "num_iterations": 1,
     "temperature": 1.0,
     "top_p": 1.0,
-    "top_k": 50,
     "repetition_penalty": 1.0,
     "learning_rate": 1e-6,
     "lr_scheduler_type": "linear",
@@ -25,4 +24,5 @@ OBJECTIVE: Mapping[str, Any] = {
     "adam_epsilon": 1e-8,
     "max_grad_norm": 1.0,
 }
-"""``GRPOConfig`` of TRL 0.18.0 and ``TrainingArguments`` of transformers 4.52.3, where a recipe says nothing."""
+"""``GRPOConfig`` of TRL 0.18.0 and ``TrainingArguments`` of transformers 4.52.3, where a recipe says nothing. ``top_k``
+is not among them: there it is ``None``, all tokens, which no number says to both rollout engines."""

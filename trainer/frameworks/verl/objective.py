@@ -1,4 +1,7 @@
-"""What decides how a run learns, every value said: verl 0.9.1's own, so that saying them changes nothing. Pure."""
+"""What decides how a run learns, said: verl 0.9.1's own values, so that saying them changes nothing. Pure.
+
+Left to verl: ``clip_ratio_low``, ``clip_ratio_high`` and ``clip_ratio_c``.
+"""
 
 from __future__ import annotations
 
