@@ -13,6 +13,9 @@ from api.routes.pages import study_page
 from api.routes.study_pages import why_page
 
 NAME = "autotune-read-ahead"
+CALM_S = 0.2
+"""A page is drawn ahead when nobody has asked for so long: the readers there are go before those there may be."""
+LOOK_S = 0.05
 
 
 class EarlyReading:
@@ -51,12 +54,15 @@ class EarlyReading:
         if newest is None:
             return
         stream = stream_at(newest)
+        self._library.snapshot(newest)
         pages: tuple[Callable[[], object], ...] = (
-            lambda: self._library.snapshot(newest),
             lambda: study_page(self._library, newest, Wanted(), stream),
             lambda: why_page(self._library, newest, Asked(), stream),
         )
-        for read in pages:
+        for draw in pages:
+            while self._library.unasked_s < CALM_S:
+                if self._unwanted.wait(LOOK_S):
+                    return
             if self._unwanted.is_set():
                 return
-            read()
+            draw()

@@ -7,6 +7,7 @@ own cost as ``PATIENCE`` says, whoever asks and however often.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -57,6 +58,8 @@ class Library:
         self._shelves: OrderedDict[int, Shelf] = OrderedDict()
         self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._asked_at = -math.inf
         self._gpus: dict[int, tuple[int, str]] = {}
         """With the revision they were looked for at."""
 
@@ -106,12 +109,18 @@ class Library:
     def snapshot(self, study_id: int) -> Snapshot:
         """Raises ``NotFoundError`` or ``StoreError``."""
         study = self.study(study_id)
+        self._asked_at = time.monotonic()
         with self._lock:
             shelf = self._shelves.setdefault(study_id, Shelf())
             self._shelves.move_to_end(study_id)
             while len(self._shelves) > KEPT_STUDIES:
                 self._shelves.popitem(last=False)
         return shelf.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
+
+    @property
+    def unasked_s(self) -> float:
+        """Seconds since anybody asked for a study; infinite before the first."""
+        return time.monotonic() - self._asked_at
 
     def study(self, study_id: int) -> Study:
         """As it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
@@ -161,17 +170,27 @@ class Library:
         return self.kept(key, build)
 
     def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
-        """``body`` for anything; one key always holds one kind of thing."""
+        """``body`` for anything; one key always holds one kind of thing. Who asks while it is made waits for it."""
         with self._lock:
-            known: Made | None = self._bodies.get(key)
-        if known is not None:
-            return known
-        made = build()
-        with self._lock:
-            self._bodies[key] = made
-            while len(self._bodies) > KEPT_BODIES:
-                self._bodies.popitem(last=False)
-        return made
+            if key in self._bodies:
+                known: Made = self._bodies[key]
+                return known
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._bodies:
+                    meanwhile: Made = self._bodies[key]
+                    return meanwhile
+            try:
+                made = build()
+                with self._lock:
+                    self._bodies[key] = made
+                    while len(self._bodies) > KEPT_BODIES:
+                        self._bodies.popitem(last=False)
+                return made
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
 
     def lately(self, name: Hashable, stamp: int, build: Callable[[], bytes]) -> bytes:
         """What ``build`` makes of ``name``, made once for each ``stamp``, and as seldom as a study is read; while one

@@ -111,6 +111,8 @@ def basis(runs: Sequence[Trial]) -> list[Trial]:
 
     A search trial that was picked for being the best is biased upwards; the others are not.
     """
+    if len(runs) == 1:
+        return list(runs)
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
     unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
     return confirmed or unchosen or list(runs)
@@ -128,7 +130,7 @@ def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) ->
     if not held:
         return ()
     anchor = baseline if baseline in held else ranked_first(held)
-    ranked = _ranked(held, anchor)
+    ranked = _ranked(held, anchor, held)
     found: list[Leader] = []
     same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
     found.append(Leader(Row.SAME_LEARNING, same))
@@ -144,28 +146,31 @@ def runners_up(
     held = feasible(trials)
     anchor = baseline if baseline in held else ranked_first(held)
     same = leader.row is Row.SAME_LEARNING
-    return tuple(
+    able = [
         c
-        for c in _ranked(held, anchor)
-        if any(t.kind is TrialKind.CONFIRM for t in held[c])
+        for c, runs in held.items()
+        if any(t.kind is TrialKind.CONFIRM for t in runs)
         and c not in (anchor, leader.configuration)
         and same_learning(c, baseline, framework) is same
-    )
+    ]
+    return tuple(_ranked(held, anchor, able))
 
 
-def _ranked(held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration) -> list[Configuration]:
-    """Best first. Where the machine was faster or slower in the rounds than before them is seen by the anchor, which
-    ran in both: by as much a figure from outside the rounds is moved, or a slow hour would put whatever was not
+def _ranked(
+    held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration, which: Iterable[Configuration]
+) -> list[Configuration]:
+    """``which``, best first. Where the machine was faster or slower in the rounds than before them is seen by the
+    anchor, which ran in both: by as much a figure from outside the rounds is moved, or a slow hour would put whatever was not
     confirmed in it before what was."""
     outside = _logs([t for t in held[anchor] if t.pair is None])
     inside = _logs([t for t in held[anchor] if t.pair is not None])
     moved = statistics.fmean(inside) - statistics.fmean(outside) if inside and outside else 0.0
 
     def comparable(configuration: Configuration) -> float:
-        runs = held[configuration]
-        return math.log(speed(runs)) + (0.0 if _in_rounds(runs) else moved)
+        rests_on = basis(held[configuration])
+        return statistics.fmean(_logs(rests_on)) + (0.0 if any(t.pair is not None for t in rests_on) else moved)
 
-    return sorted(held, key=lambda c: (-comparable(c), held[c][0].number))
+    return sorted(which, key=lambda c: (-comparable(c), held[c][0].number))
 
 
 def _in_rounds(runs: Sequence[Trial]) -> bool:

@@ -8,7 +8,7 @@ baseline's place only when the 95 % interval of its gain lies above zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from autotune import evidence, lengths
@@ -103,13 +103,19 @@ def _kept(
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
             notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
         return anchor
-    for configuration in (leader.configuration, *evidence.runners_up(trials, spec.baseline, spec.framework, leader)):
+    for configuration in _candidates(spec, trials, leader):
         if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
             break
         proven = _proven(spec, trials, configuration, anchor, notes)
         if proven and not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
             return configuration
     return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _candidates(spec: StudySpec, trials: Sequence[Trial], leader: Leader) -> Iterator[Configuration]:
+    """The leader; who asks for more, because it is not proven, gets the others that were confirmed."""
+    yield leader.configuration
+    yield from evidence.runners_up(trials, spec.baseline, spec.framework, leader)
 
 
 def _proven(

@@ -2,7 +2,9 @@
 
 The same list of configurations, in the order a study might try them, is run by the runner of ``autotune start``:
 ``cold`` starts a process for each trial, ``warm`` does all that is done to spare that. A block is the list in one mode;
-blocks of the two modes alternate, and every second pair is turned round. One call does as much as fits into a slice;
+blocks of the two modes alternate, and every second pair is turned round. ``--in-turns`` puts the two trials of a
+configuration next to each other instead, for whether they measure the same; a warm one then waits for more imports than
+in a study, because nothing is kept beside a cold one. One call does as much as fits into a slice;
 the same command goes on. After every trial the page ``overhead.md`` in DIR is written again.
 """
 
@@ -27,27 +29,12 @@ from autotune.request import Request
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.settings import Settings, read_settings
 from benchmarks.gpu.journal import append, rows
-from benchmarks.overhead_table import MODES, WARM, Row, markdown
-from search_spaces.configuration import KnobValue
+from benchmarks.overhead_list import LIST, SHORT, order, whole
+from benchmarks.overhead_table import WARM, Row, markdown
 from search_spaces.space import SearchSpace
 from trainer.child.contract import CurrentPhase, CycleRecord, NoteRecord, Record, StartupRecord
 
 ROOT = Path(__file__).resolve().parents[1]
-VLLM: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "kv_cache_memory_bytes": 64 << 20}
-LIST: Mapping[str, Mapping[str, KnobValue]] = {
-    "transformers": {},
-    "vLLM": VLLM,
-    "vLLM, micro-batch 4": {**VLLM, "micro_batch_size": 4},
-    "vLLM, micro-batch 4, no checkpointing": {**VLLM, "micro_batch_size": 4, "gradient_checkpointing": False},
-    "vLLM, cache of 256 MiB": {**VLLM, "kv_cache_memory_bytes": 256 << 20, "gradient_checkpointing": False},
-    "transformers, micro-batch 4": {"micro_batch_size": 4, "gradient_checkpointing": False},
-    "vLLM, bf16": {**VLLM, "precision": "bf16", "gradient_checkpointing": False},
-    "vLLM, bf16, micro-batch 2": {
-        **VLLM, "precision": "bf16", "gradient_checkpointing": False, "micro_batch_size": 2,
-    },
-}  # fmt: skip
-"""What differs from the framework's defaults, in order: between neighbours everything from nothing to a process."""
-SHORT = ("transformers", "vLLM", "vLLM, micro-batch 4")
 DEADLINE_S = 900.0
 FIRST_S = 150.0
 """Wall seconds of a trial while none like it has been measured."""
@@ -96,15 +83,6 @@ class Heard:
         """Not of interest."""
 
 
-def order(blocks: int, configurations: int) -> list[tuple[int, str, int]]:
-    """(block, mode, number of the configuration) of every trial, in the order they are run."""
-    found = []
-    for block in range(blocks):
-        for mode in MODES if block % 2 == 0 else tuple(reversed(MODES)):
-            found += [(block, mode, index) for index in range(configurations)]
-    return found
-
-
 def row_of(place: tuple[int, str, int], report: RunReport, heard: Heard) -> Row:
     """A finished trial as plain data."""
     block, mode, index = place
@@ -151,6 +129,7 @@ class Bench:
     configurations: Mapping[str, Configuration]
     lengths: tuple[int, ...]
     blocks: int
+    in_turns: bool = False
 
     @property
     def file(self) -> Path:
@@ -164,7 +143,7 @@ class Bench:
         """Trials left when the slice is over."""
         clock = SystemClock()
         began, runner, before = clock.monotonic(), None, ""
-        places = order(self.blocks, len(self.configurations))
+        places = order(self.blocks, len(self.configurations), in_turns=self.in_turns)
         there = {(row["block"], row["mode"], row["index"]) for row in self.done()}
         left = [place for place in places if place not in there]
         while left and stop.level == 0:
@@ -228,13 +207,6 @@ def machine() -> str:
     return f"{found['cpu']}, {found['cores']} cores, {found['memory'] / 2**30:.0f} GiB of memory."
 
 
-def whole(spec: StudySpec, knobs: Mapping[str, KnobValue]) -> Configuration:
-    """The baseline with ``knobs``, of the same rows per update, each of which is one generation."""
-    changed = spec.baseline.with_(**knobs)
-    steps = max(1, spec.workload.rows_per_update // int(changed["micro_batch_size"]))
-    return changed.with_(gradient_accumulation_steps=steps, steps_per_generation=steps)
-
-
 def prepared(wanted: argparse.Namespace) -> Bench:
     """Raises ``AutotuneError``: model or interpreter cannot be used."""
     settings = read_settings(environ={}, home=wanted.out.resolve() / "home")
@@ -257,7 +229,8 @@ def prepared(wanted: argparse.Namespace) -> Bench:
     chance = random.Random(0)  # noqa: S311  (repeatable on purpose)
     longest = spec.workload.max_completion_length
     lengths = tuple(chance.randint(max(1, longest // 4), longest) for _ in range(spec.workload.rows_per_update))
-    return Bench(wanted.out.resolve(), spec, settings, chosen, lengths, 1 if wanted.short else wanted.blocks)
+    blocks = 1 if wanted.short else wanted.blocks
+    return Bench(wanted.out.resolve(), spec, settings, chosen, lengths, blocks, wanted.in_turns)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -268,6 +241,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--short", action="store_true", help="three configurations, one block of each mode, two cycles")
     made.add_argument("--slice-s", type=float, default=540.0, help="seconds of this call (540)")
     made.add_argument("--blocks", type=int, default=3, help="of each mode (3)")
+    made.add_argument("--in-turns", action="store_true", help="each configuration cold and warm next to each other")
     made.add_argument("--rows", type=int, default=8, help="completions of an update (8)")
     made.add_argument("--completion", type=int, default=32, help="most tokens of a completion (32)")
     made.add_argument("--prompt", type=int, default=None, help="most tokens of a prompt (the task's)")

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autotune import variation
+from autotune import student, variation
 
 Row = Mapping[str, Any]
 COLD, WARM = "cold", "warm"
@@ -114,13 +114,31 @@ def _parts(rows: Sequence[Row]) -> Iterator[str]:
 def _paired(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     yield "| configuration | blocks | tokens/hour cold | warm | warm - cold | noise of a pair | peak cold, GiB | warm | warm - cold |"  # noqa: E501
     yield "|---|---|---|---|---|---|---|---|---|"
+    speeds, peaks = list[float](), list[float]()
     for index, name in enumerate(names):
         found = pairs(rows, index)
+        peaks += [math.log(w["host_peak"] / c["host_peak"]) for c, w in found if c["host_peak"] and w["host_peak"]]
         rates = [(c, w) for cold, warm in found if (c := speed(cold)) is not None and (w := speed(warm)) is not None]
         if not rates:
             yield f"| {name} | 0 | | | | | | | |"
             continue
+        speeds += [math.log(w / c) for c, w in rates]
         yield f"| {name} | {len(rates)} | {_speeds(rates, found)} | {_peaks(found)} |"
+    yield ""
+    yield f"Warm - cold over all pairs: tokens/hour {_mean(speeds)}, peak {_mean(peaks)}."
+
+
+def _mean(logs: Sequence[float]) -> str:
+    """Geometric mean of ratios given by their logarithms, with what a pair scatters by; Student's t over the pairs."""
+    if not logs:
+        return "?"
+    told = f"{math.expm1(statistics.fmean(logs)):+.1%}"
+    if len(logs) < 2:
+        return told
+    spread = statistics.stdev(logs)
+    error = student.t95(len(logs) - 1) * spread / math.sqrt(len(logs))
+    low, high = (math.expm1(statistics.fmean(logs) + side) for side in (-error, error))
+    return f"{told} (95 % interval {low:+.1%} to {high:+.1%}, {len(logs)} pairs, which scatter by {spread:.1%})"
 
 
 def _speeds(rates: Sequence[tuple[float, float]], found: Sequence[tuple[Row, Row]]) -> str:

@@ -41,6 +41,7 @@ WAITS_S = (0.0, 10.0)
 TARGET_S = 1.0
 TARGET_BYTES = 500_000
 PATIENCE_MS = 120_000
+POLL_MS = 25
 PAINTED = "performance.getEntriesByName('first-contentful-paint').length > 0"
 SEEN = """() => {
   const loaded = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
@@ -100,7 +101,11 @@ def view(chromium: Any, address: str) -> Seen:
     try:
         tab = context.new_page()
         tab.goto(address, timeout=PATIENCE_MS)
-        tab.wait_for_function(PAINTED, timeout=PATIENCE_MS)
+        end = time.monotonic() + PATIENCE_MS / 1000
+        while not tab.evaluate(PAINTED):  # wait_for_function needs eval, which the page's policy forbids
+            if time.monotonic() > end:
+                raise TimeoutError(f"{address}: nothing on the screen after {PATIENCE_MS / 1000:g} s")
+            tab.wait_for_timeout(POLL_MS)
         paint_s, transferred = tab.evaluate(SEEN)
         return Seen(float(paint_s), int(transferred))
     finally:

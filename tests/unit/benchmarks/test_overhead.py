@@ -10,7 +10,8 @@ import pytest
 from autotune.domain import FailureReason, Outcome
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from benchmarks import overhead
-from benchmarks.overhead import Asked, Bench, Heard, order, predicted, row_of
+from benchmarks.overhead import Asked, Bench, Heard, predicted, row_of
+from benchmarks.overhead_list import order
 from benchmarks.overhead_table import (
     COLD,
     WARM,
@@ -51,6 +52,14 @@ def test_blocks_alternate_and_every_second_pair_is_turned_round() -> None:
     turned = [(0, COLD), (0, WARM), (1, WARM), (1, COLD)]
     assert [(block, mode) for block, mode, index in places if index == 0] == turned
     assert [index for _, _, index in places] == [0, 1] * 4
+
+
+def test_in_turns_the_two_of_a_configuration_are_neighbours_and_neither_mode_is_always_first() -> None:
+    places = order(2, 3, in_turns=True)
+    assert sorted(places) == sorted(order(2, 3))
+    couples = list(zip(places[::2], places[1::2], strict=True))
+    assert all((a[0], a[2]) == (b[0], b[2]) and a[1] != b[1] for a, b in couples)
+    assert [first[1] for first, _ in couples] == [COLD, WARM, COLD, WARM, COLD, WARM]
 
 
 def test_speed_is_of_recorded_cycles_that_count() -> None:
@@ -98,6 +107,36 @@ def test_the_page_states_ratio_parts_pairs_and_noise() -> None:
     assert "3.00 | 3.03 | +1.0%" in page
     assert "| other | 0 |" in page
     assert "Disturbed cycles that were kept: 0 of 4." in page
+
+
+def test_all_pairs_together_say_whether_warm_trials_measure_the_same() -> None:
+    faster = row(WARM)
+    faster["cycles"] = [{**c, "seconds": c["seconds"] / 1.21} for c in faster["cycles"]]
+    page = markdown([row(), faster, row(index=1), row(WARM, index=1)], ["one", "two"], "A machine.")
+    assert "Warm - cold over all pairs: tokens/hour +10.0% (95 % interval -" in page
+    assert "2 pairs, which scatter by 13.5%), peak +0.0% (95 % interval +0.0% to +0.0%" in page
+    alone = markdown([row(), row(WARM)], ["one"], "A machine.")
+    assert "tokens/hour +0.0%, peak +0.0%." in alone
+
+
+def test_in_turns_nothing_warm_is_kept_beside_a_cold_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"one": make.configuration(), "two": make.configuration(micro_batch_size=2)}
+    bench = Bench(tmp_path, make.study_spec(), None, names, make.LENGTHS, 1, in_turns=True)  # type: ignore[arg-type]
+    made: list[str] = []
+
+    class Closing(MadeUp):
+        def close(self) -> tuple[int, ...]:
+            made.append("closed")
+            return ()
+
+    def runner(self: Bench, mode: str) -> MadeUp:
+        made.append(mode)
+        return Closing(Asked(), 99)
+
+    monkeypatch.setattr(Bench, "runner", runner)
+    assert bench.go_on(1000.0, Asked()) == 0
+    assert made == [COLD, "closed", WARM, "closed", COLD, "closed"]
+    assert [row["mode"] for row in bench.done()] == [COLD, WARM, WARM, COLD]
 
 
 def test_a_page_of_nothing_can_be_written() -> None:

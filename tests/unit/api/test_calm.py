@@ -1,0 +1,115 @@
+"""Pages are drawn ahead for readers who may come, and never at the cost of those who are there."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api import early
+from api.early import CALM_S, EarlyReading
+from api.library import Library
+from autotune.domain import Study
+from autotune.settings import Settings
+from autotune.store import open_store
+
+
+class Asked:
+    """A library of one study, asked for now and again by somebody else."""
+
+    def __init__(self) -> None:
+        self.unasked_s = 0.0
+        self.read = threading.Event()
+
+    def look(self) -> tuple[float, dict[int, int]]:
+        return 0.0, {1: 1}
+
+    def snapshot(self, study: int) -> None:
+        self.read.set()
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pages, as they are drawn."""
+    pages: list[str] = []
+    monkeypatch.setattr(early, "study_page", lambda *_: pages.append("study"))
+    monkeypatch.setattr(early, "why_page", lambda *_: pages.append("why"))
+    monkeypatch.setattr(early, "stream_at", lambda _: SimpleNamespace())
+    return pages
+
+
+def begun(library: Any) -> EarlyReading:
+    failures: list[Exception] = []
+    reading = EarlyReading(library, failures.append)
+    reading.start()
+    assert library.read.wait(10)
+    assert failures == []
+    return reading
+
+
+def test_nothing_is_drawn_while_somebody_asks_and_everything_afterwards(drawn: list[str]) -> None:
+    library = Asked()
+    reading = begun(library)
+    reading.wait(3 * CALM_S)
+    assert drawn == []
+    library.unasked_s = CALM_S
+    reading.wait(10)
+    assert drawn == ["study", "why"]
+
+
+def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:
+    reading = begun(Asked())
+    reading.stop()
+    reading.wait(10)
+    assert drawn == []
+    assert not [t for t in threading.enumerate() if t.name == early.NAME]
+
+
+def test_a_library_knows_since_when_nobody_has_asked(settings: Settings, study: Study) -> None:
+    library = Library(settings, lambda: open_store(settings.database))
+    assert library.unasked_s == float("inf")
+    library.revisions()
+    assert library.unasked_s == float("inf"), "looking for news is not asking for a study"
+    library.snapshot(study.id)
+    assert 0 <= library.unasked_s < 60
+    library.close()
+
+
+def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> None:
+    library = Library(settings, lambda: open_store(settings.database))
+    began, go, made = threading.Event(), threading.Event(), list[str]()
+
+    def build() -> bytes:
+        made.append("once")
+        began.set()
+        assert go.wait(10)
+        return b"page"
+
+    found: list[bytes] = []
+    readers = [threading.Thread(target=lambda: found.append(library.body("key", build))) for _ in range(4)]
+    readers[0].start()
+    assert began.wait(10)
+    for reader in readers[1:]:
+        reader.start()
+    assert library.body("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
+    go.set()
+    for reader in readers:
+        reader.join(10)
+    assert (found, made) == ([b"page"] * 4, ["once"])
+
+
+def test_what_failed_is_made_again_by_the_next(settings: Settings) -> None:
+    library = Library(settings, lambda: open_store(settings.database))
+
+    def broken() -> bytes:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        library.body("key", broken)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(library.body("key", lambda: b"page")), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert found == [b"page"]
