@@ -159,9 +159,12 @@ def runners_up(
 def _ranked(
     held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration, which: Iterable[Configuration]
 ) -> list[Configuration]:
-    """``which``, best first. Where the machine was faster or slower in the rounds than before them is seen by the
-    anchor, which ran in both: by as much a figure from outside the rounds is moved, or a slow hour would put whatever was not
-    confirmed in it before what was."""
+    """``which``, best first.
+
+    Where the machine was faster or slower in the rounds than before them is seen by the anchor, which ran in both: by
+    as much a figure from outside the rounds is moved, or a slow hour would put whatever was not confirmed in it before
+    what was.
+    """
     outside = _logs([t for t in held[anchor] if t.pair is None])
     inside = _logs([t for t in held[anchor] if t.pair is not None])
     moved = statistics.fmean(inside) - statistics.fmean(outside) if inside and outside else 0.0
