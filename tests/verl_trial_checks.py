@@ -1,7 +1,7 @@
 """Run by verl's own interpreter with a trial's words and environment: what verl makes of them, but for the engine.
 
-``python verl_trial_checks.py WORD...`` prints a line of JSON: the prompts' numbers, and the scores. Completions are told
-where a trial looks for them. The agent loop is found, made and run as verl's worker does it; what stands in for the engine
+``python verl_trial_checks.py WORD...`` prints a line of JSON: numbers of the prompts, and scores. Completions are told
+where a trial looks for them. The agent loop is found, made and run as by verl's worker; what stands in for the engine
 writes as many tokens as it is asked for, and five where nobody asks.
 """
 
@@ -52,9 +52,7 @@ async def rolled_out(config: Any, prompts: Any) -> list[float]:
             output = await worker._run_agent_loop(dict(own), where, agent_name=name, trace=False, **told)
             text = worker.tokenizer.decode(output.response_ids)
             truth = row["reward_model"]["ground_truth"]
-            scores.append(
-                score(data_source="x", solution_str=text, ground_truth=truth, extra_info=row["extra_info"])
-            )
+            scores.append(score(data_source="x", solution_str=text, ground_truth=truth, extra_info=row["extra_info"]))
     return scores
 
 

@@ -98,10 +98,15 @@ def inputs(folder: Path, reward: str = REWARD) -> dict[str, Any]:
 
 
 def assignment(
-    folder: Path, protocol: Protocol = PROTOCOL, *, deadline_s: float = 30.0, **workload: Any
+    folder: Path, protocol: Protocol = PROTOCOL, *, deadline_s: float = 30.0, reward: str = REWARD, **workload: Any
 ) -> Assignment:
     """Attempt 1 at trial 0 of study 1, in ``folder / "attempt"``."""
-    given = {**inputs(folder), "max_prompt_length": PROMPT, "max_completion_length": COMPLETION, "passthrough": {}}
+    given = {
+        **inputs(folder, reward),
+        "max_prompt_length": PROMPT,
+        "max_completion_length": COMPLETION,
+        "passthrough": {},
+    }
     spec = factories.study_spec(
         workload=factories.workload(**{**given, **workload}), framework="verl", baseline=KNOBS, memory_limit=None
     )

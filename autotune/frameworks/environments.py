@@ -196,7 +196,7 @@ VERL = Environment(
     wished=(Wished("flash_attn", SpecifierSet("==2.8.3"), "flash attention"),),
     python=">=3.10,<3.13",
 )
-"""verl's metadata, with its extra `vllm`: its trainer passes batches on by TransferQueue, and nothing else generates."""
+"""verl's metadata, with its extra ``vllm``: batches are passed on by TransferQueue, and nothing else generates."""
 
 ENVIRONMENTS: Mapping[str, Environment] = {"trl": TRL, "open_r1": OPEN_R1, "ms_swift": MS_SWIFT, "verl": VERL}
 """By the catalogue's name; known of a framework before its trials can be run."""

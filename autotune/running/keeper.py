@@ -51,7 +51,7 @@ class Wanted:
 def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
     """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
 
-    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and those of ``ALONE``
+    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and of ``ALONE``
     are always processes of their own; the baseline is the first trial of its process, which others may then use.
     """
     if job.companion is not None or launched(spec) or spec.framework in ALONE or trial.attempt > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -30,7 +31,6 @@ from tests.verl_trials import (
     REWARD,
     StandIn,
     assignment,
-    inputs,
     left_by,
     runner,
     stores,
@@ -122,7 +122,7 @@ def test_a_step_lasts_until_the_next_line_so_that_nothing_between_two_is_left_ou
     timed = [cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.RECORDED]
     assert all(0.15 <= cycle.seconds < 1.0 for cycle in timed)
     assert sum(cycle.seconds for cycle in timed) < time.monotonic() - began
-    for one, other in zip(timed, timed[1:], strict=False):
+    for one, other in itertools.pairwise(timed):
         assert other.started >= one.started + one.seconds - 0.05
 
 
@@ -140,7 +140,7 @@ def test_several_updates_of_a_rollout_are_one_cycle_of_all_its_rows(tmp_path: Pa
 def test_groups_without_a_spread_of_rewards_are_counted(tmp_path: Path) -> None:
     alike = "def score(completions, answer, **columns):\n    return [1.0 for _ in completions]\n"
     seen = Seen()
-    assert run(assignment(tmp_path, **inputs(tmp_path, alike)), seen).outcome.ok
+    assert run(assignment(tmp_path, reward=alike), seen).outcome.ok
     assert {(cycle.groups, cycle.zero_std_groups) for cycle in seen.cycles()} == {(2, 2)}
 
 
@@ -187,7 +187,7 @@ def test_a_reward_that_fails_ends_the_trial_though_verl_would_go_on(
     tmp_path: Path, body: str, reason: FailureReason, said: str
 ) -> None:
     own = f"def score(completions, answer, **columns):\n    {body}\n"
-    report = run(assignment(tmp_path, **inputs(tmp_path, own)), step_s=5.0)
+    report = run(assignment(tmp_path, reward=own), step_s=5.0)
     assert report.outcome.reason is reason
     assert report.outcome.phase == Phase.REWARD.value
     assert said in report.outcome.message
@@ -226,9 +226,7 @@ def test_what_cannot_be_measured_is_refused_before_verl_is_started(
 def test_an_interpreter_without_verl_is_refused_in_one_sentence(tmp_path: Path) -> None:
     report = runner(HOME, StandIn({}, place=None)).run(assignment(tmp_path), Seen(), FakeStop())
     assert report.outcome.reason is FailureReason.ILLEGAL
-    assert report.outcome.message == (
-        "no verl is installed; this release can measure verl >= 0.9.1 and < 0.10"
-    )
+    assert report.outcome.message == ("no verl is installed; this release can measure verl >= 0.9.1 and < 0.10")
 
 
 def test_a_child_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
@@ -282,5 +280,5 @@ def test_a_ray_of_the_users_own_is_not_used(tmp_path: Path) -> None:
 def test_a_reward_sees_the_columns_of_its_prompt(tmp_path: Path) -> None:
     """Prompts are begun again in their order: three of them, two a step."""
     own = REWARD.replace("return", f"open({str(tmp_path / 'seen')!r}, 'a').write(answer[0])\n    return")
-    assert run(assignment(tmp_path, **inputs(tmp_path, own))).outcome.ok
+    assert run(assignment(tmp_path, reward=own)).outcome.ok
     assert (tmp_path / "seen").read_text() == "0000111122220000111122220000" + "1111"

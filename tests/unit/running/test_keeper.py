@@ -291,9 +291,7 @@ class TestUnfit:
 
 
 @pytest.mark.parametrize(("framework", "shared"), [("trl", True), ("verl", False)])
-def test_a_trial_that_starts_its_own_processes_asks_for_no_worker(
-    framework: str, shared: bool, tmp_path: Path
-) -> None:
+def test_a_trial_that_starts_its_own_processes_asks_for_no_worker(framework: str, shared: bool, tmp_path: Path) -> None:
     given = searched(assignment(tmp_path))
     spec = replace(ScriptedFramework().render(given), framework=framework)
     job = Job(argv=("python",), paths=RunPaths(tmp_path), tag="tag", deadline_s=1.0)

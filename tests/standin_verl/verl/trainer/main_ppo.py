@@ -135,7 +135,8 @@ def fail(how: str) -> None:
         "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m step:1 - timing_s/update_weights:0.1 - timing_s/old_log_prob:0.2\n"
         "Traceback (most recent call last):\n"
         '  File "/verl/trainer/main_ppo.py", line 100, in run_ppo\n'
-        f"ray.exceptions.RayTaskError(OutOfMemoryError): \x1b[36mray::WorkerDict.actor_rollout_{inner}()\x1b[39m (pid=9)\n"
+        "ray.exceptions.RayTaskError(OutOfMemoryError): "
+        f"\x1b[36mray::WorkerDict.actor_rollout_{inner}()\x1b[39m (pid=9)\n"
         f'  File "/verl/workers/engine_workers.py", line 500, in {inner}\n'
         f"{OOM}\n"
     )

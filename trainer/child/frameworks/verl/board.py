@@ -1,4 +1,4 @@
-"""What a trial and the parts of it that run within verl's own processes tell each other, in files of the trial's folder.
+"""What a trial and its parts that run within verl's own processes tell each other, in files of the trial's folder.
 
 The trial writes the board: how long the completions of each step are to be. What runs within verl waits for its step,
 and tells each completion and each score as it is made. Lines are appended whole, by several processes at once.
