@@ -46,8 +46,8 @@ def test_without_a_gpu_it_ends_with_a_reason_and_leaves_nothing(tmp_path: Path) 
     outcome, log = report.outcome, Path(report.outcome.log_path).read_text()
     assert not outcome.ok
     assert "ray init kwargs" in log, log[-4000:]
-    # Which it meets first depends on what its environment holds beside verl.
-    assert outcome.reason is FailureReason.ILLEGAL, (outcome.sentence(), log[-4000:])
+    # Where its environment holds TransferQueue, its Ray waits for ever for more cores than a small machine has.
+    assert outcome.reason in (FailureReason.ILLEGAL, FailureReason.HANG), (outcome.sentence(), log[-4000:])
     assert len(outcome.message.splitlines()) == 1
     assert outcome.suggestion
     assert seen.cycles() == []
