@@ -77,7 +77,7 @@ class StandIn(VerlFramework):
             world_size=GPUS,
             memory_limit=assignment.study.spec.memory_limit,
         )
-        script = {"step_s": 0.3, **self._script} if trial.protocol.looks else self._script
+        script = {"step_s": 0.25, **self._script} if trial.protocol.looks else self._script
         found = {"VERL_STANDIN": json.dumps(script), **({"PYTHONPATH": str(self._place)} if self._place else {})}
         return replace(spec, environment={**spec.environment, **found}, settings={**spec.settings, **self._settings})
 
@@ -130,17 +130,13 @@ def runner(home: str, framework: VerlFramework | None = None, **changes: Any) ->
 def left_by(given: Assignment) -> list[str]:
     """What an attempt has left outside its folder: its place for sockets, daemons of its Ray."""
     place = RunPaths(given.directory.resolve()).sockets
-    daemons = [
-        f"process {process.pid}"
-        for process in psutil.process_iter()
-        if process.status() != psutil.STATUS_ZOMBIE and str(place) in _environment(process)
-    ]
+    daemons = [f"process {process.pid}" for process in psutil.process_iter() if str(place) in _environment(process)]
     return [*([str(place)] if place.exists() else []), *daemons]
 
 
 def _environment(process: psutil.Process) -> str:
     try:
-        return str(process.environ().get("RAY_TMPDIR", ""))
+        return "" if process.status() == psutil.STATUS_ZOMBIE else str(process.environ().get("RAY_TMPDIR", ""))
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return ""
 

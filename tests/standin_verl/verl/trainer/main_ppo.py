@@ -5,15 +5,12 @@ Ray does, and writes a line of its file logger for each step. Nothing is trained
 variable ``VERL_STANDIN``, a JSON object:
 
     step_s      seconds a step takes
-    fail        "oom_update", "oom_generate", "unknown_key", "killed", "quiet": how it ends at step ``at``
+    fail        "oom_update", "oom_generate", "unknown_key", "killed": how it ends at step ``at``
     at          that step; 0 is before the log is made
     hang        true: it waits for ever at step ``at``
-    stubborn    true: SIGTERM is passed over
+    stubborn    true: SIGTERM is passed over, by its daemon too
     torn        true: the line of step ``at`` is only half written
-    odd         true: the line of step ``at`` is none of verl's
     lost        true: a completion of step ``at`` is lost, which verl passes over
-    shorter     tokens by which completions are shorter than asked for
-    null        a metric that is not finite at step ``at``
     daemon_mib  memory the daemon holds
 """
 
@@ -38,7 +35,7 @@ SCRIPT: dict[str, Any] = json.loads(os.environ.get("VERL_STANDIN", "{}"))
 ROLLOUT = "actor_rollout_ref.rollout."
 DAEMON = (
     "import signal, sys, time\n"
-    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "sys.argv[2:] and signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "held = b'x' * (int(sys.argv[1]) << 20)\n"
     "print('up', flush=True)\n"
     "time.sleep(300)"
@@ -69,13 +66,19 @@ def loaded(path: str, name: str) -> Any:
 
 
 def start_ray(temporary: str) -> socket.socket:
-    """A daemon that ignores SIGTERM, a session folder with a socket, and an object store."""
+    """A daemon in a session of its own, a session folder with a socket, and an object store."""
     session = Path(temporary) / f"session_2026-01-01_00-00-00_000000_{os.getpid():07}"
     (session / "sockets").mkdir(parents=True)
     served = socket.socket(socket.AF_UNIX)
     served.bind(str(session / "sockets" / "plasma_store"))
     daemon = subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(SCRIPT.get("daemon_mib", 0))],
+        [
+            sys.executable,
+            "-c",
+            DAEMON,
+            str(SCRIPT.get("daemon_mib", 0)),
+            *(["stubborn"] if SCRIPT.get("stubborn") else []),
+        ],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -102,7 +105,6 @@ async def generate(given: dict[str, Any], prompts: Any, loop_of: Any, score: Any
         loop = loop_of(
             prompt_length=given["data.max_prompt_length"],
             response_length=given["data.max_response_length"],
-            shorter=SCRIPT.get("shorter", 0) if step > 1 else 0,
         )
         own = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": False}
         output = await loop.run(own, **{**row, "session_id": session, "global_steps": step, "uid": f"u{row['index']}"})
@@ -125,8 +127,6 @@ async def generate(given: dict[str, Any], prompts: Any, loop_of: Any, score: Any
 def fail(how: str) -> None:
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if how == "quiet":
-        sys.exit(7)
     if how == "unknown_key":
         sys.stderr.write("Could not override 'actor_rollout_ref.actor.mine'.\nKey 'mine' is not in struct\n")
         sys.exit(1)
@@ -177,8 +177,6 @@ def train(given: dict[str, Any]) -> None:
                 stop_here(rows, log)
             time.sleep(SCRIPT.get("step_s", 0.02))
             data = figures(rows, time.monotonic() - began)
-            if here and "null" in SCRIPT:
-                data[SCRIPT["null"]] = None
             log.write(json.dumps({"step": step, "data": data}).encode() + b"\n")
 
 
@@ -188,8 +186,6 @@ def stop_here(rows: list[tuple[int, int]], log: Any) -> None:
     if SCRIPT.get("torn"):
         log.write(json.dumps({"step": 1, "data": figures(rows, 1.0)}).encode()[:40])
         raise ValueError("the disk is gone")
-    if SCRIPT.get("odd"):
-        log.write(b"[1, 2]\n")
     if "fail" in SCRIPT:
         fail(SCRIPT["fail"])
 

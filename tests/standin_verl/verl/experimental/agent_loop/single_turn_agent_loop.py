@@ -11,14 +11,14 @@ from typing import Any
 
 
 class SingleTurnAgentLoop:
-    def __init__(self, prompt_length: int, response_length: int, shorter: int = 0) -> None:
-        self.prompt_length, self.response_length, self.shorter = prompt_length, response_length, shorter
+    def __init__(self, prompt_length: int, response_length: int) -> None:
+        self.prompt_length, self.response_length = prompt_length, response_length
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
         length = 3 + (5 * int(kwargs["index"]) + 3 * int(kwargs["session_id"])) % 7
         if sampling_params.get("ignore_eos"):
-            length = sampling_params["max_tokens"] - self.shorter
+            length = sampling_params["max_tokens"]
         await asyncio.sleep(0)
         answer = list(range(min(length, self.response_length)))
         return SimpleNamespace(prompt_ids=prompt, response_ids=answer)
