@@ -190,14 +190,13 @@ VERL = Environment(
         Needed("ray", ">=2.41"),
         Needed("tensordict", ">=0.8,<=0.10,!=0.9.0"),
         Needed("hydra", distribution="hydra-core"),
+        Needed("transfer_queue", distribution="TransferQueue"),
+        Needed("vllm", "==0.24.0"),
     ),
-    wished=(
-        Wished("vllm", SpecifierSet("==0.24.0"), "completions", "verl generates with vllm: no trial runs without it"),
-        Wished("flash_attn", SpecifierSet("==2.8.3"), "flash attention"),
-    ),
+    wished=(Wished("flash_attn", SpecifierSet("==2.8.3"), "flash attention"),),
     python=">=3.10,<3.13",
 )
-"""verl's metadata."""
+"""verl's metadata, with its extra ``vllm``: batches are passed on by TransferQueue, and nothing else generates."""
 
 ENVIRONMENTS: Mapping[str, Environment] = {"trl": TRL, "open_r1": OPEN_R1, "ms_swift": MS_SWIFT, "verl": VERL}
 """By the catalogue's name; known of a framework before its trials can be run."""

@@ -23,7 +23,6 @@ class VerlFramework(Packaged):
     names = ExportNames(config=RUN, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
     model_key = "actor_rollout_ref.model.path"
     data_key = "data.train_files"
-    not_run = "what meters them in verl's own environment is not there yet"
     no_server = "on GPUs of its own verl generates only beside training, with older weights"
     describes = False
     reads_datasets = False

@@ -16,7 +16,7 @@ from autotune.ports import Clock, StopToken, Watcher
 from autotune.running.ending import Ending
 from autotune.running.gpu_guard import Guard
 from autotune.running.job import Graces, Job
-from autotune.running.launch import launched
+from autotune.running.launch import ALONE, launched
 from autotune.running.supervisor import Supervisor
 from autotune.running.warm_worker import Worker
 from search_spaces.knobs.restart import Restart, restart_between
@@ -51,10 +51,10 @@ class Wanted:
 def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
     """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
 
-    Confirmation, verification and repeated attempts, several ranks and trials beside a rollout server are always
-    processes of their own; the baseline is the first trial of its process, which others may then use.
+    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and of ``ALONE``
+    are always processes of their own; the baseline is the first trial of its process, which others may then use.
     """
-    if job.companion is not None or launched(spec) or trial.attempt > 1:
+    if job.companion is not None or launched(spec) or spec.framework in ALONE or trial.attempt > 1:
         return None
     if trial.kind not in (TrialKind.BASELINE, TrialKind.SEARCH):
         return None

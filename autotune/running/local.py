@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -226,6 +227,7 @@ class LocalRunner:
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         paths = RunPaths(directory)
+        shutil.rmtree(RunPaths(directory.resolve()).sockets, ignore_errors=True)
         records = tuple(MetricsTail(paths.metrics).finish())
         try:
             return records, read_result(paths.result)

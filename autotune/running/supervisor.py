@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
@@ -86,6 +87,7 @@ class _Attempt:
         finally:
             self._metrics.close()
             self._timeline.finish()
+            shutil.rmtree(self._job.paths.sockets, ignore_errors=True)
 
     def _run(self, watcher: Watcher, stop: StopToken) -> Ending:
         self._watchdog.start()

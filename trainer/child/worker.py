@@ -21,7 +21,12 @@ from .failures import IllegalSettingError, classify
 from .journal import Journal
 from .trial import Trial
 
-FRAMEWORKS = {"trl": ".frameworks.trl", "open_r1": ".frameworks.open_r1", "ms_swift": ".frameworks.ms_swift"}
+FRAMEWORKS = {
+    "trl": ".frameworks.trl",
+    "open_r1": ".frameworks.open_r1",
+    "ms_swift": ".frameworks.ms_swift",
+    "verl": ".frameworks.verl",
+}
 
 
 def main(directory: Path) -> Result:

@@ -17,14 +17,16 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Pool, TrialKind
 from autotune.ports import Assignment, RunReport
 from autotune.running import warm_worker
-from autotune.running.keeper import in_used_process
+from autotune.running.job import Job
+from autotune.running.keeper import in_used_process, wanted_of
 from autotune.running.local import LocalRunner
 from autotune.running.proc import Stat
 from autotune.running.warm_worker import FLOOR_BYTES, unfit
 from tests.contracts.runner_suite import Seen, tagged
 from tests.fakes import FakeStop
 from tests.scripted import GRACES, assignment, keeper, local_runner, searched
-from trainer.child.contract import Answer, NoteRecord
+from tests.scripted_framework import ScriptedFramework
+from trainer.child.contract import Answer, NoteRecord, RunPaths
 
 HOME = f"warm-unit-{os.getpid()}"
 GIB = 1 << 30
@@ -286,3 +288,11 @@ class TestUnfit:
         small = Answer(100 << 20, 0.001)
         assert unfit(small, None, Answer((100 << 20) + FLOOR_BYTES, 0.001), ()) is None
         assert unfit(small, None, Answer((100 << 20) + FLOOR_BYTES + 1, 0.001), ()) is not None
+
+
+@pytest.mark.parametrize(("framework", "shared"), [("trl", True), ("verl", False)])
+def test_a_trial_that_starts_its_own_processes_asks_for_no_worker(framework: str, shared: bool, tmp_path: Path) -> None:
+    given = searched(assignment(tmp_path))
+    spec = replace(ScriptedFramework().render(given), framework=framework)
+    job = Job(argv=("python",), paths=RunPaths(tmp_path), tag="tag", deadline_s=1.0)
+    assert (wanted_of(given.study, given.trial, spec, job, "python") is not None) is shared

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -10,6 +12,9 @@ CONTRACT_VERSION = 1
 
 TAG_VARIABLE = "AUTOTUNE_TAG"
 """Environment variable every process of a trial inherits; the sweep looks for it."""
+
+LONGEST_PLACE = 14
+"""Characters a folder for temporary files may have for what Ray makes in it to fit into 107, a socket's most."""
 
 SERVER_VARIABLE = "AUTOTUNE_SERVER_PID"
 """Environment variable of a trial beside a rollout server: the server's process, which is no stranger to it."""
@@ -129,3 +134,13 @@ class RunPaths:
     def scratch(self) -> Path:
         """The child's working directory; may be deleted when the trial has ended."""
         return self.root / "scratch"
+
+    @property
+    def sockets(self) -> Path:
+        """A folder outside ``root`` with a short path, for what a framework has sockets in.
+
+        The child that needs it makes it; the parent removes it when the process tree is gone.
+        """
+        place = tempfile.gettempdir()
+        name = hashlib.sha256(str(self.root).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return Path(place if len(place) <= LONGEST_PLACE else "/tmp") / ("autotune-" + name)  # noqa: S108

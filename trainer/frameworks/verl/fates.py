@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.knobs.model import show
 from trainer.frameworks.trl.fates import Fate
-from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE
+from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
 from trainer.frameworks.verl.key_values import OLD
 
 __all__ = ["INPUTS", "MEASURING", "Fate", "fate_of", "for_trial", "refusal"]
@@ -38,6 +38,8 @@ MEASURING = frozenset(
 )
 """A trial does without them or sets its own; an exported script keeps them. They move no figure."""
 
+LOOP = ROLLOUT + "agent.default_agent_loop"
+_OTHER_LOOP = "a trial generates by an agent loop of its own, which sets completion lengths; remove it"
 _OTHER_ENGINE = "a trial trains with FSDP, verl's model_engine dp; remove it"
 _WHY: Mapping[str, str] = {
     "actor_rollout_ref.rollout.mode": "verl 0.9.1 has no other than async",
@@ -53,6 +55,9 @@ REFUSED: Mapping[str, str] = {
     "distillation.enabled": "distillation is not tuned; remove it",
     "actor_rollout_ref.rollout.disaggregation.enabled": "a trial prefills and decodes on the same GPUs; remove it",
     "trainer.val_only": "a trial trains; remove it",
+    ROLLOUT + "multi_turn.enable": "a trial gives each completion one length, and several turns have none; remove it",
+    ROLLOUT + "agent.agent_loop_config_path": _OTHER_LOOP,
+    ROLLOUT + "agent.agent_loop_manager_class": _OTHER_LOOP,
 }
 """Key -> why, and what to do, unless the value is false."""
 
@@ -63,7 +68,7 @@ def fate_of(key: str) -> Fate:
         return Fate.KNOB
     if key in INPUTS:
         return Fate.INPUT
-    if key in REFUSED or key in OLD or key in FIXED or key == MODEL_ENGINE:
+    if key in REFUSED or key in OLD or key in FIXED or key in (MODEL_ENGINE, LOOP):
         return Fate.REFUSED
     return Fate.MEASURING if key in MEASURING else Fate.WORKLOAD
 
@@ -76,6 +81,8 @@ def refusal(key: str, value: Any) -> str | None:
         return f"{_WHY[key]}; expected {show(FIXED[key])}, got {show(value)}"
     if key == MODEL_ENGINE and value != "dp":
         return _OTHER_ENGINE
+    if key == LOOP and value != "single_turn_agent":
+        return _OTHER_LOOP
     return REFUSED[key] if key in REFUSED and value not in (None, False) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
@@ -80,6 +81,8 @@ def render(
 ) -> TrialSpec:
     """The spec of one trial: ``settings`` holds verl's overrides by dotted key. Not yet run on a GPU.
 
+    It is of one process, however many GPUs train: verl starts its workers itself.
+
     Raises:
         ValueError: a knob, value or device verl cannot be given.
     """
@@ -93,7 +96,7 @@ def render(
         world_size=ranks,
         seed=told.get("seed", 0),
     )
-    return TrialSpec(
+    spec = TrialSpec(
         framework="verl",
         settings={**tuned, **fixed, **PRIVATE_RAY},
         model_settings={},
@@ -102,3 +105,4 @@ def render(
         environment=variables(configuration),
         **told,
     )
+    return replace(spec, world_size=1)

@@ -1,6 +1,56 @@
-"""verl's figures from outside: its own file logger, read into the record types. Not yet run on a GPU."""
+"""verl: its own entry point as a trial, and its own file logger as records. Not yet run on a GPU."""
 
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from ...contract import TrialSpec
 from .fields import describe_fields
 from .metrics import LIMITS, MetricsError, Plan, cycle_of, read_log, records
 
-__all__ = ["LIMITS", "MetricsError", "Plan", "cycle_of", "describe_fields", "read_log", "records"]
+__all__ = [
+    "LIMITS",
+    "MetricsError",
+    "Plan",
+    "bring_in_ahead",
+    "cycle_of",
+    "describe_fields",
+    "fits",
+    "key",
+    "put_back",
+    "read_log",
+    "records",
+    "rehearse",
+    "run_trial",
+]
+
+
+def run_trial(trial: Any) -> None:
+    """See ``run.run_trial``; imported only then, because verl's own processes import this package as well."""
+    from .run import run_trial as run
+
+    run(trial)
+
+
+def key(spec: TrialSpec) -> str:
+    """Of what a process has imported: nothing but this."""
+    return spec.framework
+
+
+def bring_in_ahead(_: TrialSpec) -> None:
+    """Nothing: verl is a process of its own."""
+
+
+def rehearse() -> bool:
+    """There is nothing that a fork could break."""
+    return True
+
+
+def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
+    """Whether a used worker may run another trial: no, each has a Ray of its own, which ends with the process tree."""
+    return False
+
+
+def put_back(_: Dict[str, Any]) -> str:
+    """What of a trial could not be got rid of, so that the worker is replaced."""
+    return "what verl has started"

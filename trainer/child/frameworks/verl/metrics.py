@@ -83,7 +83,7 @@ def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
     yield NoteRecord("verl_figures", dict(LIMITS))
     index = 0
     for number, line in enumerate(lines, start=1):
-        data = _data(line, number)
+        data = data_of(line, number)
         if "timing_s/step" in data:
             yield cycle_of(data, index, plan, "line %d" % number)
             index += 1
@@ -124,7 +124,12 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: Plan, where: str = "step
     )
 
 
-def _data(line: Union[str, bytes], number: int) -> Dict[str, Any]:
+def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
+    """Metric -> number of a line; messages call it by ``number``.
+
+    Raises:
+        MetricsError: verl would not have written it.
+    """
     try:
         found = json.loads(line)
     except ValueError as error:

@@ -1,0 +1,185 @@
+"""What a trial and its parts that run within verl's own processes tell each other, in files of the trial's folder.
+
+The trial writes the board: how long the completions of each step are to be. What runs within verl waits for its step,
+and tells each completion and each score as it is made. Lines are appended whole, by several processes at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+from ...contract import CycleKind, RunPaths, decode, dumps, iter_complete_lines, write_atomic
+from ...failures import MeterError
+
+TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
+"""Names the trial's folder to what runs within verl."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of verl's."""
+
+    kind: CycleKind
+    lengths: Optional[Tuple[int, ...]] = None
+    """Completion length of each row, in tokens; ``None`` leaves them to the model."""
+    stretched: bool = False
+    """Every prompt is made as long as prompts may be."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """What is decided so far."""
+
+    prompts: int
+    """Of a step."""
+    generations: int
+    """Completions of a prompt."""
+    total: int
+    """Steps of the trial."""
+    longest_prompt: int
+    """Tokens."""
+    steps: Tuple[Step, ...] = ()
+    """Those decided, in order; the first is verl's step 1."""
+
+    @property
+    def rows(self) -> int:
+        """Completions of a step."""
+        return self.prompts * self.generations
+
+
+@dataclass(frozen=True)
+class Told:
+    """A failure within verl that verl itself passes over."""
+
+    reason: str
+    """``REWARD_ERROR`` or ``NAN``."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files, all in one folder."""
+
+    root: Path
+    """The trial's."""
+
+    @property
+    def folder(self) -> Path:
+        return RunPaths(self.root).scratch / "told"
+
+    @property
+    def board(self) -> Path:
+        return self.folder / "board.json"
+
+    @property
+    def rows(self) -> Path:
+        """A line for each completion: step, row, tokens of prompt and completion."""
+        return self.folder / "rows.jsonl"
+
+    @property
+    def scores(self) -> Path:
+        """A line for each score: number of the prompt, score."""
+        return self.folder / "scores.jsonl"
+
+    @property
+    def failed(self) -> Path:
+        return self.folder / "failed.json"
+
+    @property
+    def log(self) -> Path:
+        """verl's own file logger."""
+        return self.folder / "metrics.jsonl"
+
+
+def publish(places: Places, board: Board) -> None:
+    """Whoever waits for one of its steps goes on."""
+    write_atomic(places.board, dumps(board), durable=False)
+
+
+def read_board(places: Places) -> Optional[Board]:
+    """``None`` before there is one."""
+    found = _read(Board, places.board)
+    return found if isinstance(found, Board) else None
+
+
+def tell_failure(places: Places, told: Told) -> None:
+    """The first counts."""
+    if not places.failed.exists():
+        write_atomic(places.failed, dumps(told), durable=False)
+
+
+def read_failure(places: Places) -> Optional[Told]:
+    """``None`` if there is none."""
+    found = _read(Told, places.failed)
+    return found if isinstance(found, Told) else None
+
+
+def _read(shape: Any, path: Path) -> Any:
+    try:
+        return decode(shape, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def append(path: Path, values: List[Any]) -> None:
+    """One line, in one write: lines of several processes do not mix."""
+    handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(handle, (json.dumps(values) + "\n").encode("utf-8"))
+    finally:
+        os.close(handle)
+
+
+@dataclass
+class NewLines:
+    """Whole lines of a file that grows, each once; a last one without its end waits for it."""
+
+    path: Path
+    _read: int = 0
+
+    def take(self) -> List[bytes]:
+        """Those since the last call; none while there is no file."""
+        try:
+            with self.path.open("rb") as stream:
+                stream.seek(self._read)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        self._read += data.rfind(b"\n") + 1
+        return list(iter_complete_lines(data))
+
+
+@dataclass
+class Tally:
+    """What was told of completions and scores so far."""
+
+    places: Places
+    rows: Dict[int, Dict[int, Tuple[int, int]]] = field(default_factory=dict)
+    """Step -> row -> tokens of prompt and completion."""
+    scores: Dict[int, List[float]] = field(default_factory=dict)
+    """Number of the prompt, from the trial's first on -> scores of its completions."""
+
+    def __post_init__(self) -> None:
+        self._rows, self._scores = NewLines(self.places.rows), NewLines(self.places.scores)
+
+    def look(self) -> bool:
+        """Take what is new; whether anything was.
+
+        Raises:
+            MeterError: a line that is not one of these.
+        """
+        rows, scores = self._rows.take(), self._scores.take()
+        try:
+            for line in rows:
+                step, row, prompt, completion = json.loads(line)
+                self.rows.setdefault(step, {})[row] = (prompt, completion)
+            for line in scores:
+                number, score = json.loads(line)
+                self.scores.setdefault(number, []).append(float(score))
+        except (ValueError, TypeError) as error:
+            raise MeterError("what was told from within verl cannot be read: %s" % error) from error
+        return bool(rows or scores)

@@ -1,0 +1,237 @@
+"""A trial's way through verl's steps: what each is to be, and what its line in verl's log makes of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+from ...contract import (
+    CycleKind,
+    CycleRecord,
+    NoteRecord,
+    Peaks,
+    Phase,
+    Protocol,
+    Record,
+    TrialSpec,
+    WorstCaseRecord,
+)
+from ...cycles import CyclePlan, assign, doubled, resample
+from ...failures import MeterError, NotFiniteError
+from ...guard import machine_cpu, outside_share, tree_cpu
+from .board import Board, Places, Step, Tally, publish
+from .metrics import Plan, cycle_of, data_of
+from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
+
+TRAINED = ("actor/loss", "actor/grad_norm")
+"""Metrics that verl's logger writes as null where they are not finite."""
+DIFFERENCE = 0.01
+"""Share by which the tokens verl logs may differ from those it generated before it is noted."""
+
+
+def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
+    """Of all steps, in order: verl goes from one to the next by itself, so that none is repeated."""
+    plan = once(protocol)
+    found: List[CycleKind] = []
+    while (kind := plan.next()) is not None:
+        plan.done[kind] += 1
+        found.append(kind)
+    return tuple(found)
+
+
+def once(protocol: Protocol) -> CyclePlan:
+    """The plan of a trial whose disturbed cycles are kept, marked."""
+    return CyclePlan(replace(protocol, max_repeats=0))
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When a step ended, and what CPU time had been used by then."""
+
+    at: float
+    """Monotonic seconds."""
+    wall: float
+    machine: Optional[Tuple[float, int]]
+    own: float
+
+    @classmethod
+    def now(cls) -> Clock:
+        return cls(time.monotonic(), time.time(), machine_cpu(), tree_cpu())
+
+
+@dataclass
+class Course:
+    """Of one trial."""
+
+    spec: TrialSpec
+    places: Places
+    tally: Tally
+    kinds: Tuple[CycleKind, ...] = ()
+    steps: List[Step] = field(default_factory=list)
+    """Those published."""
+    done: int = 0
+    """Steps whose lines were read."""
+    noted: bool = False
+
+    def __post_init__(self) -> None:
+        self.kinds = kinds_of(self.spec.protocol)
+        self._settings: Mapping[str, Any] = settings_of(self.spec)
+        self._step = Plan.of(self._settings, self.spec.protocol)
+        self._plan = once(self.spec.protocol)
+        self._lengths: Sequence[int] = self.spec.protocol.lengths
+        self._natural: List[int] = []
+        self._before: Optional[Clock] = None
+
+    @property
+    def finished(self) -> bool:
+        """Every step of the protocol was made."""
+        return self.done == len(self.kinds)
+
+    @property
+    def kind(self) -> CycleKind:
+        """Of the step under way, or of the last."""
+        return self.kinds[min(self.done, len(self.kinds) - 1)]
+
+    @property
+    def generated(self) -> bool:
+        """Whether all completions of the step under way are there."""
+        return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
+
+    def begin(self) -> None:
+        """Publish what is known before the first step: all of it, where the lengths are."""
+        self.places.folder.mkdir(parents=True, exist_ok=True)
+        self._publish()
+
+    def _publish(self) -> None:
+        turns = {kind: sum(1 for step in self.steps if step.kind is kind) for kind in CycleKind}
+        for kind in self.kinds[len(self.steps) :]:
+            if kind in (CycleKind.RECORDED, CycleKind.DOUBLE) and not self._lengths:
+                break
+            self.steps.append(Step(kind, self._targets(kind, turns[kind]), stretched=kind is CycleKind.WARMUP))
+            turns[kind] += 1
+        prompts, group = int(self._settings[PROMPTS]), int(self._settings[GENERATIONS])
+        total, longest = len(self.kinds), self.spec.max_prompt_length
+        publish(self.places, Board(prompts, group, total, longest, tuple(self.steps)))
+
+    def _targets(self, kind: CycleKind, turn: int) -> Optional[Tuple[int, ...]]:
+        """verl itself deals rows to micro-batches, so the whole warm-up is of the greatest length."""
+        longest = self.spec.max_completion_length
+        if kind is CycleKind.NATURAL:
+            return None
+        if kind in (CycleKind.WARMUP, CycleKind.MAXIMUM):
+            return (longest,) * self._step.rows
+        dealt = assign(self._lengths, self._step.rows, self.spec.seed, turn)
+        return doubled(dealt, longest) if kind is CycleKind.DOUBLE else dealt
+
+    def line(self, line: bytes) -> List[Record]:
+        """What one line of verl's log tells; nothing but a step's does.
+
+        Raises:
+            MetricsError: it is not what verl writes.
+            MeterError: the step was not what it was to be.
+            NotFiniteError: what was trained on is not finite.
+        """
+        number = self.done + 1
+        data = data_of(line, number)
+        if "timing_s/step" not in data:
+            return []
+        if self.finished:
+            raise MeterError("verl went on after its last step")
+        now = Clock.now()
+        for key in TRAINED:
+            if key in data and not _is_finite(data[key]):
+                raise NotFiniteError("verl logs no finite %s in step %d" % (key, number), Phase.UPDATE)
+        kind = self.kinds[self.done]
+        self.tally.look()
+        record = self._clocked(cycle_of(data, self.done, self._step, "step %d" % number), now, kind)
+        rows = self._rows(number)
+        told: List[Record] = [self._counted(record, rows), *self._differs(record, rows)]
+        self.done, self._before = number, now
+        told += self._after(kind, rows, record)
+        return told
+
+    def _clocked(self, record: CycleRecord, now: Clock, kind: CycleKind) -> CycleRecord:
+        """From the line before to this one: what verl does between two steps is waited for as well."""
+        before, seconds, cpu, outside = self._before, record.seconds, 0.0, None
+        if before is not None:
+            seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own - before.own)
+            if before.machine is not None and now.machine is not None:
+                busy = now.machine[0] - before.machine[0]
+                outside = outside_share(busy, cpu, now.machine[1], now.at - before.at)
+        idle = record.phases[Phase.IDLE.value] + seconds - record.seconds
+        accepted, noisy = self._plan.judge(kind, None, outside)
+        return replace(
+            record,
+            cycle_kind=kind,
+            seconds=seconds,
+            phases={**record.phases, Phase.IDLE.value: idle},
+            cpu_seconds=cpu,
+            outside_cpu=outside,
+            accepted=accepted,
+            noisy=noisy,
+            started=now.wall - seconds,
+        )
+
+    def _rows(self, number: int) -> List[Tuple[int, int]]:
+        """Tokens of prompt and completion of each row, in order.
+
+        Raises:
+            MeterError: some are missing, which verl passes over, or are not as long as they were to be.
+        """
+        found = self.tally.rows.get(number, {})
+        if len(found) < self._step.rows:
+            sizes = (number, len(found), self._step.rows)
+            raise MeterError("step %d has %d of %d completions; the log says what became of the others" % sizes)
+        rows = [found[row] for row in sorted(found)]
+        wanted = self.steps[number - 1].lengths
+        got = tuple(completion for _, completion in rows)
+        if wanted is not None and got != wanted:
+            raise MeterError("asked for completions of %s tokens, got %s" % (list(wanted), list(got)))
+        return rows
+
+    def _counted(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> CycleRecord:
+        prompts, group = int(self._settings[PROMPTS]), int(self._settings[GENERATIONS])
+        first = record.index * prompts
+        scores = [self.tally.scores.get(number, []) for number in range(first, first + prompts)]
+        whole = [each for each in scores if len(each) == group]
+        return replace(
+            record,
+            lengths=tuple(completion for _, completion in rows),
+            completion_tokens=sum(completion for _, completion in rows),
+            prompt_tokens=sum(prompt for prompt, _ in rows),
+            groups=len(whole),
+            zero_std_groups=sum(1 for each in whole if len(set(each)) == 1),
+        )
+
+    def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
+        """A note, once, where verl's own count of the tokens is another."""
+        told = sum(completion for _, completion in rows)
+        if self.noted or abs(record.completion_tokens - told) <= DIFFERENCE * told:
+            return []
+        self.noted = True
+        return [NoteRecord("verl_tokens", {"logged": record.completion_tokens, "generated": told})]
+
+    def _after(self, kind: CycleKind, rows: Sequence[Tuple[int, int]], record: CycleRecord) -> List[Record]:
+        if kind is CycleKind.WARMUP and (self.finished or self.kinds[self.done] is not kind):
+            return [self._worst_case(rows, record)]
+        if kind is CycleKind.NATURAL:
+            self._natural += [completion for _, completion in rows]
+            waits = len(self.steps) < len(self.kinds)
+            if waits and self.kinds[self.done] is not kind:
+                self._lengths = resample(self._natural, self.spec.rows_per_update, self.spec.seed)
+                self._publish()
+                return [NoteRecord("lengths", {"lengths": list(self._lengths)})]
+        return []
+
+    def _worst_case(self, rows: Sequence[Tuple[int, int]], record: CycleRecord) -> WorstCaseRecord:
+        prompt, completion = min(prompt for prompt, _ in rows), min(completion for _, completion in rows)
+        if prompt < self.spec.max_prompt_length or completion < self.spec.max_completion_length:
+            raise MeterError("the worst case was %d + %d tokens wide" % (prompt, completion))
+        peaks = record.peaks.get("cycle", Peaks())
+        return WorstCaseRecord(int(self._settings[MICRO_ROWS]), prompt, completion, record.seconds, peaks)
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

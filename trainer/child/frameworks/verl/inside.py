@@ -1,0 +1,90 @@
+"""A trial's parts that run within verl's own processes; standard library only.
+
+The files beside (``within/``) are what verl is told to load: they hold nothing but verl's classes, and ask this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from .board import TRIAL_VARIABLE, Board, Places, Step, append, read_board
+
+LOOK_S = 0.02
+WAIT_S = 600.0
+"""A trial that decides nothing for so long is gone."""
+
+
+class Inside:
+    """Of one process of verl's."""
+
+    def __init__(self, root: Path) -> None:
+        self.places = Places(root)
+        self._board: Optional[Board] = None
+        self._looked = float("-inf")
+
+    @property
+    def board(self) -> Board:
+        """As it was last read. Raises ``RuntimeError``: there is none."""
+        found = self._board or self._read()
+        if found is None:
+            raise RuntimeError("the trial has written no %s" % self.places.board)
+        return found
+
+    def _read(self) -> Optional[Board]:
+        """Again, but not for each of the rows that wait at the same time."""
+        if time.monotonic() - self._looked >= LOOK_S:
+            self._looked = time.monotonic()
+            self._board = read_board(self.places) or self._board
+        return self._board
+
+    async def step(self, number: int) -> Step:
+        """Step ``number`` of verl's, from 1 on, when it is decided. Raises ``RuntimeError``: it never is."""
+        until = time.monotonic() + WAIT_S
+        while len(self.board.steps) < number:
+            if time.monotonic() >= until:
+                raise RuntimeError("nobody has decided how long the completions of step %d are" % number)
+            await asyncio.sleep(LOOK_S)
+            self._read()
+        return self.board.steps[number - 1]
+
+    def row(self, prompt: Any, generation: Any) -> int:
+        """Row of its step: of the prompt with this number, from the trial's first on, the generation."""
+        board = self.board
+        return int(prompt) % board.prompts * board.generations + int(generation)
+
+    def tell_row(self, step: int, row: int, prompt: int, completion: int) -> None:
+        """A completion is there; tokens."""
+        append(self.places.rows, [step, row, prompt, completion])
+
+    def tell_score(self, prompt: Any, score: float) -> None:
+        """Of a completion of the prompt with this number."""
+        append(self.places.scores, [int(prompt), score])
+
+
+@functools.lru_cache(maxsize=None)
+def here() -> Inside:
+    """Of the trial this process belongs to."""
+    return Inside(Path(os.environ[TRIAL_VARIABLE]))
+
+
+def sampling(own: Mapping[str, Any], step: Step, row: int) -> Dict[str, Any]:
+    """vLLM's sampling parameters for a row: as long as the step says, whatever the model would do.
+
+    Nothing but the limit ends such a completion, and no token is forbidden.
+    """
+    if step.lengths is None:
+        return dict(own)
+    return {**own, "max_tokens": step.lengths[row], "ignore_eos": True, "stop": [], "stop_token_ids": []}
+
+
+def stretched(prompt: Sequence[int], length: int) -> List[int]:
+    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
+    ids = list(prompt)
+    if not ids or len(ids) >= length:
+        return ids
+    return (ids * (length // len(ids) + 1))[-length:]

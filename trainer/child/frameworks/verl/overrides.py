@@ -1,0 +1,142 @@
+"""A spec as the overrides of ``python -m verl.trainer.main_ppo``, with what it reads written beside."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Mapping
+
+from ...contract import RunPaths, TrialSpec
+from ...failures import IllegalSettingError
+from ...user_environment import ENVIRONMENT_KEY
+from .board import TRIAL_VARIABLE, Places
+
+MODULE = "verl.trainer.main_ppo"
+WITHIN = Path(__file__).resolve().parent / "within"
+"""What verl's processes import; nothing else is in it, because it goes on their path."""
+LOOP = "autotune"
+"""Name of the agent loop."""
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+MICRO_ROWS = ACTOR + "ppo_micro_batch_size_per_gpu"
+PROMPTS, UPDATE_PROMPTS, GENERATIONS = "data.train_batch_size", ACTOR + "ppo_mini_batch_size", ROLLOUT + "n"
+WITHOUT_LENGTHS: Mapping[str, str] = {
+    ROLLOUT + "multi_turn.enable": "a completion of several turns has no one length",
+    "algorithm.filter_groups.enable": "verl generates groups anew until enough of them differ in reward",
+}
+"""Key -> why a trial that has it cannot replay recorded lengths."""
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+def settings_of(spec: TrialSpec) -> Dict[str, Any]:
+    """verl's keys: the workload's, then the configuration's."""
+    passed = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
+    return {**passed, **spec.settings}
+
+
+def check(spec: TrialSpec) -> None:
+    """Raises ``IllegalSettingError``: a batch of another size than the trial's, or completions that get no lengths."""
+    settings = settings_of(spec)
+    rows = int(settings[UPDATE_PROMPTS]) * int(settings[GENERATIONS])
+    if rows != spec.rows_per_update:
+        sizes = (rows, spec.rows_per_update)
+        raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
+    for key, why in WITHOUT_LENGTHS.items():
+        if settings.get(key):
+            raise IllegalSettingError("%s: %s, and a trial gives each completion its length" % (key, why))
+    if spec.protocol.recorded and not spec.protocol.lengths and not spec.protocol.natural:
+        raise IllegalSettingError("recorded cycles need recorded lengths, or a natural cycle to take them from")
+
+
+def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]:
+    """The overrides: the user's keys, then the configuration's, then what measuring needs."""
+    loops = Places(paths.root).folder / "loops.yaml"  # JSON is YAML
+    loops.write_text(json.dumps([{"name": LOOP, "_target_": "autotune_verl_rows.Measured"}]), encoding="utf-8")
+    measuring: Dict[str, Any] = {
+        "actor_rollout_ref.model.path": model,
+        ROLLOUT + "agent.default_agent_loop": LOOP,
+        ROLLOUT + "agent.agent_loop_config_path": str(loops),
+        "data.train_files": spec.prompts,
+        "data.val_files": spec.prompts,  # it asks for some even where nothing is validated
+        "data.prompt_key": "prompt",
+        "data.shuffle": False,
+        "data.custom_cls.path": str(WITHIN / "autotune_verl_prompts.py"),
+        "data.custom_cls.name": "Prompts",
+        "reward.custom_reward_function.path": str(WITHIN / "autotune_verl_reward.py"),
+        "reward.custom_reward_function.name": "compute_score",
+        "trainer.project_name": "autotune",
+        "trainer.experiment_name": "trial",
+        "trainer.logger": ["console", "file"],
+        "trainer.total_epochs": 1,
+        "trainer.total_training_steps": steps,
+        "trainer.save_freq": -1,
+        "trainer.test_freq": -1,
+        "trainer.val_before_train": False,
+        "trainer.resume_mode": "disable",
+        "trainer.default_local_dir": str(paths.scratch / "output"),
+        "ray_kwargs.ray_init._temp_dir": str(paths.sockets / "ray"),
+        "hydra.run.dir": str(paths.scratch / "hydra"),
+        "hydra.output_subdir": None,
+    }
+    found = {**settings_of(spec), **measuring}
+    return [override(key, value) for key, value in found.items()]
+
+
+def environment(paths: RunPaths, own: Mapping[str, str]) -> Dict[str, str]:
+    """What verl is started with, and every process of its Ray after it: ``own``, with the trial's places."""
+    path = own.get("PYTHONPATH", "")
+    places = Places(paths.root)
+    found = {
+        **own,
+        TRIAL_VARIABLE: str(paths.root),
+        "PYTHONPATH": os.pathsep.join([str(WITHIN), *([path] if path else [])]),
+        "VERL_FILE_LOGGER_PATH": str(places.log),
+        "RAY_TMPDIR": str(paths.sockets),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HYDRA_FULL_ERROR": "1",
+        "HF_HUB_OFFLINE": "1",  # a folder or a cached commit needs no hub; one that is down must not matter
+        "HF_DATASETS_CACHE": str(paths.scratch / "datasets"),
+    }
+    found.pop("RAY_ADDRESS", None)  # a Ray of the user's own is not the trial's
+    return found
+
+
+def override(key: str, value: Any) -> str:
+    """``key=value``, with ``++`` for all but Hydra's own: it sets a key whether or not verl's own files have it."""
+    return "%s%s=%s" % ("" if key.startswith("hydra.") else "++", key, written(value))
+
+
+def written(value: Any) -> str:
+    """``value`` as Hydra 1.3 reads it back (``hydra/grammar/OverrideParser.g4``); text is always quoted.
+
+    Raises:
+        IllegalSettingError: a number that is not finite, or a mapping's key Hydra has no way to write.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, (int, float)):
+        if not math.isfinite(value):
+            raise IllegalSettingError("expected a finite number, got %r" % value)
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "{%s}" % ",".join("%s:%s" % (_name(key), written(item)) for key, item in value.items())
+    return "[%s]" % ",".join(written(item) for item in value)
+
+
+def quoted(text: str) -> str:
+    """``text`` between single quotes; backslashes are doubled only where a quote follows, as Hydra has it."""
+    escaped = re.sub(r"(\\*)'", lambda found: found.group(1) * 2 + "\\'", text)
+    ending = len(escaped) - len(escaped.rstrip("\\"))
+    return "'%s%s'" % (escaped, "\\" * ending)
+
+
+def _name(key: Any) -> str:
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or key.lower() in ("true", "false", "null"):
+        raise IllegalSettingError("expected a name as key of a mapping, got %r" % (key,))
+    return key

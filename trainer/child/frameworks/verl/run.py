@@ -1,0 +1,165 @@
+"""A verl trial: ``python -m verl.trainer.main_ppo``, as it is, with a Ray of its own, measured by what it logs.
+
+Completion lengths are set where verl lets anybody generate otherwise: by an agent loop (``within/``). Not yet run on a
+GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import time
+from typing import Dict, List
+
+from ...contract import CycleKind, FailureReason, NoteRecord, Phase, StartupPart, StartupRecord
+from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
+from ...looks import END, read_answer
+from ...model_source import model_folder
+from ...trial import Trial
+from ...user_environment import put_environment
+from . import overrides, process
+from .board import NewLines, Places, Tally, read_failure
+from .course import Course
+from .metrics import LIMITS
+
+SUPPORTED = ((0, 9, 1), (0, 10))
+"""verl versions whose files and words are known: from the first, below the second."""
+LOOK_S = 0.02
+PACKAGES = ("verl", "torch", "transformers", "vllm", "ray", "tensordict", "TransferQueue")
+KNOWN_HERE = ("lengths", "zero_std_groups")
+"""What a log alone cannot tell and a trial has from its own agent loop and reward."""
+OF_TRIALS: Dict[str, str] = {
+    "load": "verl does not tell its imports, Ray, loading, the engine and its capture apart: all of it is under load",
+    "first_batch": "there is none apart: the warm-up is verl's first step",
+    "drift": "no reference kernel runs between two steps, because verl goes on; outside CPU time is looked at",
+    "warmup": "every row of the warm-up is of maximum length, because verl deals rows to micro-batches itself",
+    "phase": "where verl is while a step runs is known only until the last completion of it is there; then it is idle",
+}
+
+
+def run_trial(trial: Trial) -> None:
+    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    spec, paths = trial.spec, trial.paths
+    sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
+    put_environment(spec.passthrough)
+    trial.facts["versions"] = versions()
+    check_version(trial.facts["versions"].get("verl", ""))
+    overrides.check(spec)
+    places = Places(paths.root)
+    course = Course(spec, places, Tally(places))
+    course.begin()
+    told = {name: text for name, text in LIMITS.items() if name not in KNOWN_HERE}
+    trial.journal.write(NoteRecord("verl_figures", {**told, **OF_TRIALS}))
+    model = str(model_folder(spec.model, spec.revision or None, offline=True))
+    words = overrides.words(spec, paths, model, len(course.kinds))
+    trial.journal.write(NoteRecord("arguments", {"argv": words}))
+    process.make_sockets(sockets)
+    try:
+        _measure(trial, course, [sys.executable, "-m", overrides.MODULE, *words])
+    finally:
+        shutil.rmtree(str(sockets), ignore_errors=True)
+
+
+def _measure(trial: Trial, course: Course, argv: List[str]) -> None:
+    """verl from its start to its end, or to the last cycle that is wanted."""
+    trial.part = StartupPart.LOAD
+    trial.journal.mark(StartupPart.LOAD.value)
+    verl = process.Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ))
+    watch = Watch(trial, course, verl)
+    try:
+        while not watch.is_over():
+            time.sleep(LOOK_S)
+        if course.finished and not verl.wait(process.EXIT_S):
+            trial.journal.write(NoteRecord("verl_lingered", {"seconds": process.EXIT_S}))
+    finally:
+        verl.end()
+
+
+class Watch:
+    """Follows verl by its files."""
+
+    def __init__(self, trial: Trial, course: Course, verl: process.Verl) -> None:
+        self._trial = trial
+        self._course = course
+        self._verl = verl
+        self._log = NewLines(course.places.log)
+        self._began = time.perf_counter()
+
+    def is_over(self) -> bool:
+        """Look at everything once; whether no more is wanted.
+
+        Raises:
+            VerlFailedError: verl ended before its last step.
+            RewardFailedError, NotFiniteError, MeterError, MetricsError: its figures would not be true.
+        """
+        status = self._verl.status  # before the look, so that nothing written until then is missed
+        self._look()
+        if self._course.finished or self._is_enough():
+            return True
+        if status is None:
+            return False
+        said = self._verl.said()
+        if (phase := process.place(said)) is not None and self._trial.part is None:
+            self._mark(phase)
+        if status == 0:
+            made = (self._course.done, len(self._course.kinds))
+            raise MeterError("verl ended after %d of %d steps" % made)
+        error = process.failure(status, said)
+        sys.stdout.write("autotune: %s\n" % error)
+        raise error
+
+    def _look(self) -> None:
+        told = read_failure(self._course.places)
+        if told is not None and told.reason == FailureReason.NAN.value:
+            raise NotFiniteError(told.message, Phase.REWARD)
+        if told is not None:
+            raise RewardFailedError(told.message)
+        if self._trial.part is not None and self._course.places.log.exists():
+            self._started()
+        news = self._course.tally.look()
+        lines = self._log.take()
+        for line in lines:
+            for record in self._course.line(line):
+                self._trial.journal.write(record)
+        if self._trial.part is None and not self._course.finished and (news or lines):
+            self._mark(Phase.IDLE if self._course.generated else Phase.GENERATE)
+
+    def _started(self) -> None:
+        """verl makes its log when everything is built."""
+        self._trial.part = None
+        self._trial.journal.write(StartupRecord(StartupPart.LOAD, time.perf_counter() - self._began))
+        self._mark(Phase.GENERATE)
+
+    def _mark(self, phase: Phase) -> None:
+        """Also where it is the same: it is a sign of life."""
+        self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
+
+    def _is_enough(self) -> bool:
+        """Whether the parent says that the recorded cycles made so far are. verl is not kept waiting for it."""
+        if not self._trial.spec.protocol.looks or (read_answer(self._trial.paths) or (-1, ""))[1] != END:
+            return False
+        kinds = self._course.kinds[: self._course.done]
+        self._trial.facts["ended_after"] = sum(1 for kind in kinds if kind is CycleKind.RECORDED)
+        return True
+
+
+def versions() -> Dict[str, str]:
+    """What moves the numbers, as far as it is there."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_version(version: str) -> None:
+    """Raises ``IllegalSettingError`` outside the window: an unknown verl may not do what it is told."""
+    parts = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    if not SUPPORTED[0] <= parts < SUPPORTED[1]:
+        low, high = (".".join(str(part) for part in each) for each in SUPPORTED)
+        said = "verl %s" % version if version else "no verl"
+        raise IllegalSettingError("%s is installed; this release can measure verl >= %s and < %s" % (said, low, high))

@@ -1,0 +1,66 @@
+"""A study's rewards as verl asks for them: one completion at a time, from several threads of a reward worker.
+
+verl logs a reward that fails and trains on what is left; here it is told, so that the trial ends for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import math
+import threading
+from pathlib import Path
+from typing import Any, Callable, List, Mapping, Optional
+
+from ...contract import FailureReason, RunPaths, read_spec
+from ...rewards import load_reward
+from .board import Told, tell_failure
+from .inside import here
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> float:
+    """The sum of the rewards of one completion; ``None`` of a reward counts nothing.
+
+    Args:
+        solution: the completion.
+        truth: the prompt's line of the prompts file, as JSON.
+        extra: with ``index``, the prompt's number.
+    """
+    inside = here()
+    with _ONE_AT_A_TIME:
+        try:
+            total = sum(_one(reward, solution, json.loads(truth)) for reward in _rewards(inside.places.root))
+        except Exception as error:
+            message = "the reward raised %s: %s" % (type(error).__name__, error)
+            tell_failure(inside.places, Told(FailureReason.REWARD_ERROR.value, message))
+            raise
+    if not math.isfinite(total):
+        tell_failure(inside.places, Told(FailureReason.NAN.value, "the reward of a completion is %r" % total))
+        raise ValueError("the reward of a completion is %r" % total)
+    inside.tell_score((extra or {}).get("index", 0), total)
+    return total
+
+
+@functools.lru_cache(maxsize=None)
+def _rewards(root: Path) -> List[Callable[..., Any]]:
+    return [load_reward(reward) for reward in read_spec(RunPaths(root).config).rewards]
+
+
+def _one(reward: Callable[..., Any], solution: str, columns: Mapping[str, Any]) -> float:
+    prompt = columns["prompt"]
+    completion: Any = solution if isinstance(prompt, str) else [{"role": "assistant", "content": solution}]
+    given = {name: [value] for name, value in columns.items() if name != "prompt"}
+    scores = reward(prompts=[prompt], completions=[completion], **given)
+    if inspect.isawaitable(scores):
+        scores = asyncio.run(_awaited(scores))
+    if scores is None:
+        raise ValueError("it returned None instead of a list of numbers")
+    return 0.0 if scores[0] is None else float(scores[0])
+
+
+async def _awaited(scores: Any) -> Any:
+    return await scores

@@ -1,0 +1,50 @@
+"""A trial's prompts for verl: those of the prompts file in their order, begun again as often as the trial needs.
+
+verl loads it by ``data.custom_cls.path``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict
+
+import datasets
+from autotune_in_verl import ours  # type: ignore[import-not-found]
+from verl.utils.dataset.rl_dataset import RLHFDataset
+
+inside = ours("inside")
+
+
+def row_of(columns: Dict[str, Any]) -> Dict[str, Any]:
+    """A line in the columns verl asks for; what the reward reads travels as text beside the prompt."""
+    prompt = columns["prompt"]
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    return {
+        "prompt": [{"role": message["role"], "content": message["content"]} for message in messages],
+        "data_source": "autotune",
+        "reward_model": {"style": "rule", "ground_truth": json.dumps(columns)},
+        "extra_info": {"index": 0},
+    }
+
+
+class Prompts(RLHFDataset):  # type: ignore[misc]
+    """One epoch holds the whole trial."""
+
+    def _read_files_and_tokenize(self) -> None:
+        rows = []
+        for path in self.data_files:
+            with open(path, encoding="utf-8") as lines:
+                rows += [row_of(json.loads(line)) for line in lines if line.strip()]
+        self.dataframe = self.maybe_filter_out_long_prompts(datasets.Dataset.from_list(rows))
+
+    def __len__(self) -> int:
+        """Prompts of all steps."""
+        board = inside.here().board
+        return int(board.prompts * board.total)
+
+    def __getitem__(self, item: int) -> Any:
+        """The prompt with this number."""
+        row = super().__getitem__(int(item) % len(self.dataframe))
+        row["extra_info"] = {**row["extra_info"], "index": int(item)}
+        row["index"] = int(item)
+        return row
