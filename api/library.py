@@ -28,7 +28,7 @@ from trainer.child.contract import NoteRecord
 
 PATIENCE = 30.0
 """A reading is kept at least this many times as long as it took: 3 % of one core at most."""
-GLANCE_S = 0.05
+GLANCE_S = 0.2
 """The database is asked at most this often whether anything has changed."""
 KEPT_STUDIES = 64
 KEPT_BODIES = 128

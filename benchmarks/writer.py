@@ -39,11 +39,13 @@ class Written:
 
 
 class Writer:
-    """Such a process."""
+    """Such a process. It has begun: what its imports take from the machine is no part of any measurement."""
 
     def __init__(self, home: Path, seconds: float) -> None:
         argv = [sys.executable, "-m", "benchmarks.writer", str(home), str(seconds)]
         self._process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        self._process.stdout.readline()
 
     def wait(self) -> Written:
         """Until its time is over."""
@@ -57,6 +59,7 @@ def write(home: Path, seconds: float) -> list[Write]:
     store: Any = open_store(settings.database)
     session = store.open_session(1, time.time())
     writes: list[Write] = []
+    print("writing", flush=True)
     began = time.perf_counter()
     number, cycle = -1, 0
     while (elapsed := time.perf_counter() - began) < seconds:

@@ -51,11 +51,24 @@ def closest(trials: Iterable[Trial], configuration: Configuration) -> Trial | No
 
 
 def _neighbour(trial: Trial, configuration: Configuration, own: float | None) -> Neighbour | None:
+    if _far(trial.configuration, configuration):
+        return None
     changed = _changed(trial.configuration, configuration)
     if len(changed) != 1:
         return None
     ((knob, (there, here)),) = changed.items()
     return Neighbour(trial.number, knob, there, here, None if own is None else own / speed(trial) - 1.0)
+
+
+def _far(there: Configuration, here: Configuration) -> bool:
+    """Whether two knobs that ``there`` sets differ: most of a large study are told apart by a few of their knobs."""
+    differing = 0
+    for name, value in there.items():
+        if name not in _DERIVED and here.get(name) != value:
+            differing += 1
+            if differing > 1:
+                return True
+    return False
 
 
 def _changed(there: Configuration, here: Configuration) -> Mapping[str, tuple[KnobValue | None, KnobValue | None]]:

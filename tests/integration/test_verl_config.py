@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
@@ -223,5 +224,6 @@ def test_the_script_is_verls_own_command(tmp_path: Path) -> None:
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    assert f"train_files: {folder}/prompts/train.jsonl" in done.stdout
-    assert f"path: {folder}/autotune_verl_reward.py" in done.stdout
+    told = yaml.safe_load(done.stdout)  # a long path with spaces is folded over lines
+    assert told["data"]["train_files"] == f"{folder}/prompts/train.jsonl"
+    assert told["reward"]["custom_reward_function"]["path"] == f"{folder}/autotune_verl_reward.py"
