@@ -10,6 +10,7 @@ from api.dashboard.stream import stream_at
 from api.dashboard.why_view import Asked
 from api.library import Library
 from api.routes.pages import study_page
+from api.routes.recommendations import work_out
 from api.routes.study_pages import why_page
 
 NAME = "autotune-read-ahead"
@@ -49,13 +50,14 @@ class EarlyReading:
                 self._failed(error)
 
     def _read(self) -> None:
-        """The pages that are opened first; each of them rests on the same reading."""
+        """The answer and the pages that are asked for first; each of them rests on the same reading."""
         newest = next(iter(self._library.look()[1]), None)
         if newest is None:
             return
         stream = stream_at(newest)
         self._library.snapshot(newest)
         pages: tuple[Callable[[], object], ...] = (
+            lambda: work_out(self._library, newest),
             lambda: study_page(self._library, newest, Wanted(), stream),
             lambda: why_page(self._library, newest, Asked(), stream),
         )

@@ -30,7 +30,7 @@ import psutil
 
 from autotune.settings import read_settings
 from benchmarks import turns
-from benchmarks.load import Heard, Seen, closed_loop, hang, listen, open_loop, quantile
+from benchmarks.load import LATE_S, Heard, Seen, closed_loop, hang, heard_all, listen, open_loop, quantile
 from benchmarks.many_trials import fill
 from benchmarks.writer import Writer
 
@@ -117,10 +117,11 @@ def measure(home: Path, asked: Asked) -> dict[str, Any]:
             kind: {f"p{p}": quantile(values, p / 100) for p in (50, 95, 99)} | {"requests": len(values)}
             for kind, values in sorted(seen.latencies.items())
         },
+        "late": {str(second): number for second, number in sorted(seen.late.items()) if number},
         "statuses": {str(status): number for status, number in sorted(seen.statuses.items())},
         "answers_shared": shared,
         "cores": cores,
-        "listeners_that_heard_all": sum(h.events == max(x.events for x in heard) and not h.ended for h in heard),
+        "listeners_that_heard_all": heard_all(heard),
         "slow_listener_dropped": slow.ended,
         "saturation_answers_a_second": fastest,
         "write_alone_s": alone,
@@ -245,6 +246,8 @@ def table(asked: Asked, found: dict[str, Any]) -> str:
         "",
         f"- target p99 {1000 * TARGET_P99_S:.0f} ms: {met}; answers by status: {found['statuses']}, "
         f"{found['answers_shared']} of them another reader's too",
+        f"- answers later than {1000 * LATE_S:.0f} ms: {sum(found['late'].values())}, due in the seconds "
+        f"{', '.join(f'{second} ({number})' for second, number in found['late'].items()) or '-'}",
         f"- writes: {alone} ms alone before and after, {beside:.2f} ms beside readers ({100 * slower:+.1f} %; target "
         f"{100 * TARGET_SLOWER:.0f} %: {'met' if slower <= TARGET_SLOWER else 'missed'})",
         *turns.words(found["writer_slower_in_turns"]),

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 HOST = "127.0.0.1"
 SMALL_BUFFER = 4096
 """Bytes the kernel keeps for a reader that hangs; it doubles them."""
+LATE_S = 0.05
+ONE_LOOK = 20
+"""Events that a server may tell at one look, once a second, of a study that is written to as often."""
 GRACE_S = 3.0
 """For reading what was sent to it before."""
 
@@ -28,8 +31,12 @@ class Seen:
 
     latencies: dict[str, list[float]] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
+    late: Counter[int] = field(default_factory=Counter)
+    """Answers that took longer than ``LATE_S``, by the second in which they were due."""
 
-    def add(self, kind: str, seconds: float, status: int) -> None:
+    def add(self, kind: str, seconds: float, status: int, due: float) -> None:
+        """``due``: seconds from the start."""
+        self.late[int(due)] += seconds > LATE_S
         self.latencies.setdefault(kind, []).append(seconds)
         self.statuses[status] += 1
 
@@ -97,7 +104,7 @@ async def open_loop(port: int, paths: dict[str, str], clients: int, rate: float,
             await asyncio.sleep(max(0.0, began + at - time.perf_counter()))
             kind = kinds[(number + turn) % len(kinds)]
             status = await line.get(paths[kind])
-            seen.add(kind, time.perf_counter() - began - at, status)
+            seen.add(kind, time.perf_counter() - began - at, status, at)
         line.close()
 
     schedule = due_times(clients, rate, seconds, seed)
@@ -130,6 +137,26 @@ class Heard:
     events: int = 0
     ended: bool = False
     """The server closed the stream."""
+    last: int = 0
+    """Greatest id of an event; 0 before the first."""
+    missing: int = 0
+    """Ids between its first and its last that it was not told; those of one study that alone is written to follow one
+    another."""
+
+    def told(self, line: bytes) -> None:
+        """A line of the stream."""
+        self.events += line.startswith(b"event: event")
+        if line.startswith(b"id:"):
+            number = int(line[3:])
+            self.missing += 0 if self.last == 0 else number - self.last - 1
+            self.last = number
+
+
+def heard_all(some: Sequence[Heard]) -> int:
+    """How many were told everything from their first event to the last second's: they join while a study is written to,
+    and stop between two looks at it."""
+    latest = max((one.last for one in some), default=0)
+    return sum(not one.ended and one.events > 0 and one.missing == 0 and one.last >= latest - ONE_LOOK for one in some)
 
 
 async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool]) -> None:
@@ -146,7 +173,7 @@ async def listen(port: int, path: str, heard: Heard, over: Callable[[], bool]) -
         if not line:
             heard.ended = True
             break
-        heard.events += line.startswith(b"event: event")
+        heard.told(line)
     writer.close()
 
 

@@ -117,10 +117,19 @@ def _predicted(
     return _joined(_head("predicted", matches[0] if matches else None), rest), PREDICTED
 
 
-def _item(studies: Library, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
-    """What the study says of it is worked out when a trial has ended, not for every reader."""
+def work_out(studies: Library, study_id: int) -> None:
+    """What the study says, before anybody asks."""
+    _rest(studies, studies.snapshot(study_id), None)
+
+
+def _rest(studies: Library, found: Snapshot, limit_bytes: int | None) -> bytes:
+    """What a study says is worked out when a trial has ended, not for every reader."""
     name = ("answer", found.study.id, limit_bytes)
-    rest = studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
+    return studies.lately(name, found.settled, lambda: _answer(found, limit_bytes))
+
+
+def _item(studies: Library, match: Match, found: Snapshot, limit_bytes: int | None) -> bytes | None:
+    rest = _rest(studies, found, limit_bytes)
     if not rest:
         return None
     head = _head("exact" if match.distance == 0 else "nearest", match)

@@ -14,7 +14,7 @@ from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
 from trainer.frameworks.trl.import_config import Field, Imported
 
-ADDED = ("model_type", "template", "template_backend", "use_chat_template")
+ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""
 
 

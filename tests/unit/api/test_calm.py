@@ -34,6 +34,7 @@ class Asked:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pages, as they are drawn."""
     pages: list[str] = []
+    monkeypatch.setattr(early, "work_out", lambda *_: pages.append("answer"))
     monkeypatch.setattr(early, "study_page", lambda *_: pages.append("study"))
     monkeypatch.setattr(early, "why_page", lambda *_: pages.append("why"))
     monkeypatch.setattr(early, "stream_at", lambda _: SimpleNamespace())
@@ -56,7 +57,7 @@ def test_nothing_is_drawn_while_somebody_asks_and_everything_afterwards(drawn: l
     assert drawn == []
     library.unasked_s = CALM_S
     reading.wait(10)
-    assert drawn == ["study", "why"]
+    assert drawn == ["answer", "study", "why"]
 
 
 def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:

@@ -348,9 +348,18 @@ def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
     async def scene() -> None:
         library = Stumbling()
         hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        caught_up, read = [], hub.read
+
+        async def counted(study_id: int, after: int) -> Any:
+            found = await read(study_id, after)
+            caught_up.append(found)
+            return found
+
+        hub.read = counted  # type: ignore[method-assign]
         listeners = [await hub.join(1, None) for _ in range(3)]
         hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
-        await asyncio.sleep(0.05)
+        while len(caught_up) < len(listeners):  # what one of them missed it is told apart
+            await asyncio.sleep(0.01)
         library.happened.append(Event("x", "", id=4))
         library.revision = 2
         first, *others = await asyncio.gather(*hearing)

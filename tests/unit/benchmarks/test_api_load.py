@@ -15,7 +15,7 @@ from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import load
 from benchmarks.api import Asked, table
-from benchmarks.load import Heard, closed_loop, due_times, hang, open_loop, quantile
+from benchmarks.load import ONE_LOOK, Heard, closed_loop, due_times, hang, heard_all, open_loop, quantile
 from benchmarks.many_trials import fill
 
 
@@ -74,6 +74,8 @@ def test_the_table_says_what_was_missed() -> None:
         "listeners_that_heard_all": 3,
         "slow_listener_dropped": False,
         "first_reading_s": 1.0,
+        "settled_s": 7.0,
+        "late": {"0": 12, "31": 3},
     }
     text = table(Asked(10, 1.0, 9, 1.0, 3, 0), found)
     assert text.count("missed") == 2
@@ -81,6 +83,8 @@ def test_the_table_says_what_was_missed() -> None:
     assert "writes: 0.99 and 1.01 ms alone before and after, 1.20 ms beside readers (+20.0 %; target" in text
     assert "| trials page | 10.0 | 20.0 | 200.0 | 9 |" in text
     assert "7 of them another reader's too" in text
+    assert "the server rested 7.0 s later" in text
+    assert "answers later than 50 ms: 15, due in the seconds 0 (12), 31 (3)" in text
     assert "6 rounds, beside the server: +4.0 % (95 % interval -1.0 to +9.0 %)" in text
     assert "cores in use meanwhile: server 0.25, clients 0.50" in text
 
@@ -161,3 +165,22 @@ def test_of_many_clients_every_answer_is_counted() -> None:
     assert answered > 8
     assert found[0] * took >= answered, "a second of its own holds no fewer"
     assert found[0] * 0.3 <= answered
+
+
+def told(*ids: int) -> Heard:
+    found = Heard()
+    for number in ids:
+        for line in (b"data: {}\n", b"event: event\n", b"id: %d\n" % number, b"\n"):
+            found.told(line)
+    return found
+
+
+def test_a_listener_heard_all_from_its_first_event_without_a_gap_to_the_last_look() -> None:
+    late, gap, early_end = told(4, 5, 6), told(2, 3, 5, 6), told(2, 3)
+    whole = told(*range(2, 7))
+    assert (whole.events, whole.missing, gap.missing, late.missing) == (5, 0, 1, 0)
+    assert heard_all([whole, late, gap, early_end, Heard()]) == 3, "one look behind is none that missed anything"
+    behind = told(2, 3)
+    assert heard_all([behind, told(*range(2, 5 + ONE_LOOK))]) == 1
+    early_end.ended = True
+    assert heard_all([whole, early_end]) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
@@ -12,6 +13,13 @@ from ...failures import IllegalSettingError
 from ...user_environment import ENVIRONMENT_KEY
 
 CONFIG = "config.json"
+PROBE = "a question"
+CHATML = re.compile(
+    r"(<\|im_start\|>system\n(?P<system>.*)<\|im_end\|>\n)?"
+    r"<\|im_start\|>user\n" + PROBE + r"<\|im_end\|>\n<\|im_start\|>assistant\n",
+    re.DOTALL,
+)
+"""What ms-swift's template ``chatml`` makes of one message (``swift/template/templates/utils.py``)."""
 
 
 def updates_per_cycle(spec: TrialSpec) -> int:
@@ -25,18 +33,24 @@ def updates_per_cycle(spec: TrialSpec) -> int:
 def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
     """What ms-swift needs to load the model in ``folder`` and to take the prompts as they are.
 
-    Several of its kinds of models may have the same architecture; they differ in their templates, of which the
-    tokenizer's own is used then. Prompts that are plain texts (``raw``) go to the model without a template.
+    Several of its kinds of models may have the same architecture; they differ in their templates. The tokenizer's own
+    cannot stand in: ms-swift 4.6 puts the tokens of a completion into a message, which only templates of its own
+    take. Where the tokenizer's is ChatML, ms-swift's of that name is used, with the same system message. Prompts that
+    are plain texts (``raw``) go to the model without a template.
+
+    Raises:
+        IllegalSettingError: no template of ms-swift is known that says the same.
     """
     found: Dict[str, Any] = {}
     if "model_type" not in spec.passthrough:
-        found.update(_kind(folder, raw))
+        found.update(_kind(folder, raw, "template" in spec.passthrough))
     if raw and "use_chat_template" not in spec.passthrough:
         found["use_chat_template"] = False
     return {key: value for key, value in found.items() if key not in spec.passthrough}
 
 
-def _kind(folder: str, raw: bool) -> Dict[str, Any]:
+def _kind(folder: str, raw: bool, named: bool) -> Dict[str, Any]:
+    """``named``: the user says which template it is."""
     from swift.model.model_meta import get_matched_model_meta, get_matched_model_types
 
     if get_matched_model_meta(folder) is not None:
@@ -50,7 +64,25 @@ def _kind(folder: str, raw: bool) -> Dict[str, Any]:
         return {}
     own = str(config.get("model_type", ""))
     found = {"model_type": own if own in kinds else kinds[0], "template": "dummy"}
-    return found if raw else {**found, "template_backend": "jinja"}
+    return found if raw or named else {**found, **_chatml(folder)}
+
+
+def _chatml(folder: str) -> Dict[str, Any]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    text = ""
+    if tokenizer.chat_template:
+        messages = [{"role": "user", "content": PROBE}]
+        text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    found = CHATML.fullmatch(text)
+    if found is None:
+        raise IllegalSettingError(
+            "ms-swift knows several kinds of models of this architecture, and the tokenizer's chat template is not "
+            "ChatML: say which of ms-swift's templates it is, by `template`"
+        )
+    system = found.group("system")
+    return {"template": "chatml", **({"system": system} if system else {})}
 
 
 def told(
