@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -195,3 +196,45 @@ def described(folder: Path, wanted: dict[str, object]) -> Result:
     write_atomic(paths.config, json.dumps({"framework": "ms_swift", **wanted}))
     subprocess.run([swift_python(), str(START), "describe", "--directory", str(folder)], check=False, cwd=folder)
     return read_result(paths.result)
+
+
+CHATML = (
+    "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nBe short.<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+AROUND = "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+"""What it puts around a question."""
+
+
+def talking(tiny: Path, folder: Path, template: str) -> Path:
+    """The tiny model with a chat template, and its prompts as messages."""
+    shutil.copytree(tiny, folder)
+    (folder / "model" / "chat_template.jinja").write_text(template)
+    prompts = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
+    told = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in prompts]
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    return folder
+
+
+def test_conversations_are_trained_on_with_the_tokenizers_own_words_where_ms_swift_has_them(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """``template_backend jinja`` would fail where a completion's tokens are put into a message."""
+    made = talking(tiny, tmp_path / "chatml", CHATML)
+    spec = swift_spec(made, reward_file(tmp_path, PLAIN), replace(QUIET, natural=1), max_prompt_length=240)
+    ran = run_trial(tmp_path / "trial", spec)
+    assert ran.result.ok, (ran.result.message, ran.paths.log.read_text()[-3000:])
+    added = ran.result.data["arguments"]
+    assert (added["template"], added["system"]) == ("chatml", "Be short.")
+    contents = [json.loads(line)["prompt"][0]["content"] for line in (made / "prompts.jsonl").read_text().splitlines()]
+    shortest, longest = (16 * (len(AROUND) + pick(len(text) for text in contents)) for pick in (min, max))
+    for cycle in ran.of(CycleKind.RECORDED):
+        assert shortest <= cycle.prompt_tokens <= longest, "each byte of the template is a token of this model"
+
+
+def test_a_chat_template_that_ms_swift_has_not_is_the_users_to_name(tiny: Path, tmp_path: Path) -> None:
+    made = talking(tiny, tmp_path / "other", "{% for message in messages %}[{{ message['content'] }}]{% endfor %}")
+    ran = run_trial(tmp_path / "trial", swift_spec(made, reward_file(tmp_path, PLAIN)))
+    assert (ran.result.ok, ran.result.reason) == (False, FailureReason.ILLEGAL)
+    assert ran.result.message.endswith("say which of ms-swift's templates it is, by `template`")
