@@ -118,6 +118,7 @@ def test_it_ends_with_an_answer(home: Path) -> None:
     assert tagged(home) == []
 
 
+@pytest.mark.alone
 def test_verify_runs_the_exported_command_and_reads_what_ms_swift_prints(home: Path) -> None:
     """How close the two are is a matter of the machine (of a tiny model beside other tests a twelfth was seen); that
     they speak of the same is not."""
@@ -128,6 +129,7 @@ def test_verify_runs_the_exported_command_and_reads_what_ms_swift_prints(home: P
     assert 0 < verdict["observed_mean_completion_tokens"] <= verdict["observed_longest_completion_tokens"] <= 16
     stated, observed = verdict["expected_tokens_per_hour"], verdict["observed_tokens_per_hour"]
     assert verdict["ratio"] == pytest.approx(observed / stated)
+    assert 0.4 < verdict["ratio"] < 2.5
     assert tagged(home) == []
 
 
