@@ -86,8 +86,14 @@ class Meter:
         self._peak_phase = Phase.IDLE
         self._fault: Tuple[Optional[BaseException], Optional[Phase]] = (None, None)
 
-    def begin(self, index: int, cycle_kind: str) -> None:
-        """The cycle's clock starts when this returns."""
+    def begin(self, index: int, cycle_kind: str, meet: Callable[[], object] = lambda: None) -> None:
+        """The cycle's clock starts when this returns.
+
+        Args:
+            index: of the cycle.
+            cycle_kind: of the cycle.
+            meet: called when all but the clock is ready, so that ranks leaving it together start together.
+        """
         self._cycle = (index, cycle_kind)
         self._stack.clear()
         self._boundaries.clear()
@@ -96,6 +102,8 @@ class Meter:
         if self.enabled:
             self._memory.begin()
             self._peak_phase = Phase.IDLE
+        meet()
+        if self.enabled:
             self._boundaries.append((self._timer.mark(), Phase.IDLE))
         self.overhead = 0.0
         self._running = True

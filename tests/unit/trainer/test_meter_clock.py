@@ -55,6 +55,25 @@ def test_an_inner_phase_is_taken_out_of_the_outer(tmp_path: Path) -> None:
     assert {"generate", "sync", "cycle"} <= set(peaks)
 
 
+def test_the_clock_starts_when_the_ranks_have_met(tmp_path: Path) -> None:
+    """What this rank prepares, and how long it waits for the others, is not of the cycle."""
+    meter = meter_in(tmp_path)
+    met = []
+
+    def meet() -> None:
+        with meter.phase(Phase.WAIT):
+            time.sleep(0.05)
+            met.append(True)
+
+    meter.begin(0, "recorded", meet)
+    with meter.phase(Phase.GENERATE):
+        pass
+    seconds, phases = meter.end()
+    assert met == [True]
+    assert seconds < 0.05
+    assert "wait" not in phases
+
+
 def test_the_phase_an_error_came_from_is_known_after_the_stack_is_gone(tmp_path: Path) -> None:
     meter = meter_in(tmp_path)
     meter.begin(0, "warmup")

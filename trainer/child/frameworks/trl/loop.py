@@ -164,9 +164,8 @@ class Loop:
             self._watch.begin()
         self._together.wait()  # the reference kernel runs on all ranks at once, as the cycle does
         self._guard.before(timed=kind is not CycleKind.WARMUP)
-        self._together.wait()
+        self._meter.begin(self._index, kind.value, meet=self._together.wait)
         self._started = time.time()
-        self._meter.begin(self._index, kind.value)
 
     def _first(self) -> None:
         if self._trial.rank == 0:
@@ -203,9 +202,8 @@ class Loop:
     def _close(self) -> None:
         kind = self._kind
         assert kind is not None  # noqa: S101  (narrowing; ``_open`` set it)
-        # Every rank began behind one barrier and ends behind another: each one's seconds are the slowest's.
         self._together.wait()
-        seconds, phases = self._meter.end()
+        seconds, phases = self._together.slowest(*self._meter.end())
         verdict = self._together.verdict(self._guard.after(self._together.total))
         peaks = self._meter.peaks()
         self._kind = None

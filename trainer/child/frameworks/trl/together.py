@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, Dict, List, Mapping, Tuple
 
 from accelerate.utils import gather_object
 
@@ -38,6 +38,22 @@ class Together:
     def verdict(self, own: Verdict) -> Verdict:
         """The worst any rank saw, with this rank's CPU seconds: all accept a cycle, or all repeat it."""
         return worst(own, self.all(own))
+
+    def slowest(self, seconds: float, phases: Mapping[str, float]) -> Tuple[float, Dict[str, float]]:
+        """A cycle's seconds, the same on every rank, and this rank's phases of them.
+
+        All ranks begin behind one barrier and end behind another: what their clocks still differ by is when the
+        machine let each one go on after a barrier, and is waiting.
+
+        Args:
+            seconds: by this rank's clock.
+            phases: seconds by phase; they sum to ``seconds``.
+        """
+        longest = max(self.all(seconds))
+        told = dict(phases)
+        if longest > seconds:
+            told[Phase.WAIT.value] = told.get(Phase.WAIT.value, 0.0) + longest - seconds
+        return longest, told
 
     def highest(self, own: Any) -> Any:
         """Peaks, field by field the largest of any rank."""
