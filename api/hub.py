@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from anyio.to_thread import run_sync
 from fastapi.sse import KEEPALIVE_COMMENT
@@ -30,14 +31,29 @@ PIECE_BYTES = 1 << 16
 as much as a small answer does."""
 
 
+@dataclass
+class Watch:
+    """What the listeners of a study have been told by now."""
+
+    revision: int
+    after: int
+    """The greatest event id: who listens is told all that comes after it."""
+    sound: bool = True
+    """The last look at the database succeeded."""
+    task: asyncio.Task[None] | None = None
+    """It looks again and again; ``None`` before it has a listener."""
+
+
 class Listener:
     """One reader of a stream."""
 
-    def __init__(self, hub: Hub, study_id: int, after: int) -> None:
+    def __init__(self, hub: Hub, study_id: int, after: int, missed: bool = True) -> None:
+        """``missed``: events after ``after`` may have been told before it listened; they are read first."""
         self._hub = hub
         self.study_id = study_id
         self.after = after
         """Greatest event id that was handed over."""
+        self._missed = missed
         self._waiting: deque[Told] = deque()
         self._some = asyncio.Event()
         self.dropped = False
@@ -60,7 +76,7 @@ class Listener:
         has come for ``PING_S``. Ends when the listener is dropped, or when what it missed cannot be read: it comes
         again with its last id, and nothing was left out."""
         try:
-            while missed := await self._hub.read(self.study_id, self.after):
+            while self._missed and (missed := await self._hub.read(self.study_id, self.after)):
                 self.after = missed[-1].id
                 yield [event_told(event) for event in missed]
         except AutotuneError:
@@ -108,7 +124,8 @@ class Hub:
         self._library = library
         self._look_s = look_s
         self._listeners: dict[int, set[Listener]] = {}
-        self._watchers: dict[int, asyncio.Task[None]] = {}
+        self._watchers: dict[int, Watch] = {}
+        self._beginnings: dict[int, asyncio.Task[Watch]] = {}
         self._joining = 0
         self.dropped = 0
         """Listeners that were too slow, since the server began."""
@@ -119,7 +136,7 @@ class Hub:
         return sum(len(some) for some in self._listeners.values())
 
     async def join(self, study_id: int, after: int | None) -> Listener:
-        """A listener to a study, from event ``after`` on, or from now.
+        """A listener to a study, from event ``after`` on, or from what its listeners have been told by now.
 
         Raises:
             NotFoundError, StoreError: there is no such study, or the database cannot be read.
@@ -129,18 +146,41 @@ class Hub:
             raise HTTPException(503, f"{MOST_LISTENERS} readers listen already", {"Retry-After": "30"})
         self._joining += 1
         try:
-            study = await run_sync(self._library.study, study_id)
-            latest = await self._latest(study_id)
+            watch = await self._watched(study_id)
+            if after is not None and after > watch.after:
+                after = min(after, await run_sync(self._library.last_event_id, study_id))
+                watch = await self._watched(study_id)
         finally:
             self._joining -= 1
-        listener = Listener(self, study_id, latest if after is None else min(after, latest))
+        start = watch.after if after is None else after
+        listener = Listener(self, study_id, start, missed=start < watch.after)
         self._listeners.setdefault(study_id, set()).add(listener)
-        if study_id not in self._watchers:
-            watching = asyncio.create_task(self._watch(study_id, latest, study.revision))
-            self._watchers[study_id] = watching
-            watching.add_done_callback(lambda ended: self._ended(study_id, ended))
-        listener.put(revision_told(study.revision))
+        if watch.task is None:
+            self._watchers[study_id] = watch
+            watch.task = asyncio.create_task(self._watch(study_id, watch))
+            watch.task.add_done_callback(lambda _: self._ended(study_id, watch))
+        listener.put(revision_told(watch.revision))
         return listener
+
+    async def _watched(self, study_id: int) -> Watch:
+        """The database is asked only where nobody listens yet, and once for all who come meanwhile."""
+        watch = self._watchers.get(study_id)
+        if watch is not None and watch.sound:
+            return watch
+        beginning = self._beginnings.get(study_id)
+        if beginning is None:
+            beginning = self._beginnings[study_id] = asyncio.create_task(run_sync(self._begun, study_id))
+            beginning.add_done_callback(lambda begun: self._has_begun(study_id, begun))
+        begun = await asyncio.shield(beginning)
+        return self._watchers.get(study_id, begun)
+
+    def _begun(self, study_id: int) -> Watch:
+        return Watch(self._library.study(study_id).revision, self._library.last_event_id(study_id))
+
+    def _has_begun(self, study_id: int, begun: asyncio.Task[Watch]) -> None:
+        del self._beginnings[study_id]
+        if not begun.cancelled():
+            begun.exception()  # those who waited are told; if all have gone, nobody need be
 
     def leave(self, listener: Listener) -> None:
         """Idempotent; with its last listener a study is watched no longer."""
@@ -148,39 +188,37 @@ class Hub:
         some.discard(listener)
         if not some:
             self._listeners.pop(listener.study_id, None)
-            watching = self._watchers.pop(listener.study_id, None)
-            if watching is not None:
-                watching.cancel()
+            watch = self._watchers.pop(listener.study_id, None)
+            if watch is not None and watch.task is not None:
+                watch.task.cancel()
 
     async def read(self, study_id: int, after: int) -> tuple[Event, ...]:
         """Some events after ``after``; none when there are none. Raises ``NotFoundError`` or ``StoreError``."""
         return await run_sync(self._library.events, study_id, after, REPLAYED)
 
-    async def _latest(self, study_id: int) -> int:
-        return await run_sync(self._library.last_event_id, study_id)
-
-    async def _watch(self, study_id: int, after: int, revision: int) -> None:
+    async def _watch(self, study_id: int, watch: Watch) -> None:
         while True:
             await asyncio.sleep(self._look_s)
             try:
                 now = (await run_sync(self._library.study, study_id)).revision
-                if now == revision:
-                    continue
-                full = True
+                full = now != watch.revision
                 while full:
-                    found = await self.read(study_id, after)
-                    after = found[-1].id if found else after
+                    found = await self.read(study_id, watch.after)
+                    watch.after = found[-1].id if found else watch.after
                     for event in found:
                         self._tell(study_id, event_told(event))
                     full = len(found) >= REPLAYED
             except AutotuneError:  # looked at again, from where it was, the next time
+                watch.sound = False
                 continue
-            revision = now
-            self._tell(study_id, revision_told(revision))
+            watch.sound = True
+            if now != watch.revision:
+                watch.revision = now
+                self._tell(study_id, revision_told(now))
 
-    def _ended(self, study_id: int, watching: asyncio.Task[None]) -> None:
+    def _ended(self, study_id: int, watch: Watch) -> None:
         """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
-        if self._watchers.get(study_id) is watching:
+        if self._watchers.get(study_id) is watch:
             del self._watchers[study_id]
             for listener in self._listeners.get(study_id, ()):
                 listener.end()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,14 +218,18 @@ class Stumbling:
         self.fails, self.revision = 0, 1
         self.happened = [Event("x", "", id=n) for n in range(1, 4)]
         self.error: type[Exception] = StoreError
+        self.asked: Counter[str] = Counter()
 
     def study(self, study_id: int) -> Any:
+        self.asked["study"] += 1
         return factories.study(revision=self.revision)
 
     def last_event_id(self, study_id: int) -> int:
+        self.asked["last"] += 1
         return len(self.happened)
 
     def events(self, study_id: int, after: int, limit: int) -> tuple[Event, ...]:
+        self.asked["events"] += 1
         if self.fails > 0:
             self.fails -= 1
             raise self.error("gone")
@@ -348,18 +353,8 @@ def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
     async def scene() -> None:
         library = Stumbling()
         hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
-        caught_up, read = [], hub.read
-
-        async def counted(study_id: int, after: int) -> Any:
-            found = await read(study_id, after)
-            caught_up.append(found)
-            return found
-
-        hub.read = counted  # type: ignore[method-assign]
         listeners = [await hub.join(1, None) for _ in range(3)]
         hearing = [asyncio.create_task(heard(listener)) for listener in listeners]
-        while len(caught_up) < len(listeners):  # what one of them missed it is told apart
-            await asyncio.sleep(0.01)
         library.happened.append(Event("x", "", id=4))
         library.revision = 2
         first, *others = await asyncio.gather(*hearing)
@@ -368,3 +363,51 @@ def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
             hub.leave(listener)
 
     asyncio.run(asyncio.wait_for(scene(), 10))
+
+
+def test_those_who_come_at_once_ask_the_database_once_and_miss_nothing() -> None:
+    """A page open on fifty screens comes again fifty times when its server was started anew."""
+
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.02)  # type: ignore[arg-type]
+        came = await asyncio.gather(*(hub.join(1, None) for _ in range(50)))
+        hearing = [asyncio.create_task(first_ids(listener, 2)) for listener in came]
+        assert library.asked["last"] == 1
+        library.happened += [Event("x", "", id=4), Event("x", "", id=5)]
+        late, again = await hub.join(1, None), await hub.join(1, 4)
+        assert (late.after, again.after) == (3, 4), "4 has happened, though nobody was told yet"
+        library.revision = 2
+        assert [await one for one in hearing] == [[4, 5]] * 50
+        assert await first_ids(late, 2) == [4, 5]
+        assert await first_ids(again, 1) == [5]
+        assert library.asked["events"] == 1, "what all are told is read once"
+        missed = await hub.join(1, 1)
+        assert await first_ids(missed, 4) == [2, 3, 4, 5]
+        assert library.asked["events"] == 2
+        for listener in (*came, late, again, missed):
+            hub.leave(listener)
+        assert (hub._watchers, hub._beginnings) == ({}, {})
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
+def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+        first = await hub.join(1, None)
+        library.fails, library.revision = 10**9, 2
+        while library.asked["events"] < 2:
+            await asyncio.sleep(0.01)
+
+        def gone(study_id: int) -> int:
+            raise StoreError("gone")
+
+        library.last_event_id = gone  # type: ignore[method-assign]
+        with pytest.raises(StoreError):
+            await hub.join(1, None)
+        assert (hub.listeners, hub._joining, hub._beginnings) == (1, 0, {})
+        hub.leave(first)
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
