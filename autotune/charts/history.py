@@ -20,6 +20,12 @@ HEIGHT = 320.0
 FRAME = Frame(left=74.0, right=846.0, top=26.0, bottom=262.0)
 MOST_MARKS = 300
 """Of more trials, neighbours share a mark."""
+LARGEST = math.log(10)
+"""Half a band's width, as a factor's logarithm: of what scatters more nothing is known."""
+TALLEST = 1.5
+"""A band is drawn up to so many times the fastest trial: one that rests on two noisy cycles would flatten them all."""
+WIDE = 0.5
+"""From this on a band is told by its ends, in tokens/hour: a share of more is no share of the figure."""
 STRIP = 14.0
 """Height of the strip of failures, below zero."""
 
@@ -67,9 +73,9 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
     shown = sorted((t for t in trials if t.state is not TrialState.WAITING), key=lambda t: t.number)
     if not shown:
         return empty(NAME, TITLE, "No trial has been started.")
-    best, half = steps(shown, spec), min(spread(trials), math.log(10))
+    best, half = steps(shown, spec), min(spread(trials), LARGEST)
     heights = [v for t in shown if (v := t.tokens_per_hour or t.at_most)]
-    heights += [best[-1].tokens_per_hour * math.exp(half)] if best else []
+    heights += [min(best[-1].tokens_per_hour * math.exp(half), TALLEST * max(heights))] if best else []
     across = Scale(-0.5, shown[-1].number + 0.5, FRAME.left, FRAME.right)
     up = linear(heights, FRAME.bottom - STRIP, FRAME.top)
     says = _says(shown, best, half)
@@ -97,15 +103,19 @@ def _says(shown: Sequence[Trial], best: Sequence[Step], half: float) -> str:
     if not best:
         return f"{counted(len(shown), 'trial')}, none of them feasible so far."
     last = best[-1]
-    band = f"; another run of it would lie within {_percent(half)}" if half > 0 else ""
+    band = f"; {_within(last.tokens_per_hour, half)}" if half > 0 else ""
     return (
         f"{counted(len(shown), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
         f"tokens/hour, found in {counted(len(best), 'step')}{band}."
     )
 
 
-def _percent(half: float) -> str:
-    return f"±{100 * math.expm1(half):.1f} %"
+def _within(speed: float, half: float) -> str:
+    if half >= LARGEST:
+        return "too few cycles agree to say where another run of it would lie"
+    if math.expm1(half) < WIDE:
+        return f"another run of it would lie within ±{100 * math.expm1(half):.1f} %"
+    return f"another run of it would lie between {rate(speed * math.exp(-half))} and {rate(speed * math.exp(half))}"
 
 
 def _rows(best: Sequence[Step]) -> tuple[tuple[str, ...], ...]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.charts.chart import Chart
-from autotune.charts.history import LEGEND, MOST_MARKS, history, spread, steps
+from autotune.charts.history import FRAME, LEGEND, MOST_MARKS, history, spread, steps
 from autotune.domain import Trial, TrialKind, TrialState
 from tests import factories as f
 from tests.large_study import large_trials
@@ -86,6 +86,36 @@ def test_the_band_is_as_wide_as_the_noise_and_absent_without_one() -> None:
     chart = history(pairs, SPEC)
     assert 'class="band"' in chart.drawing
     assert f"±{100 * math.expm1(half):.1f} %" in chart.says
+
+
+def apart(factor: float) -> list[Trial]:
+    """A baseline and two confirmations of it, one ``factor`` times as fast as the other."""
+    seconds = (10.0 * math.sqrt(factor), 10.0 / math.sqrt(factor))
+    again = [
+        f.finished(n, kind=TrialKind.CONFIRM, cycle_seconds=s, configuration=f.numbered(0), pair=n - 1)
+        for n, s in enumerate(seconds, start=1)
+    ]
+    return [trial_of(0, 10.0), *again]
+
+
+def top_of(chart: Chart) -> float:
+    """The smallest y of a trial's mark: how near the fastest comes to the picture's upper edge."""
+    return min(float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', chart.drawing))
+
+
+def test_a_band_wider_than_the_speeds_leaves_them_their_height() -> None:
+    """Two cycles that differ by half say little of the third; drawn to its end, the band made all trials one line."""
+    narrow, wide = history(apart(1.02), SPEC), history(apart(1.6), SPEC)
+    assert spread(apart(1.6)) > math.log(2.0), "else it is not the case this is about"
+    assert 'class="band"' in wide.drawing
+    assert top_of(wide) <= FRAME.top + 0.4 * (FRAME.bottom - FRAME.top)
+    assert top_of(narrow) <= top_of(wide)
+
+
+def test_a_wide_band_is_told_by_its_ends_and_one_that_says_nothing_as_that() -> None:
+    assert re.search(r"would lie within ±[\d.]+ %", history(apart(1.02), SPEC).says)
+    assert re.search(r"would lie between [\d.,]+k? and [\d.,]+k?\.", history(apart(1.6), SPEC).says)
+    assert "too few cycles agree" in history(apart(40.0), SPEC).says
 
 
 SOME = st.builds(
