@@ -155,10 +155,10 @@ class Hub:
         start = watch.after if after is None else after
         listener = Listener(self, study_id, start, missed=start < watch.after)
         self._listeners.setdefault(study_id, set()).add(listener)
-        if watch.task is None:
+        if self._watchers.get(study_id) is not watch:
             self._watchers[study_id] = watch
             watch.task = asyncio.create_task(self._watch(study_id, watch))
-            watch.task.add_done_callback(lambda _: self._ended(study_id, watch))
+            watch.task.add_done_callback(lambda ended: self._ended(study_id, ended))
         listener.put(revision_told(watch.revision))
         return listener
 
@@ -216,9 +216,10 @@ class Hub:
                 watch.revision = now
                 self._tell(study_id, revision_told(now))
 
-    def _ended(self, study_id: int, watch: Watch) -> None:
+    def _ended(self, study_id: int, ended: asyncio.Task[None]) -> None:
         """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
-        if self._watchers.get(study_id) is watch:
+        watch = self._watchers.get(study_id)
+        if watch is not None and watch.task is ended:
             del self._watchers[study_id]
             for listener in self._listeners.get(study_id, ()):
                 listener.end()

@@ -392,6 +392,26 @@ def test_those_who_come_at_once_ask_the_database_once_and_miss_nothing() -> None
     asyncio.run(asyncio.wait_for(scene(), 20))
 
 
+def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
+    """Both waited for the same question to the database; the first took the watcher with it."""
+
+    async def scene() -> None:
+        library = Stumbling()
+        hub = Hub(library, look_s=0.01)  # type: ignore[arg-type]
+
+        async def come_and_go() -> None:
+            hub.leave(await hub.join(1, None))
+
+        _, stayed = await asyncio.gather(come_and_go(), hub.join(1, None))
+        library.happened.append(Event("x", "", id=4))
+        library.revision = 2
+        assert await first_ids(stayed, 1) == [4]
+        assert len(hub._watchers) == 1
+        hub.leave(stayed)
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
 def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
     async def scene() -> None:
         library = Stumbling()
