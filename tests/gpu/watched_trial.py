@@ -56,8 +56,8 @@ def mark_cycles(meter_class: Any, counter: Counter) -> None:
     """A cycle is what lies between the meter's ``begin`` and ``end``; their own waiting is outside."""
     begin, end = meter_class.begin, meter_class.end
 
-    def begun(self: Any, *args: Any) -> Any:
-        result = begin(self, *args)
+    def begun(self: Any, *args: Any, **options: Any) -> Any:
+        result = begin(self, *args, **options)
         counter.in_cycle = True
         return result
 
