@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from anyio import BrokenResourceError
 from fastapi import Response
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -57,6 +57,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 @dataclass(frozen=True)
@@ -277,9 +278,9 @@ def _with_headers(send: Send, count: Callable[[int], None]) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             count(message["status"])
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
+            given = [*message.get("headers", ())]
+            names = {name.lower() for name, _ in given}
+            message = {**message, "headers": [*given, *(pair for pair in _RAW_HEADERS if pair[0] not in names)]}
         await send(message)
 
     return sending

@@ -101,6 +101,8 @@ class Shelf:
             version=before.version if before is not None and same else stamp,
             listed=before.listed if before is not None and same else listed,
             orders=before.orders if before is not None and same else {},
+            earlier={} if before is None or same else dict(before.orders),
+            kept=len(kept),
         )
         self._since = since
         return found

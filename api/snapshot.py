@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -45,6 +45,10 @@ class Snapshot:
     """``trials`` with what lists of them need; made once for a trial that has finished."""
     orders: dict[str, tuple[Listed, ...]] = field(default_factory=dict, compare=False, repr=False)
     """What ``ordered`` has made; shared by readings of one ``version``."""
+    earlier: Mapping[str, Sequence[Listed]] = field(default_factory=dict, compare=False, repr=False)
+    """What it had made of the reading before."""
+    kept: int = 0
+    """The first so many of ``listed`` are what they were in the reading before."""
 
     def ordered(
         self, name: str, key: Callable[[Listed], Key], admits: Callable[[Trial], bool] | None = None
@@ -52,8 +56,11 @@ class Snapshot:
         """``listed`` by ``key``, only those that ``admits``; done once for what ``name`` stands for."""
         found = self.orders.get(name)
         if found is None:
-            some = self.listed if admits is None else [one for one in self.listed if admits(one.trial)]
-            found = tuple(sorted(some, key=key))
+            before = self.earlier.get(name)
+            some = [] if before is None else [one for one in before if one.trial.number < self.kept]
+            rest = self.listed if before is None else self.listed[self.kept :]
+            some += rest if admits is None else [one for one in rest if admits(one.trial)]
+            found = tuple(sorted(some, key=key))  # what is in order already costs next to nothing
             if len(self.orders) >= KEPT_ORDERS:
                 self.orders.clear()
             self.orders[name] = found

@@ -196,6 +196,48 @@ def test_spending_alone_makes_no_new_version(settings: Settings, study: Study) -
     library.close()
 
 
+def test_an_order_is_what_sorting_everything_anew_gives(settings: Settings, study: Study) -> None:
+    """Of the reading before what has not changed is taken as it was sorted; what ran then is sorted in anew."""
+    orders: dict[str, tuple[Any, Any]] = {
+        "speed": (lambda one: one.by_speed, None),
+        "newest": (lambda one: one.newest, None),
+        "feasible, by peak": (lambda one: one.by_peak, lambda trial: trial.feasible),
+        "ended, by duration": (lambda one: one.by_duration, lambda trial: trial.state.is_finished),
+    }
+    direct = open_store(settings.database)
+
+    def end(number: int) -> None:
+        direct.finish_trial(study.id, number, TrialState.FAIL, factories.oom(), factories.NOW + 1, 1.0, None)
+
+    def finish(number: int, seconds: float) -> None:
+        changed = factories.finished(number, configuration=factories.numbered(number), cycle_seconds=seconds)
+        record(direct, study, changed)
+
+    steps = [
+        lambda: finish(5, 7.0),
+        lambda: end(3),
+        lambda: direct.start_attempt(study.id, 4, factories.NOW),
+        lambda: direct.add_cycle(study.id, 4, 1, factories.cycle(0)),
+        lambda: end(4),
+        lambda: finish(6, 1.0),
+        lambda: finish(7, 20.0),
+        lambda: finish(8, 6.0),
+    ]
+    library, kept = Library(settings, partial(open_store, settings.database), patience=0.0), []
+    for step in [lambda: None, *steps]:
+        step()
+        found = library.snapshot(study.id)
+        anew = Library(settings, partial(open_store, settings.database), patience=0.0)
+        for name, (key, admits) in orders.items():
+            expected = [one.trial for one in anew.snapshot(study.id).ordered(name, key, admits)]
+            assert [one.trial for one in found.ordered(name, key, admits)] == expected, (name, len(kept))
+        anew.close()
+        kept.append(found.kept if found.earlier else 0)
+    assert kept == [0, 3, 3, 4, 4, 4, 6, 7, 8]
+    direct.close()
+    library.close()
+
+
 def test_another_study_is_another_reading(settings: Settings, study: Study) -> None:
     store = open_store(settings.database)
     other = store.create_study(factories.study_spec("other"), factories.NOW)
