@@ -33,6 +33,12 @@ class Plan:
     """Configurations this round still has to run, this one first; half a round shows nothing."""
     owed: tuple[Configuration, ...]
     """All that must still run: to the end of the least number of rounds, or of the one beyond it."""
+    reference: Configuration
+    """What the gain will be over."""
+
+    def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
+        """``protocol`` for that configuration in a round by itself, where the rounds do not all fit."""
+        return of_reference(protocol) if configuration == self.reference else protocol
 
 
 def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
@@ -43,6 +49,13 @@ def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
 def bare(protocol: Protocol) -> Protocol:
     """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, repeats."""
     return replace(protocol, double=0, max_repeats=0)
+
+
+def of_reference(protocol: Protocol) -> Protocol:
+    """A confirmation's protocol for what the gain is over: only what the gain rests on. Cycles at other lengths are for
+    what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives them.
+    """
+    return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 
 def next_trial(
@@ -70,36 +83,45 @@ def next_trial(
         pair=pair,
         source="confirm",
     )
-    return Plan(draft=draft, round=tuple(c for p, c in owed if p == pair), owed=tuple(c for _, c in owed))
+    return Plan(
+        draft=draft,
+        round=tuple(c for p, c in owed if p == pair),
+        owed=tuple(c for _, c in owed),
+        reference=anchor.configuration,
+    )
 
 
-def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float) -> float:
+def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths: Sequence[int] = ()) -> float:
     """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
 
     Args:
         total_s: the whole budget. At most ``RESERVED_SHARE`` of it is kept: for all rounds of both leaders, else of
-            the one with the same learning, else for as many rounds of that one as that is; for one ``bare`` one at
-            least, once something leads.
+            the one with the same learning, else for as many rounds of that one as that is, narrow ones; for one
+            ``bare`` one at least, once something leads.
+        lengths: recorded ones, if there are any yet.
     """
     anchor = evidence.reference(trials, spec.baseline)
     if anchor is None:
         return 0.0
-    protocol, contenders = protocol_for(spec, ()), _contenders(spec, trials, anchor.configuration)
+    protocol, contenders = protocol_for(spec, lengths), _contenders(spec, trials, anchor.configuration)
+    reference = predict_s(of_reference(protocol), trials, anchor.configuration)
     if not contenders:  # Before anything leads, room for one round of something that may; but then something must run.
-        return min(_round_s(protocol, trials, [anchor.configuration, None]), RESERVED_SHARE * total_s)
-    choices = [(MIN_ROUNDS, len(contenders)), *((rounds, 1) for rounds in range(MIN_ROUNDS, 0, -1))]
-    for rounds, count in choices:
-        kept = rounds * _round_s(protocol, trials, [anchor.configuration, *contenders[:count]])
+        return min(reference + predict_s(protocol, trials, None), RESERVED_SHARE * total_s)
+    whole = [predict_s(protocol, trials, c) for c in (anchor.configuration, *contenders)]
+    narrow = reference + whole[1]
+    choices = [MIN_ROUNDS * sum(whole), MIN_ROUNDS * sum(whole[:2]), *(n * narrow for n in range(MIN_ROUNDS - 1, 0, -1))]
+    for kept in choices:
         if kept <= RESERVED_SHARE * total_s:
             return kept
-    one = [anchor.configuration, contenders[0]]
-    return min(_round_s(protocol, trials, one), BARE_MARGIN * _round_s(bare(protocol), trials, one))
+    barest = predict_s(bare(of_reference(protocol)), trials, anchor.configuration)
+    barest += predict_s(bare(protocol), trials, contenders[0])
+    return min(narrow, BARE_MARGIN * barest)
 
 
-def _round_s(protocol: Protocol, trials: Sequence[Trial], runs: Sequence[Configuration | None]) -> float:
-    """Predicted seconds of one round of these configurations, ``None`` being one nothing is known of."""
-    costs = [predict(trials, configuration) for configuration in runs]
-    return sum(cost.total(protocol) for cost in costs if cost is not None)
+def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Configuration | None) -> float:
+    """Predicted seconds of a trial, ``None`` being a configuration nothing is known of; 0 before anything is."""
+    cost = predict(trials, configuration)
+    return 0.0 if cost is None else cost.total(protocol)
 
 
 def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:

@@ -137,7 +137,9 @@ def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
     whole = total_s(budget, study.spec.resources.gpus)
-    return 0.0 if whole is None or study.spec.sampler == SWEEP else confirm.reserve_s(study.spec, trials, whole)
+    if whole is None or study.spec.sampler == SWEEP:
+        return 0.0
+    return confirm.reserve_s(study.spec, trials, whole, study.lengths)
 
 
 def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
@@ -215,12 +217,14 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
         if plan is None:
             return Stop(because)
         draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
-        if left is None or left >= _cost_s(trials, plan.owed if whole else plan.round, draft.protocol):
-            return Run(draft)
+        if whole:
+            if left is None or left >= sum(confirm.predict_s(draft.protocol, trials, c) for c in plan.owed):
+                return Run(draft)
+            continue
         # A first round without its extras is still proof; a study that stops here has none.
-        bare = confirm.bare(draft.protocol)
-        if (leaders, whole) == (1, False) and draft.pair == 0 and left >= _cost_s(trials, plan.round, bare):
-            return Run(replace(draft, protocol=bare))
+        for protocol in (draft.protocol, *([confirm.bare(draft.protocol)] if draft.pair == 0 else ())):
+            if left is None or left >= _round_s(trials, plan, protocol):
+                return Run(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
     return Stop("the time budget is used up")
 
 
@@ -229,12 +233,12 @@ def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
     if any(trial.kind is TrialKind.CONFIRM for trial in trials):
         return True
     plan = confirm.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=1)
-    return plan is not None and left >= _cost_s(trials, plan.round, confirm.bare(plan.draft.protocol))
+    return plan is not None and left >= _round_s(trials, plan, confirm.bare(plan.draft.protocol))
 
 
-def _cost_s(trials: Sequence[Trial], configurations: Sequence[Configuration], protocol: Protocol) -> float:
-    costs = [predict(trials, configuration) for configuration in configurations]
-    return sum(cost.total(protocol) for cost in costs if cost is not None)
+def _round_s(trials: Sequence[Trial], plan: confirm.Plan, protocol: Protocol) -> float:
+    """Predicted seconds of what the plan's round still has to run, by itself."""
+    return sum(confirm.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
 
 
 def hopeless(trials: Sequence[Trial]) -> str | None:

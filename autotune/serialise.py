@@ -192,6 +192,7 @@ def cycle_json(cycle: CycleRecord) -> Document:
         "cpu_seconds": plain(cycle.cpu_seconds),
         "drift_share": plain(cycle.drift),
         "outside_cpu_share": plain(cycle.outside_cpu),
+        "reference_seconds": plain(cycle.reference_seconds),
         "accepted": cycle.accepted,
         "noisy": cycle.noisy,
         "groups": cycle.groups,

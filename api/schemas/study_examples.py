@@ -51,6 +51,7 @@ _CYCLE: dict[str, Any] = {
     "cpu_seconds": 9.8,
     "drift_share": 0.004,
     "outside_cpu_share": 0.01,
+    "reference_seconds": 0.0052,
     "accepted": True,
     "noisy": False,
     "groups": 2,

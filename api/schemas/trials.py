@@ -126,6 +126,9 @@ class Cycle(Shape):
     cpu_seconds: Seconds | None
     drift_share: Share | None
     outside_cpu_share: Share | None
+    reference_seconds: Seconds | None = Field(
+        description="One product of the reference kernel, just before and after: how fast the machine was."
+    )
     accepted: bool = Field(description="False: the clock guard discarded it.")
     noisy: bool
     groups: int | None

@@ -62,6 +62,7 @@ class CycleRest:
     cache_usage: float | None = None
     engine_bytes: int | None = None
     alloc_retries: int | None = None
+    reference_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autotune import confirm
-from autotune.budget import predict
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from tests import factories as f
 
@@ -87,7 +88,8 @@ def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
 def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
     trials = _searched()
     three = confirm.reserve_s(SPEC, trials, 1e9)
-    one = three / 3
+    one = _narrow_s(trials)
+    assert one < three / 3
     assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE + 1) == three
     assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE - 1) == 2 * one
     assert confirm.reserve_s(SPEC, trials, 2 * one / confirm.RESERVED_SHARE - 1) == one
@@ -99,9 +101,27 @@ def test_on_a_small_budget_the_barest_round_has_its_time_with_a_little_to_spare(
     trials = _searched()
     plan = confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
     assert plan is not None
-    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
-    barest = sum(cost.total(confirm.bare(plan.draft.protocol)) for cost in costs)
-    assert barest < confirm.reserve_s(SPEC, trials, 1.0) <= 1.2 * barest
+    barest = sum(confirm.predict_s(plan.narrow(confirm.bare(plan.draft.protocol), c), trials, c) for c in plan.round)
+    assert barest < confirm.reserve_s(SPEC, trials, 1.0, f.LENGTHS) <= 1.2 * barest
+
+
+def test_what_the_gain_is_over_is_measured_for_the_gain_alone_where_the_rounds_do_not_all_fit() -> None:
+    plan = confirm.next_trial(SPEC, _searched(), f.LENGTHS, f.ROWS)
+    assert plan is not None
+    whole = plan.draft.protocol
+    narrow = plan.narrow(whole, BASELINE)
+    assert (narrow.natural, narrow.maximum, narrow.double) == (0, 0, 0)
+    assert (narrow.warmup, narrow.recorded, narrow.lengths) == (whole.warmup, whole.recorded, whole.lengths)
+    assert plan.narrow(whole, FASTER) == whole
+    unknown = replace(whole, lengths=())
+    assert plan.narrow(unknown, BASELINE).natural == whole.natural >= 1, "what was never recorded has to be first"
+
+
+def _narrow_s(trials: list[Trial]) -> float:
+    """Predicted seconds of a round by itself."""
+    protocol = confirm.protocol_for(SPEC, ())
+    reference = confirm.predict_s(confirm.of_reference(protocol), trials, BASELINE)
+    return reference + confirm.predict_s(protocol, trials, FASTER)
 
 
 def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -> None:

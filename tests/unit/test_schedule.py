@@ -127,8 +127,8 @@ def _round_s(trials: Sequence[Trial]) -> float:
     """Predicted seconds of the leader's barest first round."""
     plan = confirm.next_trial(STUDY.spec, trials, f.LENGTHS, 8, at_most=1)
     assert plan is not None
-    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
-    return sum(cost.total(confirm.bare(plan.draft.protocol)) for cost in costs)
+    barest = confirm.bare(plan.draft.protocol)
+    return sum(confirm.predict_s(plan.narrow(barest, c), trials, c) for c in plan.round)
 
 
 def test_no_search_trial_is_ended_for_a_confirmation_that_cannot_follow() -> None:
@@ -226,13 +226,17 @@ def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: fl
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     plan = confirm.next_trial(STUDY.spec, trials, (8, 8), 8, at_most=1)
     assert plan is not None
-    costs = [cost for c in plan.round if (cost := predict(trials, c)) is not None]
-    left = share * sum(cost.total(plan.draft.protocol) for cost in costs)
+    whole = plan.draft.protocol
+    left = share * sum(confirm.predict_s(plan.narrow(whole, c), trials, c) for c in plan.round)
     ran: list[Configuration] = []
     while isinstance(step := schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=left), NOTHING, PROPOSER), Run):
         assert step.draft.kind is TrialKind.CONFIRM
         if not ran:  # what the first leaves over may be enough for the second's extras
-            assert (step.draft.protocol.double, step.draft.protocol.max_repeats > 0) == (double, bool(double))
+            assert step.draft.configuration == STUDY.spec.baseline
+            assert (step.draft.protocol.maximum, step.draft.protocol.max_repeats > 0) == (0, bool(double))
+        else:
+            assert (step.draft.protocol.natural, step.draft.protocol.maximum) == (1, 1)
+            assert step.draft.protocol.double >= double
         ran.append(step.draft.configuration)
         cost = predict(trials, step.draft.configuration)
         assert cost is not None

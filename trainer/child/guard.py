@@ -113,13 +113,23 @@ class Verdict:
     cpu_seconds: float
     drift: Optional[float] = None
     outside_cpu: Optional[float] = None
+    reference: Optional[float] = None
+    """Seconds of one product of the reference kernel, the mean of before and after."""
 
 
 def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
-    """``own`` CPU seconds with the greatest drift and outside share among ``seen``; ``None`` where none has one."""
-    drifts = [verdict.drift for verdict in seen if verdict.drift is not None]
-    shares = [verdict.outside_cpu for verdict in seen if verdict.outside_cpu is not None]
-    return replace(own, drift=max(drifts, default=None), outside_cpu=max(shares, default=None))
+    """``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``; ``None``
+    where none has one."""
+
+    def most(values: Sequence[Optional[float]]) -> Optional[float]:
+        return max((value for value in values if value is not None), default=None)
+
+    return replace(
+        own,
+        drift=most([verdict.drift for verdict in seen]),
+        outside_cpu=most([verdict.outside_cpu for verdict in seen]),
+        reference=most([verdict.reference for verdict in seen]),
+    )
 
 
 class Guard:
@@ -141,7 +151,7 @@ class Guard:
 
     def before(self, timed: bool = True) -> None:
         """Not timed: only CPU seconds are counted (warm-up)."""
-        self._before = self._kernel.seconds() if timed else None
+        self._before = self._kernel.product() if timed else None
         self._machine = machine_cpu()
         self._own = tree_cpu()
         self._served = other_tree_cpu(self._server)
@@ -160,5 +170,7 @@ class Guard:
         outside = None
         if self._before is not None and now is not None and self._machine is not None:
             outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)
-        drift = None if self._before is None else abs(self._kernel.seconds() / self._before - 1.0)
-        return Verdict(own, drift, outside)
+        if self._before is None:
+            return Verdict(own, None, outside)
+        product = self._kernel.product()
+        return Verdict(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)

@@ -91,7 +91,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         "index", "cycle_kind", "seconds", "phases", "completion_tokens", "prompt_tokens", "rows", "updates",
         "computed_tokens", "lengths", "peaks", "cpu_seconds", "drift", "outside_cpu", "accepted", "noisy",
         "clipped_share", "groups", "zero_std_groups", "reward_mean", "loss", "grad_norm", "logp_mismatch", "rank",
-        "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries",
+        "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries", "reference_seconds",
     }  # fmt: skip
     assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in serialise.py"
 

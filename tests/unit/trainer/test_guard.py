@@ -20,7 +20,7 @@ class Kernel:
     def __init__(self, *times: float) -> None:
         self._times = list(times)
 
-    def seconds(self) -> float:
+    def product(self) -> float:
         return self._times.pop(0)
 
 
@@ -28,7 +28,9 @@ def test_drift_is_the_change_of_the_kernel_in_either_direction() -> None:
     for before, after in ((0.010, 0.012), (0.012, 0.0096)):
         guard = Guard(Kernel(before, after))
         guard.before()
-        assert guard.after().drift == pytest.approx(0.2)
+        verdict = guard.after()
+        assert verdict.drift == pytest.approx(0.2)
+        assert verdict.reference == pytest.approx((before + after) / 2)
 
 
 def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
@@ -36,7 +38,7 @@ def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
     guard.before(timed=False)
     sum(i * i for i in range(2_000_000))
     verdict = guard.after()
-    assert verdict.drift is None
+    assert (verdict.drift, verdict.reference) == (None, None)
     assert verdict.outside_cpu is None
     assert verdict.cpu_seconds > 0
 
@@ -101,9 +103,9 @@ def test_a_server_that_is_gone_or_never_was_counts_nothing(monkeypatch: pytest.M
 
 def test_ranks_accept_a_cycle_together() -> None:
     """A rank that repeats a cycle alone waits for ever for the others."""
-    seen = [Verdict(1.0, 0.01, None), Verdict(2.0, 0.09, 0.2), Verdict(3.0, None, 0.01)]
+    seen = [Verdict(1.0, 0.01, None, 0.006), Verdict(2.0, 0.09, 0.2, 0.005), Verdict(3.0, None, 0.01)]
     shared = [worst(own, seen) for own in seen]
-    assert {(v.drift, v.outside_cpu) for v in shared} == {(0.09, 0.2)}
+    assert {(v.drift, v.outside_cpu, v.reference) for v in shared} == {(0.09, 0.2, 0.006)}
     assert [v.cpu_seconds for v in shared] == [1.0, 2.0, 3.0]
     untimed = [Verdict(1.0), Verdict(2.0)]
     assert worst(untimed[0], untimed) == untimed[0]

@@ -148,6 +148,8 @@ class CycleRecord:
     cpu_seconds: float = 0.0
     drift: Optional[float] = None
     outside_cpu: Optional[float] = None
+    reference_seconds: Optional[float] = None
+    """Of one product of the reference kernel, the mean of just before and just after: how fast the machine was then."""
     accepted: bool = True
     """False: the clock guard discarded it, or it still was a warm-up; kept for the record and never ranked on."""
     noisy: bool = False

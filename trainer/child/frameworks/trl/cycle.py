@@ -195,6 +195,7 @@ def make_record(
         cpu_seconds=verdict.cpu_seconds,
         drift=verdict.drift,
         outside_cpu=verdict.outside_cpu,
+        reference_seconds=verdict.reference,
         accepted=judged[0],
         noisy=judged[1],
         clipped_share=tally.clipped / rows if rows else None,
