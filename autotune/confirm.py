@@ -33,8 +33,8 @@ class Plan:
     """Configurations this round still has to run, this one first; half a round shows nothing."""
     owed: tuple[Configuration, ...]
     """All that must still run: to the end of the least number of rounds, or of the one beyond it."""
-    reference: Configuration
-    """What the gain will be over."""
+    reference: Configuration | None
+    """What the gain will be over; ``None`` where that is what leads, because the baseline failed."""
 
     def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
         """``protocol`` for that configuration in a round by itself, where the rounds do not all fit."""
@@ -87,7 +87,7 @@ def next_trial(
         draft=draft,
         round=tuple(c for p, c in owed if p == pair),
         owed=tuple(c for _, c in owed),
-        reference=anchor.configuration,
+        reference=None if anchor.configuration in contenders else anchor.configuration,
     )
 
 
