@@ -53,7 +53,8 @@ def bare(protocol: Protocol) -> Protocol:
 
 def of_reference(protocol: Protocol) -> Protocol:
     """A confirmation's protocol for what the gain is over: only what the gain rests on. Cycles at other lengths are for
-    what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives them.
+    what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives
+    them.
     """
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
@@ -109,8 +110,8 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
         return min(reference + predict_s(protocol, trials, None), RESERVED_SHARE * total_s)
     whole = [predict_s(protocol, trials, c) for c in (anchor.configuration, *contenders)]
     narrow = reference + whole[1]
-    choices = [MIN_ROUNDS * sum(whole), MIN_ROUNDS * sum(whole[:2]), *(n * narrow for n in range(MIN_ROUNDS - 1, 0, -1))]
-    for kept in choices:
+    fewer = [rounds * narrow for rounds in range(MIN_ROUNDS - 1, 0, -1)]
+    for kept in (MIN_ROUNDS * sum(whole), MIN_ROUNDS * sum(whole[:2]), *fewer):
         if kept <= RESERVED_SHARE * total_s:
             return kept
     barest = predict_s(bare(of_reference(protocol)), trials, anchor.configuration)

@@ -13,7 +13,6 @@ from autotune import confirm, long_runs, retries
 from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, total_s
 from autotune.domain import (
     Budget,
-    Configuration,
     FailureReason,
     Outcome,
     Protocol,

@@ -77,7 +77,7 @@ def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     trials = [f.failed(0, kind=TrialKind.BASELINE, configuration=BASELINE), f.finished(1, configuration=FASTER)]
     plan = confirm.next_trial(SPEC, trials, f.LENGTHS, f.ROWS)
     assert plan is not None
-    assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer, not what the gain is over"
+    assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer"
     ran = _play(trials, {FASTER: 10.0})
     assert ran == [(0, FASTER), (1, FASTER), (2, FASTER)]
 
