@@ -26,13 +26,19 @@ FIXED: Mapping[str, KnobValue] = {"master_weights": "fp32"}
 
 def trials(path: Path = TABLE) -> tuple[Trial, ...]:
     """As they came. Raises ``ValueError``: the file has no such table."""
+    return tuple(_trial(row) for row in rows(path))
+
+
+def rows(path: Path = TABLE) -> list[dict[str, str]]:
+    """Of the file's first table of trials, cells by the names of its columns; later ones are of other machines. Raises
+    ``ValueError``: the file has no such table."""
     lines = path.read_text(encoding="utf-8").splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("| # |")), None)
     if start is None:
         raise ValueError(f"{path}: no table of trials, which begins with '| # |'")
     names = _cells(lines[start])
-    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
-    return tuple(_trial(dict(zip(names, _cells(row), strict=True))) for row in rows)
+    found = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 2 :])
+    return [dict(zip(names, _cells(row), strict=True)) for row in found]
 
 
 def _cells(line: str) -> list[str]:

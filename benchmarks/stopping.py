@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,10 +38,10 @@ from autotune.settings import read_settings
 from autotune.stopping import Verdict
 from autotune.store import open_store
 from autotune.variation import Sample
+from benchmarks import every_knob_table
 from trainer.child.contract import Protocol
 from trainer.child.settling import UNSETTLED
 
-TABLE = Path(__file__).with_name("tables") / "every-knob-cpu.md"
 JITTER = 0.02
 DRIFT = 0.3
 OUTLIERS, OUTLIER = 1 / 50, math.log(1.3)
@@ -87,10 +86,10 @@ class Score:
     loss_of_eight: float
 
 
-def recorded_speeds(table: Path = TABLE) -> tuple[float, ...]:
+def recorded_speeds(table: Path = every_knob_table.TABLE) -> tuple[float, ...]:
     """Log tokens/hour of the configurations of a recorded table, around their mean, without the emulated (FP8)."""
-    rows = [line for line in table.read_text().splitlines() if "| fp8 |" not in line]
-    rates = [int(rate.replace(",", "")) for row in rows for rate in re.findall(r"\| (\d+,\d{3}) \|", row)]
+    rows = [row for row in every_knob_table.rows(table) if row["precision"] != "fp8"]
+    rates = [int(row["tokens/h"].replace(",", "")) for row in rows if row["tokens/h"] != "-"]
     middle = statistics.fmean(math.log(rate) for rate in rates)
     return tuple(math.log(rate) - middle for rate in rates)
 
