@@ -99,7 +99,9 @@ class TreeMemory:
         for member in members:
             total, shared = resident[member.pid]
             exact = self._probes.proportional(member.pid)
-            readings[member.pid] = Reading(member.started, total if exact is None else exact, total, shared)
+            if exact is None:  # it has ended meanwhile and holds nothing, or may not be read and counts whole
+                exact = self._probes.resident(member.pid)[0]
+            readings[member.pid] = Reading(member.started, exact, total, shared)
         self._readings = readings
         self._share = self._beside()
         self._cost = self._probes.cpu() - before

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -69,6 +69,25 @@ def test_growth_between_exact_readings_is_seen_at_once(machine: Machine) -> None
     assert machine.step(memory) == GIB
     assert memory.peak == 3 * GIB
     assert machine.reads - reads <= 2
+
+
+@pytest.mark.parametrize(("left", "counted"), [(0, GIB), (2 * GIB, 3 * GIB)])
+def test_a_helper_that_ended_while_it_was_read_holds_nothing(machine: Machine, left: int, counted: int) -> None:
+    """A fork of the trial, gone after milliseconds, once counted with all it had shared: an OOM at half the limit.
+
+    One that goes on but whose PSS may not be read counts whole.
+    """
+    machine.anonymous[2] = 2 * GIB
+    probes = machine.probes()
+
+    def proportional(pid: int) -> int | None:
+        if pid == 1:
+            return machine.exact(pid)
+        machine.anonymous[2] = left
+        return None
+
+    memory = TreeMemory(probes=replace(probes, proportional=proportional))
+    assert machine.step(memory, limit=2 * GIB) == counted
 
 
 @given(size=st.integers(0, 8 * GIB), limit=st.integers(1, 8 * GIB), shared=st.integers(0, 4 * GIB))
