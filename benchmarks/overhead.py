@@ -4,19 +4,21 @@ The same list of configurations, in the order a study might try them, is run by 
 ``cold`` starts a process for each trial, ``warm`` does all that is done to spare that. A block is the list in one mode;
 blocks of the two modes alternate, and every second pair is turned round. ``--in-turns`` puts the two trials of a
 configuration next to each other instead, for whether they measure the same; a warm one then waits for more imports than
-in a study, because nothing is kept beside a cold one. One call does as much as fits into a slice;
+in a study, because nothing is kept beside a cold one. ``--bare`` adds a third mode: as ``cold``, but what compilers
+keep is empty for every trial, as it is where each runs in a new container. One call does as much as fits into a slice;
 the same command goes on. After every trial the page ``overhead.md`` in DIR is written again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,13 +31,15 @@ from autotune.request import Request
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.settings import Settings, read_settings
 from benchmarks.gpu.journal import append, rows
-from benchmarks.overhead_list import LIST, SHORT, order, whole
-from benchmarks.overhead_table import WARM, Row, markdown
+from benchmarks.overhead_list import COMPILED, LIST, SHORT, order, whole
+from benchmarks.overhead_table import BARE, WARM, Row, markdown
 from search_spaces.space import SearchSpace
 from trainer.child.contract import CurrentPhase, CycleRecord, NoteRecord, Record, StartupRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE_S = 900.0
+KEPT_BY = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT")
+"""Variables that say where compilers and engines keep what they made."""
 FIRST_S = 150.0
 """Wall seconds of a trial while none like it has been measured."""
 CAUTION = 1.25
@@ -130,6 +134,7 @@ class Bench:
     lengths: tuple[int, ...]
     blocks: int
     in_turns: bool = False
+    bare: bool = False
 
     @property
     def file(self) -> Path:
@@ -143,7 +148,7 @@ class Bench:
         """Trials left when the slice is over."""
         clock = SystemClock()
         began, runner, before = clock.monotonic(), None, ""
-        places = order(self.blocks, len(self.configurations), in_turns=self.in_turns)
+        places = order(self.blocks, len(self.configurations), in_turns=self.in_turns, bare=self.bare)
         there = {(row["block"], row["mode"], row["index"]) for row in self.done()}
         left = [place for place in places if place not in there]
         while left and stop.level == 0:
@@ -184,7 +189,8 @@ class Bench:
         directory = self.out / "attempts" / f"{number:03}"
         shutil.rmtree(directory, ignore_errors=True)
         heard = Heard()
-        report = runner.run(Assignment(study, trial, directory, DEADLINE_S), heard, stop)
+        with empty_caches(self.out / "caches") if mode == BARE else contextlib.nullcontext():
+            report = runner.run(Assignment(study, trial, directory, DEADLINE_S), heard, stop)
         if stop.level:
             return False
         shutil.rmtree(directory / "scratch", ignore_errors=True)
@@ -193,6 +199,23 @@ class Bench:
         told = "ok" if report.outcome.ok else report.outcome.sentence()
         print(f"block {place[0] + 1} {mode}: {name}: {report.seconds:.1f} s, {told}", flush=True)
         return True
+
+
+@contextlib.contextmanager
+def empty_caches(folder: Path) -> Iterator[None]:
+    """Inside, what compilers and engines keep is kept in a folder that was empty and is removed afterwards."""
+    before = {name: os.environ.get(name) for name in KEPT_BY}
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.environ.update({name: str(folder / name) for name in KEPT_BY})
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def release(runner: TrialRunner | None) -> None:
@@ -222,15 +245,16 @@ def prepared(wanted: argparse.Namespace) -> Bench:
     )
     spec = wiring.prepare(request, settings, lambda line: print(line, flush=True)).spec
     space = SearchSpace.from_json(spec.space)
-    names = SHORT if wanted.short else tuple(LIST)
-    chosen = {name: space.complete(whole(spec, LIST[name]), spec.resources) for name in names}
+    known = {**LIST, **COMPILED} if wanted.bare else LIST
+    names = SHORT if wanted.short else tuple(known)
+    chosen = {name: space.complete(whole(spec, known[name]), spec.resources) for name in names}
     if wanted.short:
         spec = replace(spec, protocol=replace(spec.protocol, recorded=2))
     chance = random.Random(0)  # noqa: S311  (repeatable on purpose)
     longest = spec.workload.max_completion_length
     lengths = tuple(chance.randint(max(1, longest // 4), longest) for _ in range(spec.workload.rows_per_update))
     blocks = 1 if wanted.short else wanted.blocks
-    return Bench(wanted.out.resolve(), spec, settings, chosen, lengths, blocks, wanted.in_turns)
+    return Bench(wanted.out.resolve(), spec, settings, chosen, lengths, blocks, wanted.in_turns, wanted.bare)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -242,6 +266,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--slice-s", type=float, default=540.0, help="seconds of this call (540)")
     made.add_argument("--blocks", type=int, default=3, help="of each mode (3)")
     made.add_argument("--in-turns", action="store_true", help="each configuration cold and warm next to each other")
+    made.add_argument("--bare", action="store_true", help="also with empty caches; compiled vLLM is on the list too")
     made.add_argument("--rows", type=int, default=8, help="completions of an update (8)")
     made.add_argument("--completion", type=int, default=32, help="most tokens of a completion (32)")
     made.add_argument("--prompt", type=int, default=None, help="most tokens of a prompt (the task's)")

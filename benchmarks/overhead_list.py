@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.domain import Configuration, StudySpec
-from benchmarks.overhead_table import MODES
+from benchmarks.overhead_table import BARE, MODES
 from search_spaces.configuration import KnobValue
 
 VLLM: Mapping[str, KnobValue] = {"rollout_engine": "vllm", "kv_cache_memory_bytes": 64 << 20}
@@ -22,22 +22,30 @@ LIST: Mapping[str, Mapping[str, KnobValue]] = {
     },
 }  # fmt: skip
 """What differs from the framework's defaults, in order: between neighbours everything from nothing to a process."""
+COMPILED: Mapping[str, Mapping[str, KnobValue]] = {
+    "vLLM, compiled": {**VLLM, "enforce_eager": False},
+    "vLLM, compiled, micro-batch 4": {**VLLM, "enforce_eager": False, "micro_batch_size": 4},
+}
+"""More of the ``cpu`` space: what a compiler makes is kept for the next trial, so ``bare`` is told apart by it most."""
 SHORT = ("transformers", "vLLM", "vLLM, micro-batch 4")
 
 
-def order(blocks: int, configurations: int, *, in_turns: bool = False) -> list[tuple[int, str, int]]:
+def order(
+    blocks: int, configurations: int, *, in_turns: bool = False, bare: bool = False
+) -> list[tuple[int, str, int]]:
     """(block, mode, number of the configuration) of every trial, in the order they are run.
 
-    A block is the whole list in one mode; ``in_turns``: each configuration in both modes, next to each other.
+    A block is the whole list in one mode; ``in_turns``: each configuration in all modes, next to each other. ``bare``
+    is a mode beside the two.
     """
-    found = []
+    found, modes = list[tuple[int, str, int]](), (BARE, *MODES) if bare else MODES
     if in_turns:
         for block in range(blocks):
             for index in range(configurations):
-                found += [(block, mode, index) for mode in _turned(block + index)]
+                found += [(block, mode, index) for mode in _turned(modes, block + index)]
         return found
     for block in range(blocks):
-        for mode in _turned(block):
+        for mode in _turned(modes, block):
             found += [(block, mode, index) for index in range(configurations)]
     return found
 
@@ -49,5 +57,5 @@ def whole(spec: StudySpec, knobs: Mapping[str, KnobValue]) -> Configuration:
     return changed.with_(gradient_accumulation_steps=steps, steps_per_generation=steps)
 
 
-def _turned(number: int) -> tuple[str, ...]:
-    return MODES if number % 2 == 0 else tuple(reversed(MODES))
+def _turned(modes: tuple[str, ...], number: int) -> tuple[str, ...]:
+    return modes if number % 2 == 0 else tuple(reversed(modes))

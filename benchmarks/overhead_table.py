@@ -10,7 +10,7 @@ from typing import Any
 from autotune import student, variation
 
 Row = Mapping[str, Any]
-COLD, WARM = "cold", "warm"
+BARE, COLD, WARM = "bare", "cold", "warm"
 MODES = (COLD, WARM)
 UNDECIDED = ("INFRA", "CANCELLED")
 """Endings that decide nothing of a configuration."""
@@ -72,7 +72,13 @@ def pairs(rows: Sequence[Row], index: int) -> list[tuple[Row, Row]]:
 def both(rows: Sequence[Row]) -> list[Row]:
     """Those whose block and configuration the other mode has too: an unfinished run compares like with like."""
     there = {(row["block"], row["index"], row["mode"]) for row in rows}
-    return [row for row in rows if all((row["block"], row["index"], mode) in there for mode in MODES)]
+    modes = modes_of(rows)
+    return [row for row in rows if all((row["block"], row["index"], mode) in there for mode in modes)]
+
+
+def modes_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Those compared: cold and warm, and bare where there is any such trial."""
+    return (BARE, *MODES) if any(row["mode"] == BARE for row in rows) else MODES
 
 
 def markdown(rows: Sequence[Row], names: Sequence[str], machine: str) -> str:
@@ -87,27 +93,29 @@ def _rates(rows: Sequence[Row]) -> Iterator[str]:
     yield "| | trials | decided | wall seconds | decided trials per hour | before the first batch |"
     yield "|---|---|---|---|---|---|"
     rate = {}
-    for mode in MODES:
+    for mode in modes_of(rows):
         own = [row for row in rows if row["mode"] == mode]
         rate[mode] = per_hour(own)
         wall = sum(row["seconds"] for row in own)
         yield f"| {mode} | {len(own)} | {decided(own)} | {wall:,.0f} | {rate[mode]:.1f} | {preparing(own):.1%} |"
-    if rate[COLD] > 0:
-        yield ""
-        yield f"Warm ÷ cold decided trials per hour: **{rate[WARM] / rate[COLD]:.2f}**."
+    for mode, found in rate.items():
+        if mode != WARM and found > 0:
+            yield ""
+            yield f"Warm ÷ {mode} decided trials per hour: **{rate[WARM] / found:.2f}**."
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[str]:
     """Seconds a trial and share of the wall time."""
-    spent = {mode: parts([row for row in rows if row["mode"] == mode]) for mode in MODES}
-    count = {mode: max(1, sum(row["mode"] == mode for row in rows)) for mode in MODES}
-    whole = {mode: sum(spent[mode].values()) or 1.0 for mode in MODES}
-    yield "| part | cold, s a trial | share | warm, s a trial | share |"
-    yield "|---|---|---|---|---|"
-    known = [name for name in (*PREPARING, "first_batch") if any(name in spent[mode] for mode in MODES)]
-    more = sorted({name for mode in MODES for name in spent[mode]} - {*known, "cycles", "rest"})
+    modes = modes_of(rows)
+    spent = {mode: parts([row for row in rows if row["mode"] == mode]) for mode in modes}
+    count = {mode: max(1, sum(row["mode"] == mode for row in rows)) for mode in modes}
+    whole = {mode: sum(spent[mode].values()) or 1.0 for mode in modes}
+    yield "| part | " + " | ".join(f"{mode}, s a trial | share" for mode in modes) + " |"
+    yield "|---|" + "---|---|" * len(modes)
+    known = [name for name in (*PREPARING, "first_batch") if any(name in spent[mode] for mode in modes)]
+    more = sorted({name for mode in modes for name in spent[mode]} - {*known, "cycles", "rest"})
     for name in (*known, *more, "cycles", "rest"):
-        cells = (f"{spent[m].get(name, 0.0) / count[m]:.2f} | {spent[m].get(name, 0.0) / whole[m]:.1%}" for m in MODES)
+        cells = (f"{spent[m].get(name, 0.0) / count[m]:.2f} | {spent[m].get(name, 0.0) / whole[m]:.1%}" for m in modes)
         yield f"| {name.replace('_', ' ')} | {' | '.join(cells)} |"
 
 
@@ -163,7 +171,7 @@ def _noise(rows: Sequence[Row]) -> Iterator[str]:
     if not cycles:
         yield "No recorded cycle yet."
         return
-    for mode in MODES:
+    for mode in modes_of(rows):
         noise = cycle_noise([row for row in rows if row["mode"] == mode])
         yield f"Standard deviation of a recorded cycle, {mode}: {'?' if noise is None else f'{noise:.2%}'}."
     drift = sorted(abs(c["drift"]) for c in cycles if c["drift"] is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from autotune.domain import FailureReason, Outcome
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.running.environment import child_environment
 from benchmarks import overhead
 from benchmarks.overhead import Asked, Bench, Heard, predicted, row_of
 from benchmarks.overhead_list import order
 from benchmarks.overhead_table import (
+    BARE,
     COLD,
     WARM,
     both,
@@ -60,6 +63,42 @@ def test_in_turns_the_two_of_a_configuration_are_neighbours_and_neither_mode_is_
     couples = list(zip(places[::2], places[1::2], strict=True))
     assert all((a[0], a[2]) == (b[0], b[2]) and a[1] != b[1] for a, b in couples)
     assert [first[1] for first, _ in couples] == [COLD, WARM, COLD, WARM, COLD, WARM]
+
+
+def test_bare_is_a_mode_beside_the_two() -> None:
+    places = order(2, 2, bare=True)
+    assert [mode for _, mode, index in places if index == 0] == [BARE, COLD, WARM, WARM, COLD, BARE]
+    assert sorted(place for place in places if place[1] != BARE) == sorted(order(2, 2))
+
+
+def test_the_page_has_bare_trials_only_where_there_are_some_and_compares_them_by_their_rate_alone() -> None:
+    two = [row(), row(WARM)]
+    assert "bare" not in markdown(two, ["defaults"], "A machine.")
+    page = markdown([row(BARE, seconds=40.0, host_peak=9 << 30), *two], ["defaults"], "A machine.")
+    assert "| part | bare, s a trial | share | cold, s a trial | share | warm, s a trial | share |" in page
+    assert "Warm ÷ bare decided trials per hour: **4.00**." in page
+    assert "Warm ÷ cold decided trials per hour: **2.00**." in page
+    assert "3.00 | 3.00 | +0.0%" in page  # the paired table is of cold and warm
+
+
+def test_of_a_configuration_without_its_bare_trial_nothing_is_compared() -> None:
+    rows = [row(BARE), row(), row(WARM), row(index=1), row(WARM, index=1)]
+    assert both(rows) == rows[:3]
+
+
+def test_a_bare_trial_finds_its_caches_empty_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in overhead.KEPT_BY:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/mine")
+    (tmp_path / "caches" / "TRITON_CACHE_DIR").mkdir(parents=True)
+    with overhead.empty_caches(tmp_path / "caches"):
+        places = [Path(os.environ[name]) for name in overhead.KEPT_BY]
+        assert not any(place.exists() for place in places)
+        places[0].mkdir(parents=True)
+        assert child_environment(os.environ, "tag").keys() >= set(overhead.KEPT_BY)  # a trial sees them
+    assert os.environ["TRITON_CACHE_DIR"] == "/mine"
+    assert not any(name in os.environ for name in overhead.KEPT_BY if name != "TRITON_CACHE_DIR")
+    assert not (tmp_path / "caches").exists()
 
 
 def test_speed_is_of_recorded_cycles_that_count() -> None:
