@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import hardware
 from autotune.running.preloads import Preloads
 from tests.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol
@@ -49,6 +50,23 @@ def tight(tiny: Path, preloads: Preloads) -> Ran:
         passthrough={"max_completion_length": 100},
     )
     return run_trial(tiny / "tight" / "run", spec, preloads=preloads)
+
+
+@pytest.fixture(scope="module")
+def compiled(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Ran, dict[Path, int]]]:
+    """Two trials in processes of their own, with one cache that was empty at first; when what was written last."""
+    spec = tiny_spec(
+        tiny,
+        reward_file(tiny / "compiled", PLAIN),
+        Protocol(warmup=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0, max_repeats=2),
+        knobs={**ENGINE, "kv_cache_memory_bytes": 64 * MIB, "rollout_dtype": "fp32", "enforce_eager": False},
+        passthrough=LEARNING,
+    )
+    caches = tmp_path_factory.mktemp("caches")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CACHE_ROOT", str(caches))
+        trials = (run_trial(tiny / "compiled" / str(number), spec) for number in range(2))
+        return [(ran, {file: file.stat().st_mtime_ns for file in caches.rglob("model")}) for ran in trials]
 
 
 BLOCK_BYTES = 2 * 2 * 128 * 2 * 64 * 2
@@ -100,3 +118,18 @@ def test_a_cache_too_small_for_one_sequence_is_the_caches_failure(tiny: Path, pr
     assert not ran.result.ok
     assert ran.result.reason is FailureReason.OOM
     assert ran.result.pool is Pool.ROLLOUT_CACHE
+
+
+@pytest.mark.skipif(hardware.compiler() is None, reason="no C++ compiler here")
+def test_what_vllm_compiled_is_read_by_the_next_trial_and_computes_the_same(
+    compiled: list[tuple[Ran, dict[Path, int]]],
+) -> None:
+    (first, made), (second, kept) = compiled
+    assert made, "nothing was kept"
+    assert kept == made, "it was compiled again"
+    for ran in (first, second):
+        assert ran.result.ok, ran.result.detail
+        mismatches = [cycle.logp_mismatch for cycle in ran.cycles]
+        assert all(value is not None and value < 1.005 for value in mismatches), "the weights did not arrive"
+    assert [cycle.lengths for cycle in first.cycles[:1]] == [cycle.lengths for cycle in second.cycles[:1]]
+    assert first.cycles[0].logp_mismatch == second.cycles[0].logp_mismatch

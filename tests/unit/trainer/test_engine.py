@@ -216,3 +216,106 @@ def test_a_trial_without_vllm_compiles_nothing_and_says_nothing_on_a_gpu(monkeyp
     assert "TORCHDYNAMO_DISABLE" not in environment
     engine.before_import("cpu")
     assert environment["TORCHDYNAMO_DISABLE"] == "1"
+
+
+class Reading:
+    """What ``read_what_was_compiled`` touches: vLLM's reader, and torch's that it calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+        self.found = SimpleNamespace(_artifacts=SimpleNamespace(compiled_fn=made))
+        self.decorators = ModuleType("vllm.compilation.decorators")
+        self.compiler = ModuleType("torch.compiler")
+        self.decorators._try_load_aot_compiled_fn = self.load  # type: ignore[attr-defined]
+        self.decorators._model_hash_key = lambda forward: f"hash of {forward}"  # type: ignore[attr-defined]
+        self.compiler.load_compiled_function = self.read = lambda path: self.found  # type: ignore[attr-defined]
+        modules = {"vllm": ModuleType("vllm"), "vllm.compilation": ModuleType("vllm.compilation")}
+        own = {self.decorators.__name__: self.decorators, self.compiler.__name__: self.compiler}
+        for name, module in {**modules, "torch": ModuleType("torch"), **own}.items():
+            monkeypatch.setitem(sys.modules, name, module)
+
+    def load(self, path: str) -> Any:
+        """As vLLM 0.31: ``None`` stands for compiling again."""
+        try:
+            found = self.compiler.load_compiled_function(path)
+            found._artifacts.compiled_fn.finalize_loading("config")
+        except AttributeError:
+            return None
+        return found
+
+    def again(self) -> Any:
+        return self.decorators._try_load_aot_compiled_fn("path")
+
+
+class PassingOn:
+    """As torch has it: a function inside, which is asked for whatever is not there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(test_what_torchs_own_backend_compiled_is_read_although_it_lacks_a_step, name)
+
+
+@pytest.mark.parametrize("made", [lambda: None, PassingOn()])
+def test_what_torchs_own_backend_compiled_is_read_although_it_lacks_a_step(
+    monkeypatch: pytest.MonkeyPatch, made: Any
+) -> None:
+    reading = Reading(monkeypatch, made)
+    assert reading.again() is None, "this vLLM needs no help any more"
+    engine.read_what_was_compiled()
+    assert reading.again() is reading.found
+    assert reading.compiler.load_compiled_function is reading.read, "torch's reader is everybody's"
+
+
+def test_what_vllms_own_backend_compiled_keeps_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    engine_made = SimpleNamespace(finalize_loading=told.append)
+    reading = Reading(monkeypatch, engine_made)
+    engine.read_what_was_compiled()
+    assert reading.again() is reading.found
+    assert told == ["config"]
+
+
+def test_a_file_that_cannot_be_read_is_compiled_again_and_torchs_reader_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = Reading(monkeypatch, lambda: None)
+
+    def broken(path: str) -> Any:
+        raise AttributeError(path)
+
+    reading.compiler.load_compiled_function = broken  # type: ignore[attr-defined]
+    engine.read_what_was_compiled()
+    assert reading.again() is None
+    assert reading.compiler.load_compiled_function is broken
+
+
+def test_the_trials_of_a_process_wrap_the_reader_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch, lambda: None)
+    engine.read_what_was_compiled()
+    once = reading.decorators._try_load_aot_compiled_fn
+    engine.read_what_was_compiled()
+    assert reading.decorators._try_load_aot_compiled_fn is once
+
+
+def test_what_was_compiled_for_another_cpu_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch, lambda: None)
+    engine.read_what_was_compiled()
+    found = []
+    for name in ("one CPU", "another", "one CPU"):
+        monkeypatch.setattr(engine, "cpu", lambda name=name: name)
+        found.append(reading.decorators._model_hash_key("forward"))
+    assert found[0] == found[2] != found[1]
+    assert "hash of forward" in found[0]
+
+
+def test_a_cpu_is_told_by_what_it_can_do_and_not_by_its_speed_of_the_moment() -> None:
+    told = engine.cpu()
+    assert told == engine.cpu()
+    assert len(told) > len("x86_64; ")
+    assert "MHz" not in told
+    assert "\n" not in told
+
+
+def test_a_vllm_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading(monkeypatch, lambda: None)
+    del reading.decorators._model_hash_key
+    engine.read_what_was_compiled()
+    assert reading.again() is None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import platform
 import socket
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
@@ -43,6 +44,8 @@ ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION)
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 FIRST_CACHE = 1 << 30
 """Bytes of KV cache on a CPU where nothing says how many; the backend would take a share of all memory."""
+STEP = "finalize_loading"
+"""What vLLM asks of a compiled function it has read from its cache."""
 
 
 class EngineError(ValueError):
@@ -136,6 +139,8 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
         raise EngineError("this TRL finds no vLLM, or builds its engine in a way that is not known here")
     check_versions(importlib.import_module("vllm").__version__)
     take_port()
+    if device != "cuda":
+        read_what_was_compiled()
     original, given = generation.LLM, engine_arguments(seams)
 
     @functools.wraps(original)
@@ -155,6 +160,59 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
     generation.LLM = with_arguments
     if device != "cuda" or given.get("quantization") is not None:
         generation.VLLMGeneration.sync_weights = sync_by_reload
+
+
+def read_what_was_compiled() -> None:
+    """Let vLLM take from its cache what torch's own backend compiled, which is the backend of a CPU.
+
+    It keeps that as everything compiled, but asks what it has read for a step only its own backend's functions have
+    (vLLM 0.31: "'function' object has no attribute 'finalize_loading'"), and then compiles anew at every start. What
+    was compiled is kept apart for each kind of CPU, because code for one may not run on another and torch compares
+    no more than versions.
+    """
+    try:
+        decorators: Any = importlib.import_module("vllm.compilation.decorators")
+        compiler: Any = importlib.import_module("torch.compiler")
+        load, key = decorators._try_load_aot_compiled_fn, decorators._model_hash_key
+    except (ImportError, AttributeError):
+        return  # this vLLM keeps nothing that could be read
+    if hasattr(load, "__wrapped__"):
+        return  # an earlier trial of this process has
+
+    @functools.wraps(load)
+    def loading(*args: Any, **kwargs: Any) -> Any:
+        read = compiler.load_compiled_function
+
+        @functools.wraps(read)
+        def whole(*args: Any, **kwargs: Any) -> Any:
+            found = read(*args, **kwargs)
+            made = getattr(getattr(found, "_artifacts", None), "compiled_fn", None)
+            if made is not None and not hasattr(made, STEP):
+                setattr(made, STEP, lambda *_args: None)
+            return found
+
+        compiler.load_compiled_function = whole
+        try:
+            return load(*args, **kwargs)
+        finally:
+            compiler.load_compiled_function = read
+
+    @functools.wraps(key)
+    def of_this_cpu(*args: Any, **kwargs: Any) -> str:
+        return "%s on %s" % (key(*args, **kwargs), cpu())
+
+    decorators._try_load_aot_compiled_fn, decorators._model_hash_key = loading, of_this_cpu
+
+
+def cpu() -> str:
+    """What a compiler that compiles for this machine goes by: its name and what it can do, of one core."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
+            lines = stream.read().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    told = [line for line in lines if line.split(":")[0].strip() in ("model name", "flags", "CPU part", "Features")]
+    return "; ".join([platform.machine(), *told])
 
 
 def held_bytes(device: str) -> int:
