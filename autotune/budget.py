@@ -150,10 +150,9 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         return None
     cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    start_up = [
-        max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) + _spared_s(t, measured)
-        for t in pool
-    ]
+    beside = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) for t in pool]
+    once = [_once_s(t, measured) if own else 0.0 for t in pool]
+    start_up = [max(0.0, b + _spared_s(t, measured) - o) for t, b, o in zip(pool, beside, once, strict=True)]
     looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
     return Cost(
         start_up=_upper(start_up),
@@ -169,11 +168,30 @@ def _repeated(trial: Trial) -> float:
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """What its start-up would have taken longer in a process of its own, by the longest of its kind."""
-    engine = trial.configuration.get("rollout_engine")
-    alike = [t.startup for t in measured if t.configuration.get("rollout_engine") == engine]
+    """What its start-up would have taken longer in a process of its own, by the longest of its kind.
+
+    A process tells once how long it took to be there: whoever says it had the process made for it.
+    """
+    if StartupPart.SPAWN.value in trial.startup:
+        return 0.0
+    alike = [t.startup for t in measured if _kind(t) == _kind(trial)]
     longest = {part: max(startup.get(part, 0.0) for startup in alike) for part in KEPT_PARTS}
     return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
+
+
+def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
+    """What its engine took to compile, which its next start reads instead: by the quickest start that compiles, too."""
+    if trial.configuration.get("enforce_eager") is not False:
+        return 0.0
+    engine = StartupPart.ENGINE.value
+    own = trial.startup.get(engine, 0.0)
+    alike = (t.startup for t in measured if _kind(t) == _kind(trial) and StartupPart.SPAWN.value in t.startup)
+    return own - min((startup.get(engine, own) for startup in alike), default=own)
+
+
+def _kind(trial: Trial) -> tuple[object, ...]:
+    """What the length of a start depends on most."""
+    return tuple(trial.configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
 
 
 def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:

@@ -135,3 +135,41 @@ def test_where_the_clock_guard_had_cycles_repeated_it_is_expected_to_again() -> 
     for allowed, expected in ((3, 4.0), (1, 2.0), (0, 0.0)):  # two on average
         asked = Protocol(warmup=1, recorded=3, max_repeats=allowed)
         assert restless.total(asked) - calm.total(asked) == pytest.approx(expected)
+
+
+def started(number: int, engine_s: float, spawn: bool = True, **knobs: object) -> Trial:
+    """A trial of one cycle of a second, that took 3 s beside its engine's start."""
+    trial = f.finished(number, configuration=f.configuration(rollout_engine="vllm", **knobs), cycle_seconds=1.0)
+    cycles = sum(c.seconds for c in trial.cycles)
+    startup = {"engine": engine_s, **({"spawn": 0.1} if spawn else {})}
+    return trial.with_(seconds=cycles + engine_s + 3.0, startup=startup)
+
+
+def test_that_one_engine_compiled_says_nothing_of_those_that_do_not() -> None:
+    plain, compiled = started(0, 2.0, enforce_eager=True), started(1, 50.0, enforce_eager=False)
+    for told in (plain, started(0, 2.0, spawn=False, enforce_eager=True)):
+        cost = predict([told, compiled], told.configuration)
+        assert cost is not None
+        assert cost.start_up == pytest.approx(5.0)
+
+
+def test_what_was_compiled_is_expected_to_be_read_once_a_start_has_shown_it() -> None:
+    first = started(0, 50.0, enforce_eager=False)
+    alone = predict([first], first.configuration)
+    assert alone is not None
+    assert alone.start_up == pytest.approx(53.0)
+    other = started(1, 6.0, enforce_eager=False, micro_batch_size=2)
+    cost = predict([first, other], first.configuration)
+    assert cost is not None
+    assert cost.start_up == pytest.approx(9.0)
+    used = started(2, 0.1, spawn=False, enforce_eager=False, micro_batch_size=1)
+    again = predict([first, other, used], first.configuration)  # a kept engine is no start
+    assert again == cost
+
+
+def test_a_configuration_that_never_ran_may_have_to_compile() -> None:
+    first, other = started(0, 50.0, enforce_eager=False), started(1, 6.0, enforce_eager=False, micro_batch_size=2)
+    new = f.configuration(rollout_engine="vllm", enforce_eager=False, micro_batch_size=1)
+    cost = predict([first, other], new)
+    assert cost is not None
+    assert cost.start_up == pytest.approx(53.0)
