@@ -24,7 +24,7 @@ from autotune.published_baseline import with_published
 from autotune.request import Request, packages_of
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
-from autotune.running.preloads import Preloads
+from autotune.running.preloads import Preloads, most_alive
 from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
 from autotune.store import Patience, open_store
@@ -255,7 +255,7 @@ def runner_for(
         clock=clock,
         allow_busy=allow_busy,
         keeper=keeper,
-        preloads=Preloads() if preload else None,
+        preloads=Preloads(most=most_alive(hardware.usable_memory())) if preload else None,
         caches=settings.home.root / "cache",
     )
 

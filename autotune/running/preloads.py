@@ -18,8 +18,10 @@ from autotune.running.preloaded import Forked, Preload, PreloadError, environmen
 from autotune.running.spawn import Spawn, spawn
 
 COMMANDS = ("trial", "worker")
-MOST = 2
-"""Alive at a time: one with vLLM, one without. Each holds what was imported, some hundred MB."""
+MOST, MANY = 2, 4
+"""Alive at a time: one with vLLM, one without; and with the other allocator or a compiler, where there is room."""
+ROOM = 16 << 30
+"""Bytes of the machine's memory from which that is: each holds what was imported, less than 1 GiB."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,11 @@ class Patience:
     answer_s: float = 10.0
     """For a fork."""
     look_s: float = 0.05
+
+
+def most_alive(memory: int | None) -> int:
+    """How many a machine with ``memory`` bytes keeps; ``None`` is not told."""
+    return MANY if memory is not None and memory >= ROOM else MOST
 
 
 class Preloads:

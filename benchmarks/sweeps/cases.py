@@ -104,7 +104,7 @@ CASES = {
             shortest_prompt=8,
             longest_prompt=16,
             longest=32,
-            rows=16,
+            rows=8,
             memory_limit="1370MiB",
             baseline={"micro_batch_size": 4, "num_generations": 4},
         ),

@@ -18,7 +18,7 @@ from autotune.running import proc
 from autotune.running.child import Child
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
-from autotune.running.preloads import Patience, Preloads, preload_tag
+from autotune.running.preloads import Patience, Preloads, most_alive, preload_tag
 from autotune.running.process_tree import become_subreaper
 from tests.fake_framework import copy_child, write_trial
 from tests.fakes import FakeStop
@@ -142,6 +142,16 @@ def test_another_environment_or_another_key_is_another_process(bench: Bench) -> 
     assert third.data["imported"] not in (first.data["imported"], second.data["imported"])
     _, _, again = bench.run({"MARK": "2"})
     assert again.data["imported"] == second.data["imported"], "the one used least recently had to go"
+
+
+def test_where_there_is_room_more_are_kept(bench: Bench) -> None:
+    assert most_alive(None) == most_alive(8 << 30) == 2
+    bench.preloads = Preloads(Patience(ready_s=60.0, answer_s=60.0), most=most_alive(24 << 30))
+    keys = ("one", "two", "three", "four")
+    first = {key: bench.run(key=key)[2].data["imported"] for key in keys}
+    assert len(set(first.values())) == len(bench.preloads.pids) == 4
+    assert {key: bench.run(key=key)[2].data["imported"] for key in keys} == first
+    bench.preloads.close()
 
 
 @pytest.mark.parametrize("ahead", ["raise", "thread", "cuda", "exit", "spoil"])
