@@ -105,7 +105,7 @@ CASES = {
             longest_prompt=16,
             longest=32,
             rows=8,
-            memory_limit="1370MiB",
+            memory_limit="1419MiB",
             baseline={"micro_batch_size": 4, "num_generations": 4},
         ),
     )

@@ -148,9 +148,9 @@ def test_where_there_is_room_more_are_kept(bench: Bench) -> None:
     assert most_alive(None) == most_alive(8 << 30) == 2
     bench.preloads = Preloads(Patience(ready_s=60.0, answer_s=60.0), most=most_alive(24 << 30))
     keys = ("one", "two", "three", "four")
-    first = {key: bench.run(key=key)[2].data["imported"] for key in keys}
+    first = {key: tuple(bench.run(key=key)[2].data["imported"]) for key in keys}
     assert len(set(first.values())) == len(bench.preloads.pids) == 4
-    assert {key: bench.run(key=key)[2].data["imported"] for key in keys} == first
+    assert {key: tuple(bench.run(key=key)[2].data["imported"]) for key in keys} == first
     bench.preloads.close()
 
 
