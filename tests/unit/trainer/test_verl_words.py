@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.verl_cases import COMPLETION, PROMPT, REWARDS, legal
@@ -51,6 +51,8 @@ def spec_of(seed: int, **changes: Any) -> TrialSpec:
 
 
 @given(value=VALUES)
+@example(value=-(10**38))
+@example(value=10**3000)
 def test_a_value_is_written_as_hydra_reads_it_back(value: Any) -> None:
     """By the reader that verl's own Hydra was compared with."""
     assert split(overrides.override("data.mine", value)) == ("data.mine", value)

@@ -15,6 +15,8 @@ _PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_/.@%+-]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 _INT = re.compile(r"[+-]?(0|[1-9][0-9]*(_[0-9]+)*)")
+LONGEST_INT = 4000
+"""Characters of an integer; Python itself refuses to read more than 4,300 digits, and a longer one stays text."""
 _FLOAT = re.compile(
     r"[+-]?([0-9][0-9_]*\.[0-9_]*([eE][+-]?[0-9]+)?|\.[0-9][0-9_]*([eE][+-]?[0-9]+)?|[0-9][0-9_]*[eE][+-]?[0-9]+)"
 )
@@ -189,7 +191,7 @@ def _bare(text: str, at: int, top: bool) -> tuple[Any, int]:
 def _primitive(text: str) -> Any:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _INT.fullmatch(text) and len(text) < 40:
+    if _INT.fullmatch(text) and len(text) <= LONGEST_INT:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
