@@ -121,7 +121,7 @@ def written(value: Any) -> str:
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, (int, float)):
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise IllegalSettingError("expected a finite number, got %r" % value)
         return repr(value)
     if isinstance(value, Mapping):
