@@ -17,7 +17,7 @@ import optuna
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.table_files import read
-from benchmarks.search import discrimination, report
+from benchmarks.search import discrimination, noise, report
 from benchmarks.search.arms import ARMS, Arm
 from benchmarks.search.courses import Kept
 from benchmarks.search.models import Known, models_of
@@ -80,8 +80,9 @@ def go(arguments: Sequence[str]) -> int:
         raise UsageError("--table: two of the files have the same name")
     known = [models_of(world.task, world.table.header.probe) for world in worlds]
     verdicts = [discrimination.criteria(world, models) for world, models in zip(worlds, known, strict=True)]
-    for name, found in zip(names, verdicts, strict=True):
-        print(report.judged(name, found) + "\n")
+    for world, found in zip(worlds, verdicts, strict=True):
+        print(report.judged(world.name, found))
+        print(noise.sentence(noise.noise_of(world)) + "\n")
     counting = all(discrimination.counts(found) for found in verdicts)
     if not given.judge:
         _compare(worlds, known, given)

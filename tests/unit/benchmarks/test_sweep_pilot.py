@@ -139,7 +139,7 @@ def test_what_the_baseline_tells_is_measured(found: Judgement) -> None:
     assert 0.0 < found.scatter < 0.02
     hours = found.hours
     assert hours[0] * 3600 == pytest.approx(12.0 * len(EVERY))
-    assert hours[1] * 3600 == pytest.approx(12.0 * 60)
+    assert hours[1] * 3600 == pytest.approx(12.0 * len(EVERY) * (1 - found.beyond) * 3)
 
 
 def all_update(c: Configuration) -> Mapping[str, float]:
