@@ -111,15 +111,5 @@ CASES = {
             memory_limit="1419MiB",
             baseline={"micro_batch_size": 4, "num_generations": 4},
         ),
-        Case(
-            name="cpu-17m-long",
-            architecture=_made_up("random-17m", (8, 256, 1024, 8, 2), 32_768, 24),
-            shortest_prompt=16,
-            longest_prompt=48,
-            longest=96,
-            rows=8,
-            memory_limit="1500MiB",
-            baseline={"micro_batch_size": 4, "num_generations": 4},
-        ),
     )
 }
