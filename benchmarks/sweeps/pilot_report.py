@@ -18,7 +18,7 @@ def lines(name: str, found: Judgement) -> list[str]:
         f"{name}: {found.measured} rows measured{failed}, of {found.planned}",
         f"peaks, MiB: {peaks}; the baseline's {found.baseline_peak / MIB:.0f}",
         f"memory limit: {_limit(found)}",
-        f"all rows would take {rows}, three repeats of those that fit {repeats}",
+        f"all rows would take {rows}, three repeats of the fastest {repeats}",
         f"cycles of one trial scatter by {found.scatter:.1%}; the clock guard objected to {found.disturbed:.0%}",
         f"phases: baseline {_shares(found.baseline_phases)}; median of the rows {_shares(found.typical_phases)}",
         "measured:",
