@@ -1,7 +1,7 @@
 """How well does the memory model foretell peaks? Stored studies, replayed trial by trial.
 
-``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, or ``--every-knob`` for the recorded table of
-two ranks
+``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, ``--every-knob`` for the recorded table of two
+ranks, or ``--table FILE`` for one of ``autotune sweep``: its baseline, then its rows in an order of chance, ``--orders`` times
 
 Of each study the model (``autotune.proposals.memory``) is fitted on the first k finished trials (0, 1, 3, 5, 10) and
 asked about every later trial that was measured through the worst case and whose configuration is not among those k.
@@ -30,13 +30,17 @@ from typing import Any
 import numpy as np
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, TrialState
+from autotune.errors import AutotuneError
 from autotune.insights import phases
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.parts import PARTS
 from autotune.settings import read_settings
 from autotune.store import open_store
+from autotune.table_files import read
+from autotune.tables import Table
 from benchmarks import every_knob_table
+from benchmarks.search.world import World
 
 FIRST = (0, 1, 3, 5, 10)
 """Trials the model is fitted on."""
@@ -118,6 +122,20 @@ def replay(study: Study, trials: Iterable[Trial]) -> Replay:
     return Replay(study.spec.name, task, tuple(ordered), pools(task)[0])
 
 
+def shuffled(table: Table, orders: int) -> list[Replay]:
+    """A recorded table as that many studies, which begin with the baseline and go through the rows by chance."""
+    task, header = World(table).task, table.header
+    first = [row.trial for row in table.rows if row.configuration == header.baseline]
+    others = [row.trial for row in table.rows if row.configuration != header.baseline]
+    found = []
+    for seed in range(orders):
+        order = np.random.default_rng(seed).permutation(len(others)).tolist()
+        trials = [*first, *(others[i] for i in order)]
+        numbered = tuple(trial.with_(number=number) for number, trial in enumerate(trials))
+        found.append(Replay(table.name, task, numbered, pools(task)[0]))
+    return found
+
+
 def guesses(r: Replay) -> list[Guess]:
     """Every later trial from the first k."""
     found = []
@@ -173,7 +191,7 @@ def retold(trial: Trial, peak: int | None, limit: int) -> Trial:
     return trial.with_(state=TrialState.FAIL, outcome=outcome, cycles=(), host_peak=limit, worst_case_passed=False)
 
 
-def table(name: str, found: Sequence[Guess]) -> str:
+def errors_table(name: str, found: Sequence[Guess]) -> str:
     """Errors by number of trials, one line each."""
     lines = []
     for k in sorted({g.k for g in found}):
@@ -226,13 +244,16 @@ FIT_HEADER = (
 
 
 def report(found: Sequence[Replay]) -> str:
-    """What the command prints."""
-    each = [guesses(r) for r in found]
-    lines = [HEADER, *(table(r.name, own) for r, own in zip(found, each, strict=True))]
-    lines += [table("all", [g for own in each for g in own]), "", FIT_HEADER]
-    lines.append(fit_table([v for r in found for v in verdicts(r)]))
-    configurations = sum(len({t.configuration for t in r.trials if r.peak(t)}) for r in found)
-    lines.append(f"\n{len(found)} studies, {configurations} measured configurations.")
+    """What the command prints; replays of one name are one line for each k."""
+    each: dict[str, list[Guess]] = {}
+    for r in found:
+        each.setdefault(r.name, []).extend(guesses(r))
+    lines = [HEADER, *(errors_table(name, own) for name, own in each.items())]
+    if len(each) > 1:
+        lines.append(errors_table("all", [g for own in each.values() for g in own]))
+    lines += ["", FIT_HEADER, fit_table([v for r in found for v in verdicts(r)])]
+    measured = {(r.name, t.configuration) for r in found for t in r.trials if r.peak(t)}
+    lines.append(f"\n{len(each)} studies, {len(measured)} measured configurations, {len(found)} orders.")
     return "\n".join(lines)
 
 
@@ -243,14 +264,21 @@ def main() -> None:
     parser.add_argument("studies", nargs="*")
     parser.add_argument("--also", type=Path, action="append", default=[], help="another home, with all its studies")
     parser.add_argument("--every-knob", action="store_true", help="the recorded table of two ranks")
+    parser.add_argument("--table", type=Path, action="append", default=[], metavar="FILE", help="of autotune sweep")
+    parser.add_argument("--orders", type=int, default=20, metavar="N", help="of the rows of each table (20)")
     asked = parser.parse_args()
-    if asked.home is None and not asked.every_knob:
-        parser.error("name a home, or --every-knob")
+    if asked.home is None and not asked.every_knob and not asked.table:
+        parser.error("name a home, --every-knob or --table")
     found = [] if asked.home is None else replays(asked.home, asked.studies)
     if asked.every_knob:
         found.append(Replay("every-knob", every_knob_table.TASK, every_knob_table.trials(), Pool.HOST))
     for home in asked.also:
         found += replays(home, ())
+    try:
+        for file in asked.table:
+            found += shuffled(read(file), asked.orders)
+    except AutotuneError as error:
+        parser.error(str(error))
     if not found:
         raise SystemExit("no study there has two measured configurations")
     print(report(found))

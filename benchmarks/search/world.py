@@ -112,7 +112,7 @@ class World:
     def truth(self) -> NDArray[np.float64]:
         """Logarithm of tokens/hour of each row, ``NEVER`` where it does not hold.
 
-        Of a row that was repeated by its repeats but the first, which has a part in picking the best.
+        Of a row that was repeated by the later half of its repeats: the others have a part in picking the best.
         """
         return np.array([_mean(judging(row)) if holds(row) else NEVER for row in self.table.rows])
 
@@ -194,14 +194,13 @@ def is_oom(trial: Trial) -> bool:
 
 
 def picking(row: Row) -> list[Trial]:
-    """The runs a row may be picked as the best by: the first, and the first of several repeats."""
-    return [row.trial, *(row.repeats[:1] if len(row.repeats) > 1 else ())]
+    """The runs a row may be picked as the best by: the first, and the first half of its repeats."""
+    return [row.trial, *row.repeats[: len(row.repeats) // 2]]
 
 
 def judging(row: Row) -> list[Trial]:
     """The runs that say what it is worth: none of ``picking`` where there are others."""
-    later = row.repeats[1:] if len(row.repeats) > 1 else row.repeats
-    return list(later) or [row.trial]
+    return list(row.repeats[len(row.repeats) // 2 :]) or [row.trial]
 
 
 def was_cold(rows: Sequence[Row], keys: Sequence[RestartKey]) -> tuple[bool, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.features import OFF, is_number
-from autotune.proposals.times.regression import Data, Matrix, Posterior
+from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior
 
 CHOICE_SD = 0.3
 """Of one value of a choice, in log seconds; two values differ by the square root of 2 times that."""
@@ -122,7 +122,7 @@ def with_pair(layout: Layout, posterior: Posterior) -> tuple[Layout, float] | No
     if len(data.values) < LEAST_ROWS or not candidates or len(taken) >= MOST_PAIRS:
         return None
     total = data.noise + posterior.scales.misfit**2
-    explained = _explained(single, (data.values - data.columns @ posterior.mean) / total, total)
+    explained = _explained(single, posterior.surprise, total)
     best = max(candidates, key=lambda pair: (explained[pair], pair))
     added = tuple(pair for pair in candidates if _knobs(layout, pair) == _knobs(layout, best))
     centres = tuple(float(np.mean(single[:, a] * single[:, b])) for a, b in added)
@@ -144,7 +144,7 @@ def _explained(single: Matrix, residual: Column, total: Column) -> Matrix:
 
     Args:
         single: the columns.
-        residual: what is left of each row, over its variance.
+        residual: what is left of each row, by how sure it was.
         total: variance of each row.
     """
     mean = single.T @ single / len(residual)
@@ -162,6 +162,7 @@ def data_of(
     own: Mapping[str, Column],
     values: Column,
     noise: Column,
+    near: Neighbours,
     study: NDArray[np.intp] | None = None,
 ) -> Data:
     """Measured rows in these columns; ``study`` says of each which earlier study it is of, -1: of this one."""
@@ -169,4 +170,18 @@ def data_of(
     if study is not None:
         there = np.flatnonzero(study >= 0)
         matrix[there, matrix.shape[1] - len(layout.levels) + study[there]] = 1.0
-    return Data(matrix, values, noise)
+    return Data(matrix, values, noise, near)
+
+
+def apart(own: Mapping[str, Column], others: Mapping[str, Column], shape: tuple[int, int]) -> Matrix:
+    """rows x other rows, of ``shape``: in how many knobs they differ.
+
+    A knob that acts in one of the two only counts half: the knob that decides it counts as well. With half, ``r`` to the
+    power of this is a correlation whatever the knobs are: of one knob, any number of values that have the part ``r`` of
+    their variance in common, and of what does not act that common part alone.
+    """
+    found: Matrix = np.zeros(shape)
+    for name, column in own.items():
+        here, there = column[:, None], others[name][None, :]
+        found += np.where(here == there, 0.0, np.where((here == OFF) | (there == OFF), 0.5, 1.0))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,10 +15,10 @@ from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.carried import DOUBT, Carried
 from autotune.proposals.times.carried import LEVEL_SD as CARRIED_LEVEL_SD
-from autotune.proposals.times.columns import Layout, data_of, layout_of, with_pair
+from autotune.proposals.times.columns import Layout, apart, data_of, layout_of, with_pair
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
-from autotune.proposals.times.regression import Data, Matrix, Posterior, Scales, fit_best
+from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior, Scales, fit_best
 
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.4,
@@ -32,8 +33,12 @@ LEVEL_SD: Mapping[str, float] = {
 SIZES = (0.5, 1.0, 2.0)
 """Factors of all effects' standard deviations that are tried."""
 MISFITS = (0.03, 0.08, 0.2)
-"""Standard deviations of a row's own part that are tried."""
+"""Standard deviations of what no column says of a row that are tried."""
+LIKENESSES = (0.0, 0.5)
+"""Correlations of that between two rows that differ in one knob that are tried."""
 LIKELY = (1.0, 0.08)
+NEAR = 128
+"""Newest measured rows that share it: a fit is cubic in their number."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,20 @@ class Told:
     keys: tuple[bytes, ...]
     own: Mapping[str, Column]
     """Of the rows, by knob."""
+
+    @cached_property
+    def near(self) -> Neighbours:
+        """The newest rows."""
+        last = np.zeros(len(self.rows), dtype=np.intp)
+        np.maximum.at(last, self.places, np.arange(len(self.places)))
+        newest = np.sort(np.argsort(last)[max(0, len(last) - NEAR) :])
+        own = {name: column[newest] for name, column in self.own.items()}
+        return Neighbours(newest, apart(own, own, (len(newest), len(newest))))
+
+    def apart(self, rows: PhaseRows) -> Matrix:
+        """Rows x ``near.rows``: in how many knobs they differ."""
+        own = {name: column[self.near.rows] for name, column in self.own.items()}
+        return apart(rows.own, own, (len(rows.keys), len(self.near.rows)))
 
     @cached_property
     def layout(self) -> Layout:
@@ -93,7 +112,7 @@ class Learnt:
     def at(self, rows: PhaseRows) -> tuple[Column, Column]:
         """Mean and variance of each row."""
         size = len(rows.keys)
-        mean, variance = self.posterior.at(self.layout.matrix(rows.own, size))
+        mean, variance = self.posterior.at(self.layout.matrix(rows.own, size), self.told.apart(rows))
         # Small effects of what was measured say nothing of what was not.
         variance = variance + max(1.0, self.size**2) * self.layout.unmeasured(rows.own, size)
         places, known_mean, known_variance = self._measured
@@ -166,7 +185,7 @@ def learn(
     if carried is None:
         return alone
     own = {name: np.concatenate([column, carried.own[name]]) for name, column in told.own.items()}
-    begun = Learnt(*_grown(own, level_sd, pairs, carried, seen.values, seen.noise), seen.process, told)
+    begun = Learnt(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
     ahead = begun.posterior.evidence - alone.posterior.evidence - _evidence(carried, level_sd, pairs)
     return replace(begun, begun=True) if ahead >= -DOUBT else alone
 
@@ -177,19 +196,21 @@ Fit = tuple[Layout, Posterior, float]
 
 def _alone(told: Told, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
     layout = replace(told.layout, constant_sd=level_sd)
-    fitted = layout, *_best(layout, Data(told.columns, seen.values, seen.noise))
-    return _with_pairs(fitted, lambda more: data_of(more, told.own, seen.values, seen.noise)) if pairs else fitted
+    fitted = layout, *_best(layout, Data(told.columns, seen.values, seen.noise, told.near))
+    if not pairs:
+        return fitted
+    return _with_pairs(fitted, lambda more: data_of(more, told.own, seen.values, seen.noise, told.near))
 
 
 def _grown(
-    own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried, values: Column, noise: Column
+    own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried, seen: Residuals, near: Neighbours
 ) -> Fit:
     """With what earlier studies measured; ``own`` is of the measured rows, then of the carried ones."""
 
     def data(layout: Layout) -> Data:
-        study = np.concatenate([np.full(len(values), -1, dtype=np.intp), carried.study])
-        both = np.concatenate([values, carried.values]), np.concatenate([noise, carried.noise])
-        return data_of(layout, own, *both, study)
+        study = np.concatenate([np.full(len(seen.values), -1, dtype=np.intp), carried.study])
+        both = np.concatenate([seen.values, carried.values]), np.concatenate([seen.noise, carried.noise])
+        return data_of(layout, own, *both, near, study)
 
     layout = layout_of(own, level_sd, (CARRIED_LEVEL_SD,) * carried.studies)
     fitted = layout, *_best(layout, data(layout))
@@ -210,8 +231,9 @@ def _with_pairs(fitted: Fit, data: Callable[[Layout], Data]) -> Fit:
 def _evidence(carried: Carried, level_sd: float, pairs: bool) -> float:
     """Logarithm of the probability of what earlier studies measured, by itself."""
     if level_sd not in carried.evidence:
-        nothing = np.zeros(0)
-        carried.evidence[level_sd] = _grown(carried.own, level_sd, pairs, carried, nothing, nothing)[1].evidence
+        nothing = Residuals(np.zeros(0), np.zeros(0), 0.0)
+        alone = _grown(carried.own, level_sd, pairs, carried, nothing, Neighbours())
+        carried.evidence[level_sd] = alone[1].evidence
     return carried.evidence[level_sd]
 
 
@@ -222,9 +244,9 @@ def _best(layout: Layout, data: Data) -> tuple[Posterior, float]:
     tried = {}
     for size in sizes:
         scaled = np.where(layout.effects, variance * size**2, variance)
-        for misfit in misfits:
+        for misfit, likeness in itertools.product(misfits, LIKENESSES):
             away = math.log2(size / LIKELY[0]) ** 2 + math.log2(misfit / LIKELY[1]) ** 2
-            tried[size, misfit] = (Scales(scaled, misfit), -0.5 * away)
+            tried[size, misfit, likeness] = (Scales(scaled, misfit, likeness), -0.5 * away)
     best = fit_best(data, list(tried.values()))
-    size = next(size for (size, _), (scales, _) in tried.items() if scales is best.scales)
+    size = next(size for (size, *_), (scales, _) in tried.items() if scales is best.scales)
     return best, size

@@ -1,17 +1,21 @@
-"""Bayesian linear regression on measured rows, with a misfit of each row: closed forms, pure.
+"""Bayesian linear regression on measured rows, with a misfit that neighbours share: closed forms, pure.
 
-    y_i = x_i b + d_i + e_i,    b ~ N(0, diag(variance)),   d_i ~ N(0, misfit²),   e_i ~ N(0, noise_i)
+    y_i = x_i b + d_i + e_i,    b ~ N(0, diag(variance)),   d ~ N(0, misfit² K),   e_i ~ N(0, noise_i)
 
 y_i is the mean of what was measured at row i and noise_i the variance of that mean. d_i is what the columns cannot say
-about row i and stays the same whenever row i is measured, so at a measured row the forecast goes to what was measured,
-and never is wider than its noise. (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006: chapter 2.1
-for the regression, equations 5.10 to 5.12 for leaving one out, in the space of the columns.)
+about row i. It stays the same whenever row i is measured, so at a measured row the forecast goes to what was measured,
+and never is wider than its noise. K_ij is ``likeness`` to the number of knobs in which rows i and j differ (a Gaussian
+process over knobs, a product of the same covariance for each): what a row has that no column says, a row that differs
+in one knob has in part, and far from all that was measured nothing is known of it. (Rasmussen and Williams, Gaussian
+Processes for Machine Learning, 2006: chapter 2.7 for the regression, equations 5.10 to 5.12 for leaving one out, with
+the inverse of the whole covariance by Woodbury's identity in the space of the columns.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +23,16 @@ from numpy.typing import NDArray
 from autotune.proposals.forecasts import Column
 
 Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Measured rows whose misfit is shared by how near they are to each other; the others share theirs with none."""
+
+    rows: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    """Their places."""
+    apart: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
+    """Of each two of ``rows``, in how many knobs they differ."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +44,7 @@ class Data:
     values: Column
     noise: Column
     """Variance of each value."""
+    near: Neighbours = field(default_factory=Neighbours)
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,9 @@ class Scales:
     variance: Column
     """Of each column's coefficient, before anything was measured."""
     misfit: float
-    """Standard deviation of a row's own part."""
+    """Standard deviation of what no column says of a row."""
+    likeness: float = 0.0
+    """Correlation of that between two rows that differ in one knob."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +70,45 @@ class Posterior:
     evidence: float
     """Logarithm of the probability of the values."""
 
-    def at(self, columns: Matrix) -> tuple[Column, Column]:
-        """Mean and variance at rows nobody measured, their misfit included."""
-        return columns @ self.mean, np.maximum(self._spread(columns), 0.0) + self.scales.misfit**2
+    def at(self, columns: Matrix, apart: Matrix | None = None) -> tuple[Column, Column]:
+        """Mean and variance at rows nobody measured, their misfit included.
+
+        Args:
+            columns: of the rows.
+            apart: rows x ``data.near.rows``, in how many knobs they differ; ``None``: they share nothing.
+        """
+        own = self.scales.misfit**2
+        if apart is None:
+            return columns @ self.mean, np.maximum(self._spread(columns), 0.0) + own
+        near, shared = self.data.near.rows, own * self.scales.likeness**apart
+        solved = shared @ self._inverse.block
+        left = np.maximum(own - np.sum(solved * shared, axis=1), 0.0)
+        spread = self._spread(columns - solved @ self.data.columns[near])
+        return columns @ self.mean + shared @ self.surprise[near], np.maximum(spread, 0.0) + left
 
     def at_measured(self) -> tuple[Column, Column]:
         """Mean and variance at the measured rows."""
-        fitted, spread = self.data.columns @ self.mean, self._spread(self.data.columns)
-        weight = self.scales.misfit**2 / (self.scales.misfit**2 + self.data.noise)
-        value = fitted + weight * (self.data.values - fitted)
-        return value, weight * self.data.noise + (1.0 - weight) ** 2 * np.maximum(spread, 0.0)
+        noise = self.data.noise
+        return self.data.values - noise * self.surprise, np.maximum(noise - np.square(noise) * self._precision, 0.0)
 
     def left_out(self) -> tuple[Column, Column]:
         """Mean and variance of each measured value, foretold from all others; its own noise included."""
-        total = self.data.noise + self.scales.misfit**2
-        spread = self._spread(self.data.columns)
-        precision = np.maximum(1.0 / total - spread / total**2, 1e-12 / total)
-        residual = (self.data.values - self.data.columns @ self.mean) / total / precision
-        return self.data.values - residual, 1.0 / precision
+        precision = np.maximum(self._precision, 1e-12 / (self.data.noise + self.scales.misfit**2))
+        return self.data.values - self.surprise / precision, 1.0 / precision
+
+    @cached_property
+    def surprise(self) -> Column:
+        """Inverse covariance of the values, times the values: what is left of each, by how sure it was."""
+        return self._inverse.of(self.data.values - self.data.columns @ self.mean)
+
+    @cached_property
+    def _inverse(self) -> _Inverse:
+        return _inverses(self.data, [(self.scales.misfit, self.scales.likeness)])[0]
+
+    @cached_property
+    def _precision(self) -> Column:
+        """Diagonal of the inverse covariance of the values."""
+        return self._inverse.diagonal - self._spread(self._inverse.of(self.data.columns))
 
     def _spread(self, columns: Matrix) -> Column:
         """Variance of each row by what is not known of the coefficients."""
@@ -89,8 +127,9 @@ def fit_best(data: Data, choices: Sequence[tuple[Scales, float]]) -> Posterior:
     By the Cholesky factors of I + S G S, which are well conditioned whatever the scales S (standard deviations), of all
     choices at once; those that differ in the coefficients' variance only share G.
     """
-    shared = {misfit: _moments(data, misfit) for misfit in dict.fromkeys(scales.misfit for scales, _ in choices)}
-    each = [shared[scales.misfit] for scales, _ in choices]
+    kinds = list(dict.fromkeys((scales.misfit, scales.likeness) for scales, _ in choices))
+    shared = {kind: _moments(data, inverse) for kind, inverse in zip(kinds, _inverses(data, kinds), strict=True)}
+    each = [shared[scales.misfit, scales.likeness] for scales, _ in choices]
     gram, moment = np.stack([one.gram for one in each]), np.stack([one.moment for one in each])
     root, identity = np.sqrt(np.stack([scales.variance for scales, _ in choices])), np.eye(data.columns.shape[1])
     factor = np.linalg.cholesky(identity + root[:, :, None] * gram * root[:, None, :])
@@ -106,8 +145,41 @@ def fit_best(data: Data, choices: Sequence[tuple[Scales, float]]) -> Posterior:
 
 
 @dataclass(frozen=True)
+class _Inverse:
+    """Of misfit and noise together: dense among rows that are near each other, diagonal for the rest."""
+
+    near: NDArray[np.intp]
+    block: Matrix
+    """Of ``near``."""
+    diagonal: Column
+    """Of all rows."""
+    logs: float
+    """Logarithm of the determinant of what it is the inverse of."""
+
+    def of(self, columns: Matrix | Column) -> Matrix:
+        """Its product with columns, or with one."""
+        found: Matrix = (columns.T * self.diagonal).T
+        found[self.near] = self.block @ columns[self.near]
+        return found
+
+
+def _inverses(data: Data, kinds: Sequence[tuple[float, float]]) -> list[_Inverse]:
+    """For each misfit and likeness."""
+    misfit = np.array([kind[0] for kind in kinds])
+    total = data.noise[None, :] + misfit[:, None] ** 2
+    near, place = data.near.rows, np.arange(len(data.near.rows))
+    blocks = np.array([own**2 * likeness**data.near.apart for own, likeness in kinds])
+    blocks[:, place, place] += data.noise[near]
+    inverses, block_logs = np.linalg.inv(blocks), np.linalg.slogdet(blocks)[1]
+    diagonal, logs = 1.0 / total, np.log(total)
+    diagonal[:, near], logs[:, near] = inverses[:, place, place], 0.0
+    whole = logs.sum(axis=1) + block_logs
+    return [_Inverse(near, inverses[i], diagonal[i], float(whole[i])) for i in range(len(kinds))]
+
+
+@dataclass(frozen=True)
 class _Moments:
-    """Of the measured rows, weighed by their noise and one misfit."""
+    """Of the measured rows, weighed by the inverse covariance of noise and misfit."""
 
     gram: Matrix
     moment: Column
@@ -115,8 +187,6 @@ class _Moments:
     logs: float
 
 
-def _moments(data: Data, misfit: float) -> _Moments:
-    total = data.noise + misfit**2
-    weighted = data.columns / total[:, None]
-    squares, logs = float(np.sum(data.values**2 / total)), float(np.sum(np.log(total)))
-    return _Moments(data.columns.T @ weighted, weighted.T @ data.values, squares, logs)
+def _moments(data: Data, inverse: _Inverse) -> _Moments:
+    weighted, values = inverse.of(data.columns), inverse.of(data.values)
+    return _Moments(data.columns.T @ weighted, weighted.T @ data.values, float(data.values @ values), inverse.logs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from autotune.proposals.memory import MemoryModel
 from benchmarks import every_knob_table, memory_model
 from search_spaces.configuration import ModelFacts
 from tests import factories
+from tests.synthetic_table import table
 
 TASK = Task(Resources(host_memory=24 * factories.GIB, model=ModelFacts(134_515_008, 30, 576, 9, 3, 49_152)), 8, 96, 256)
 
@@ -75,7 +77,21 @@ def test_verdicts_are_about_trials_near_a_limit() -> None:
 def test_the_report_has_a_line_for_every_study_and_count() -> None:
     text = memory_model.report([replay(trial(0, 1), trial(1, 2), trial(2, 4, 1.1), trial(3, 8, 0.9))])
     assert text.count("| study ") == 4  # the heading, and k = 0, 1, 3
-    assert text.endswith("1 studies, 4 measured configurations.")
+    assert text.endswith("1 studies, 4 measured configurations, 1 orders.")
+
+
+def test_a_table_is_as_many_studies_as_there_are_orders() -> None:
+    made = table()
+    found = memory_model.shuffled(made, 3)
+    assert [r.name for r in found] == ["synthetic"] * 3
+    for r in found:
+        assert [t.number for t in r.trials] == list(range(len(made.rows)))
+        assert r.trials[0].configuration == made.header.baseline, "as in any study"
+        assert {t.configuration for t in r.trials} == {row.configuration for row in made.rows}
+    assert len({tuple(t.configuration.key for t in r.trials) for r in found}) == 3
+    text = memory_model.report([replace(r, trials=r.trials[:12]) for r in found])
+    assert text.count("| synthetic ") == 5, "orders of one table share its lines"
+    assert text.endswith("3 orders.")
 
 
 def test_the_recorded_table_of_two_ranks_is_read_as_the_study_it_was(tmp_path: Path) -> None:

@@ -158,6 +158,16 @@ def test_the_best_is_judged_by_runs_that_did_not_pick_it(world: World) -> None:
     assert made.ceiling == world.ceiling
 
 
+@pytest.mark.parametrize(("repeats", "picked"), [(0, 1), (1, 1), (2, 2), (3, 2), (9, 5)])
+def test_no_run_both_picks_the_best_and_judges_it(world: World, repeats: int, picked: int) -> None:
+    row = replace(world.table.rows[world.best], repeats=world.table.rows[world.best].repeats[:1] * repeats)
+    runs = [run.with_(number=number) for number, run in enumerate((row.trial, *row.repeats))]
+    row = replace(row, trial=runs[0], repeats=tuple(runs[1:]))
+    picks, judges = [run.number for run in picking(row)], [run.number for run in judging(row)]
+    assert picks == list(range(picked))
+    assert judges == (list(range(picked, repeats + 1)) or [0])
+
+
 def test_a_row_of_which_a_repeat_failed_does_not_hold(world: World) -> None:
     best = world.best
     failed = next(r.trial for r in world.table.rows if is_oom(r.trial)).with_(

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.columns import CHOICE_SD, SLOPE_SD, data_of, layout_of, with_pair
+from autotune.proposals.times.columns import CHOICE_SD, SLOPE_SD, apart, data_of, layout_of, with_pair
 from autotune.proposals.times.features import OFF, coded
 from autotune.proposals.times.learning import _best
+from autotune.proposals.times.regression import Neighbours
 
 YES, NO = coded(True), coded(False)
+NEAR = Neighbours()
 
 
 def rows(count: int, seed: int) -> dict[str, Column]:
@@ -38,11 +40,11 @@ def test_a_pair_is_worth_its_columns_only_where_the_measurements_ask_for_it(seed
     layout = layout_of(own, 1.0)
     for together in (0.0, 0.6):
         values, noise = measured(own, together, seed), np.full(count, 0.02**2)
-        posterior, _ = _best(layout, data_of(layout, own, values, noise))
+        posterior, _ = _best(layout, data_of(layout, own, values, noise, NEAR))
         found = with_pair(layout, posterior)
         assert found is not None
         more, price = found
-        other, _ = _best(more, data_of(more, own, values, noise))
+        other, _ = _best(more, data_of(more, own, values, noise, NEAR))
         if together == 0.0:
             assert other.evidence < posterior.evidence + price
         elif count == 40:
@@ -55,7 +57,7 @@ def test_a_pair_is_worth_its_columns_only_where_the_measurements_ask_for_it(seed
 def test_few_rows_have_no_pairs() -> None:
     own = rows(7, 0)
     layout = layout_of(own, 1.0)
-    posterior, _ = _best(layout, data_of(layout, own, measured(own, 5.0, 0), np.full(7, 1e-6)))
+    posterior, _ = _best(layout, data_of(layout, own, measured(own, 5.0, 0), np.full(7, 1e-6), NEAR))
     assert with_pair(layout, posterior) is None
 
 
@@ -94,3 +96,18 @@ def test_nothing_measured_has_the_constant_only() -> None:
     assert layout.matrix(rows(3, 0), 3).tolist() == [[1.0]] * 3
     assert layout.variance().tolist() == [pytest.approx(0.49)]
     assert np.all(layout.unmeasured(rows(3, 0), 3) == 0.0)
+
+
+def test_rows_are_apart_by_the_knobs_in_which_they_differ() -> None:
+    own = {"a": np.array([1.0, 1.0, 2.0]), "b": np.array([1.0, OFF, OFF])}
+    assert apart(own, own, (3, 3)).tolist() == [[0.0, 0.5, 1.5], [0.5, 0.0, 1.0], [1.5, 1.0, 0.0]]
+    assert apart({}, {}, (2, 3)).tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("likeness", [0.1, 0.5, 0.95])
+def test_likeness_to_that_power_is_a_covariance(likeness: float) -> None:
+    """Also with knobs that act only beside some values of another."""
+    draw = np.random.default_rng(5)
+    parent = draw.integers(0, 2, 200).astype(float)
+    own = {"parent": parent} | {str(i): np.where(parent == 1.0, draw.integers(0, 2, 200), OFF) for i in range(6)}
+    assert np.linalg.eigvalsh(likeness ** apart(own, own, (200, 200))).min() > -1e-9
