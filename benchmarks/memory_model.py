@@ -1,7 +1,8 @@
 """How well does the memory model foretell peaks? Stored studies, replayed trial by trial.
 
 ``python -m benchmarks.memory_model HOME [STUDY ...] [--also HOME ...]``, ``--every-knob`` for the recorded table of two
-ranks, or ``--table FILE`` for one of ``autotune sweep``: its baseline, then its rows in an order of chance, ``--orders`` times
+ranks, or ``--table FILE`` for one of ``autotune sweep``: its baseline, then its rows in an order of chance, and so
+``--orders`` times
 
 Of each study the model (``autotune.proposals.memory``) is fitted on the first k finished trials (0, 1, 3, 5, 10) and
 asked about every later trial that was measured through the worst case and whose configuration is not among those k.

@@ -176,9 +176,9 @@ def data_of(
 def apart(own: Mapping[str, Column], others: Mapping[str, Column], shape: tuple[int, int]) -> Matrix:
     """rows x other rows, of ``shape``: in how many knobs they differ.
 
-    A knob that acts in one of the two only counts half: the knob that decides it counts as well. With half, ``r`` to the
-    power of this is a correlation whatever the knobs are: of one knob, any number of values that have the part ``r`` of
-    their variance in common, and of what does not act that common part alone.
+    A knob that acts in one of the two only counts half: the knob that decides it counts as well. With half, ``r`` to
+    the power of this is a correlation whatever the knobs are: of one knob, any number of values that have the part
+    ``r`` of their variance in common, and of what does not act that common part alone.
     """
     found: Matrix = np.zeros(shape)
     for name, column in own.items():
