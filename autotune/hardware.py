@@ -24,6 +24,7 @@ __all__ = [
     "describe",
     "driver_problem",
     "driver_process_ids_are_ours",
+    "emulates_bf16",
     "has_gpu_open",
     "resources",
     "usable_cores",
@@ -35,6 +36,9 @@ GPU_LOCK_DRIVER = 580
 """Oldest driver branch the locked GPU packages run on."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")
 """What a process that computes on a GPU has open, in a Linux and in one under Windows."""
+BF16_FLAGS = (frozenset({"avx512bw", "avx512vl", "avx512dq"}), frozenset({"avx_ne_convert"}), frozenset({"bf16"}))
+"""Sets of CPU flags, any of which oneDNN needs for matrices in bf16 (its documentation, "Data Types"; the last is
+Arm's). Without, PyTorch multiplies them with loops of its own."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 UNLIMITED = 1 << 60
 """Bytes above which a version 1 control group means "no limit"."""
@@ -153,6 +157,15 @@ def cpu_model(files: Files = HOST) -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
+
+
+def emulates_bf16(files: Files = HOST) -> bool:
+    """Whether its CPU is known to have no instructions that PyTorch multiplies bf16 matrices with (``BF16_FLAGS``)."""
+    for line in _read(files.proc / "cpuinfo").splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return not any(needed <= set(flags.split()) for needed in BF16_FLAGS)
+    return False
 
 
 def usable_cores(files: Files = HOST) -> int:

@@ -6,6 +6,8 @@ the present leaders, then that confirmation, then nothing.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +25,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.drafts import baseline_draft, rows, search_protocol
+from autotune.figures import format_duration
 from autotune.ports import Proposer
 
 SAME_FAILURES = 4
@@ -38,6 +41,9 @@ ENDING_S = 10.0
 
 SWEEP = "sweep"
 """``StudySpec.sampler`` of a study that records a table (``autotune.sweep_steps``)."""
+
+ROOM = 4.0
+"""Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
 
 LOST_ATTEMPTS = 3
 """A trial that was running each of this many times the tuner died is not tried again."""
@@ -158,12 +164,26 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     success without a measurement did not succeed.
     """
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
-        return replace(outcome, reason=FailureReason.CANCELLED, message="the study's budget ended", suggestion="")
+        ended = replace(outcome, reason=FailureReason.CANCELLED, message="the study's budget ended", suggestion="")
+        return replace(ended, suggestion=_more_budget(trial)) if trial.kind is TrialKind.BASELINE else ended
     if outcome.ok and not trial.worst_case_passed:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
     if outcome.ok and trial.protocol.recorded and trial.tokens_per_hour is None:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without a measured cycle")
     return outcome
+
+
+def _more_budget(trial: Trial) -> str:
+    """What to do where the budget was not even enough for the first trial, by the cycles it got."""
+    smaller = "fewer rows per update, shorter completions or a smaller model"
+    took = [c.seconds for c in trial.cycles if c.rank == 0]
+    if not took:
+        return f"not one cycle of the baseline ended: give more budget, {smaller}"
+    how, each = trial.protocol, statistics.fmean(took)
+    cycles = how.warmup + how.natural + how.recorded + how.maximum + how.double
+    enough = format_duration(math.ceil(ROOM * cycles * each / 60.0) * 60.0)
+    took_words = f"a cycle of the baseline took {format_duration(each)}, and a trial has {cycles} of them"
+    return f"{took_words}: give a budget of {enough} or more, {smaller}"
 
 
 def lost(trial: Trial) -> Outcome | None:

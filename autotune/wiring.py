@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import beforehand, hardware, preparation
+from autotune import beforehand, hardware, preparation, slow_bf16
 from autotune.clock import SystemClock
 from autotune.control import Control
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
@@ -118,6 +118,10 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     space, left_out = preparation.without_server(space, framework)
     if left_out:
         talk(left_out)
+    if not machine.gpus and hardware.emulates_bf16():
+        whole, space, left_out = slow_bf16.avoided(whole, space)
+        if left_out:
+            talk(left_out)
     if is_folder(whole.model):
         preparation.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)

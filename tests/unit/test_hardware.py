@@ -203,6 +203,23 @@ def test_a_machine_that_tells_nothing_still_has_a_core(tmp_path: Path) -> None:
     assert not hardware.driver_process_ids_are_ours(nothing)
 
 
+@pytest.mark.parametrize(
+    ("line", "emulates"),
+    [
+        ("flags\t\t: fpu avx avx2 fma", True),
+        ("flags\t\t: fpu avx2 avx512f avx512bw avx512dq avx512vl", False),
+        ("flags\t\t: fpu avx2 avx512f", True),
+        ("flags\t\t: fpu avx2 avx_vnni avx_ne_convert", False),
+        ("Features\t: fp asimd i8mm bf16", False),
+        ("Features\t: fp asimd", True),
+        ("model name\t: a machine that lists no flags", False),
+    ],
+)
+def test_a_cpu_without_instructions_for_bf16_is_known_by_its_flags(tmp_path: Path, line: str, emulates: bool) -> None:
+    write(tmp_path, "proc/cpuinfo", f"processor\t: 0\n{line}\n")
+    assert hardware.emulates_bf16(Files(tmp_path / "proc", tmp_path / "cgroup")) is emulates
+
+
 def test_the_description_holds_nothing_that_changes_by_itself() -> None:
     idle = hardware.visible_gpus({}, FakeNvml([gpu("a")]))
     busy = hardware.visible_gpus({}, FakeNvml([gpu("a", used=9 * GIB, pids=[3])]))

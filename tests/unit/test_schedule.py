@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -309,6 +310,18 @@ def test_a_timeout_the_budget_caused_teaches_nothing() -> None:
     trial = f.finished(1)
     assert schedule.judged(late, trial, schedule.Deadline(1.0, by_budget=True)).reason is FailureReason.CANCELLED
     assert schedule.judged(late, trial, schedule.Deadline(1.0, by_budget=False)).reason is FailureReason.TIMEOUT
+
+
+def test_a_baseline_the_budget_was_not_enough_for_says_what_would_be() -> None:
+    """Somebody whose step takes minutes has waited for the whole budget, and is to know what to ask for."""
+    late, bound = Outcome(reason=FailureReason.TIMEOUT, message="too slow"), schedule.Deadline(1.0, by_budget=True)
+    slow = f.finished(0, kind=TrialKind.BASELINE, cycles=0)
+    assert "not one cycle" in schedule.judged(late, slow, bound).suggestion
+    protocol = replace(slow.protocol, warmup=1, natural=2, recorded=3, maximum=0, double=0)
+    cycles = (f.cycle(0, seconds=200.0), f.cycle(1, seconds=100.0))
+    said = schedule.judged(late, replace(slow, protocol=protocol, cycles=cycles), bound).suggestion
+    assert "took 2 min 30 s, and a trial has 6 of them: give a budget of 1 h or more" in said
+    assert not schedule.judged(late, f.finished(1, cycles=1), bound).suggestion, "of a search trial it is no news"
 
 
 def test_success_without_worst_case_or_measurement_is_no_success() -> None:
