@@ -13,8 +13,9 @@ Beside it, the nearest of the k: the peak of the measured trial that differs in 
   engine, these by formula: no floor is recorded);
 * the share of peaks inside the model's 50, 80 and 95 % intervals;
 * false fits: with limits set at quantiles of the study's own peaks, and every earlier trial above a limit retold as one
-  that ran out of memory there, the share of trials within 10 % of the limit that were called fitting (P above one half,
-  and above 0.9, at which a careful caller would act) and were above it; and those that were refused and would have fit.
+  that ran out of memory there, the share of trials within 10 % of the limit that were called fitting and were above it,
+  and of those that were refused and would have fit: with P above one half, above 0.75, which the search asks for
+  (``autotune.proposals.grey.choice.LIKELY``), and above 0.9, which a careful caller may.
 
 A study counts in its own rows and once in the row of all. Trials of a study share a machine and a model, so what is
 printed last is of few independent cases; it says how many.
@@ -34,6 +35,7 @@ from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, T
 from autotune.errors import AutotuneError
 from autotune.insights import phases
 from autotune.proposals.forecasts import Task
+from autotune.proposals.grey.choice import LIKELY
 from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.parts import PARTS
 from autotune.settings import read_settings
@@ -49,7 +51,8 @@ QUANTILES = (0.25, 0.5, 0.75)
 """Of a study's peaks: the limits false fits are counted at."""
 NEAR = 0.10
 """Share of the limit within which a trial counts as near it."""
-SURE = 0.9
+EDGES = (0.5, LIKELY, 0.9)
+"""Probabilities above which a trial is taken to fit."""
 INTERVALS = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.9600}
 """Two-sided share of a normal distribution -> its half width in standard deviations."""
 LOADED = (Part.FLOOR, Part.ENGINE_FLOOR, Part.WEIGHTS, Part.ENGINE_WEIGHTS)
@@ -227,8 +230,8 @@ def fit_table(found: Sequence[Verdict]) -> str:
     for k in sorted({v.k for v in found}):
         own = [v for v in found if v.k == k]
         above = sum(not v.fits for v in own)
-        shares = [np.mean([v.said > edge and not v.fits for v in own]) for edge in (0.5, SURE)]
-        refused = [np.mean([v.said <= edge and v.fits for v in own]) for edge in (0.5, SURE)]
+        shares = [np.mean([v.said > edge and not v.fits for v in own]) for edge in EDGES]
+        refused = [np.mean([v.said <= edge and v.fits for v in own]) for edge in EDGES]
         cells = [f"{k:2d}", f"{len(own):4d}", f"{above:4d}", *map(_share, shares), *map(_share, refused)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -238,10 +241,8 @@ HEADER = (
     "| study                        | k  |    n | mean   | median | most   | past load | nearest | in 50% | in 80% "
     "| in 95% |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
-FIT_HEADER = (
-    "| k  | near | above | false fit > 0.5 | false fit > 0.9 | false refusal <= 0.5 | false refusal <= 0.9 |"
-    "\n|---|---|---|---|---|---|---|"
-)
+_SAYS = [f"false {what} {sign} {edge:g}" for what, sign in (("fit", ">"), ("refusal", "<=")) for edge in EDGES]
+FIT_HEADER = f"| k  | near | above | {' | '.join(_SAYS)} |\n|{'---|' * (3 + len(_SAYS))}"
 
 
 def report(found: Sequence[Replay]) -> str:

@@ -74,7 +74,7 @@ CASES = (
     Case(
         "tail-transformers", "15M random, at most 64 tokens (long tail), transformers", 64, 16, vllm=False, random=True
     ),
-    Case("long-vllm", "SmolLM2-135M, at most 128 tokens, vLLM", 128, 8, vllm=True, random=False),
+    Case("long-vllm", "15M random, at most 128 tokens (long tail), vLLM", 128, 8, vllm=True, random=True),
 )
 
 

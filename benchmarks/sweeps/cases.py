@@ -112,5 +112,15 @@ CASES = {
             memory_limit="1583MiB",
             baseline={"micro_batch_size": 4, "num_generations": 4},
         ),
+        Case(
+            name="cpu-13m-prompts",
+            architecture=_made_up("random-13m", (28, 160, 448, 5, 1), 32_768, 6),
+            shortest_prompt=48,
+            longest_prompt=96,
+            longest=24,
+            rows=8,
+            memory_limit="1100MiB",
+            baseline={"micro_batch_size": 4, "num_generations": 4},
+        ),
     )
 }

@@ -20,17 +20,18 @@ Matrix = NDArray[np.float64]
 """Bytes by formula; axes: pool (``pools``), configuration, moment (``MOMENTS``), part (``PARTS``)."""
 
 GIB = 1 << 30
-IMPORTS = 0.55e9
-"""PSS of a process that has imported torch, transformers and TRL, on a CPU."""
+IMPORTS = 0.645e9
+"""PSS of a process that has imported torch, transformers and TRL, on a CPU: 0.55e9 before the first update, which
+loads kernels and leaves gaps in the heap."""
 GPU_IMPORTS = 2.5e9
 """The same with CUDA's libraries, and pinned buffers."""
-ENGINE_IMPORTS = 0.19e9
+ENGINE_IMPORTS = 0.22e9
 """PSS vLLM's imports add."""
 CONTEXT = 0.6 * GIB
 """Of a CUDA process before its first tensor."""
 WORKER = 0.3e9
 """PSS of a process that loads data or computes rewards."""
-KEPT = 0.25
+KEPT = 0.1
 """Share of what comes and goes that an allocator keeps beside the peak when told to keep all."""
 CPU_SLACK, GPU_SLACK = 0.05, 0.08
 """Share of what stays (CPU: the heap's gaps), of what comes and goes (GPU: reserved and not allocated)."""

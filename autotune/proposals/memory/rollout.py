@@ -17,6 +17,8 @@ GRAPHS = 0.4 * GIB
 """CUDA graphs of an engine, outside its share (0.3 to 0.5 GiB, reference notes on vLLM)."""
 ASLEEP = 0.6 * GIB
 """What a sleeping engine keeps: context, workspaces, what is not in its pool."""
+COMPILED = 45e6
+"""What an engine on a CPU holds besides when it runs code that was compiled for it."""
 SAMPLED_BYTES = 12.0
 """Of a logit while the next token is drawn: fp32, its softmax, a copy."""
 
@@ -83,7 +85,7 @@ def _workspace(task: Task, size: Dimensions, s: Settings) -> Column:
     sequences = np.minimum(s.columns.number("max_num_seqs", s.generation_rows), 65536.0)
     tokens = s.columns.number("max_num_batched_tokens", 4096.0)
     if not task.resources.gpus:
-        drawn = sequences * size.vocabulary * SAMPLED_BYTES
+        drawn = sequences * size.vocabulary * SAMPLED_BYTES + COMPILED * (1.0 - s.columns.number("enforce_eager"))
         return np.asarray(drawn + np.minimum(tokens, s.generation_rows * s.length) * size.width * 20.0)
     graphs = GRAPHS * (1.0 - s.columns.number("enforce_eager"))
     return np.asarray(graphs * np.sqrt(s.columns.number("cuda_graph_max_batch", 512.0) / 512.0))

@@ -16,10 +16,14 @@ from autotune.proposals.memory.dimensions import Dimensions, has_reference, stor
 from autotune.proposals.memory.settings import Settings
 
 MIB = 1 << 20
-GPU_TILE_BYTES, CPU_TILE_BYTES = 6.0, 40.0
-"""Bytes of an element of TRL's tile in the backward pass: in place by Triton, or as torch operations, of which the
-source holds up to 34 bytes at once (eight fp32 tensors and the tile); 40 were measured."""
-GPU_TILE_FORWARD, CPU_TILE_FORWARD = 4.0, 18.0
+GPU_TILE_BACKWARD, GPU_TILE_FORWARD = 6.0, 4.0
+"""Bytes of an element of TRL's tile by Triton, which works in place."""
+CPU_TILE_BACKWARD, CPU_TILE_FORWARD = 29.0, 12.0
+"""The same as torch operations, the tile itself left aside: seven fp32 tensors and one of truth values at once, or
+three fp32 ones. Where the tile is in half precision, the forward pass has it in fp32 once more."""
+CPU_PRODUCT = 4.0
+"""After that the weight's gradient is a product in fp32 there: of an element of the tile, and of the LM head's part
+that the tile is as wide as, where those are in half precision."""
 WHOLE_LOGITS_BYTES = 12.0
 """Of frameworks that hold all logits: bf16, their fp32 copy, its gradient and one of bf16."""
 WRITTEN_SCORES_BYTES = 6.0
@@ -209,8 +213,10 @@ def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backwa
     if machine.framework == "trl":
         wide = np.minimum(size.vocabulary, c.number("logprob_vocab_chunk", 32768.0))
         high = np.minimum(positions, c.number("logprob_token_chunk", 4096.0))
-        gpu, cpu = (GPU_TILE_BYTES, CPU_TILE_BYTES) if backward else (GPU_TILE_FORWARD, CPU_TILE_FORWARD)
-        bytes_ = wide * high * (gpu if machine.gpus else cpu)
+        if machine.gpus:
+            bytes_ = wide * high * (GPU_TILE_BACKWARD if backward else GPU_TILE_FORWARD)
+        else:
+            bytes_ = _cpu_tile(size, s, wide, high, backward=backward)
     else:
         chunked = 1.0 - 0.5 * c.number("entropy_chunking")
         whole = positions * size.vocabulary * (WHOLE_LOGITS_BYTES if backward else 6.0) * chunked
@@ -219,3 +225,13 @@ def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backwa
         trained = trainable(task.passthrough, machine.framework, size) >= size.parameters
         bytes_ = bytes_ + positions * size.width * 6.0 + size.vocabulary * size.width * 4.0 * float(trained)
     return np.asarray(bytes_)
+
+
+def _cpu_tile(size: Dimensions, s: Settings, wide: Column, high: Column, *, backward: bool) -> Column:
+    """Of ``high`` tokens by ``wide`` words, and what the same of the LM head is copied into."""
+    low = (s.low > 0).astype(float)
+    tile, head = wide * high, wide * size.width
+    held = tile * np.where(low > 0, 2.0, 4.0) + 2.0 * head * s.wide * low
+    if not backward:
+        return np.asarray(held + tile * (CPU_TILE_FORWARD + 4.0 * low))
+    return np.asarray(held + np.maximum(CPU_TILE_BACKWARD * tile, CPU_PRODUCT * low * (tile + head)))

@@ -111,6 +111,31 @@ def test_tiles_bound_the_logits() -> None:
     assert part(without, Part.LOGITS) > 4 * 1024 * 152_064 * 8
 
 
+def test_a_tile_on_a_cpu_is_what_its_torch_operations_hold_at_once() -> None:
+    """By hand from TRL's source: 4 rows of 128 tokens, of which all are projected, by 32,768 words of 49,152."""
+    small = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
+    cpu = Task(Resources(host_memory=16 * GIB, model=small), 16, 96, 32)
+    tile, head, fixed = 4 * 128 * 32_768, 32_768 * 576, 4 * 128 * 576 * 6 + 49_152 * 576 * 4
+    bf16: dict[str, Any] = {"precision": "bf16", "master_weights": "fp32"}
+    fp32: dict[str, Any] = {"precision": "fp32", "master_weights": "fp32"}
+    assert part(cpu, Part.LOGITS, **fp32) == 33 * tile + fixed
+    assert part(cpu, Part.LOGITS, **bf16) == 31 * tile + 2 * head + fixed
+    # A few tokens: what is largest then is the LM head in fp32, for the product of its gradient.
+    few = 16 * 32_768
+    assert part(cpu, Part.LOGITS, **bf16, logprob_token_chunk=16) == 6 * few + 6 * head + fixed
+    assert part(cpu, Part.LOGITS, **fp32, logprob_token_chunk=16) == 33 * few + fixed
+    forward = part(cpu, Part.LOGITS, Moment.LOGPROB, **bf16)
+    assert forward == 18 * tile + 2 * head
+
+
+def test_code_compiled_for_an_engine_on_a_cpu_is_held_beside_it() -> None:
+    cpu = Task(Resources(host_memory=16 * GIB, model=LARGE), 16, 96, 32)
+    eager, compiled = (
+        part(cpu, Part.WORKSPACE, rollout_engine="vllm", max_num_seqs=8, enforce_eager=e) for e in (True, False)
+    )
+    assert 10e6 < compiled - eager < 200e6
+
+
 def test_the_parts_add_up_to_the_peak() -> None:
     configuration = Configuration({**PLAIN, "rollout_engine": "vllm", "zero_stage": 2})
     device, host = breakdown(EIGHT, configuration)
