@@ -43,6 +43,8 @@ class Case:
     """Beyond which a quarter of the rows shall not fit: a guess until a pilot has told (``--pilot``)."""
     baseline: Mapping[str, KnobValue] = field(default_factory=dict)
     """Beside the framework's own defaults."""
+    again: int = AGAIN
+    """Of its fastest rows that are run three times again; a table of fewer rows needs fewer."""
 
     @property
     def space(self) -> Path:
@@ -73,7 +75,7 @@ def words(
         pilot: so many rows, the baseline among them, once each and without a memory limit, as a study of its own.
     """
     knobs = [word for name, value in case.baseline.items() for word in ("--set", f"{name}={_text(value)}")]
-    which = ("--name", case.name, "--memory-limit", case.memory_limit, "--repeat-top", str(AGAIN))
+    which = ("--name", case.name, "--memory-limit", case.memory_limit, "--repeat-top", str(case.again))
     if pilot is not None:
         which = ("--name", f"{case.name}-pilot", "--rows", str(pilot), "--repeat-top", "0")
     return (
@@ -120,7 +122,30 @@ CASES = {
             longest=24,
             rows=8,
             memory_limit="1100MiB",
-            baseline={"micro_batch_size": 4, "num_generations": 4},
+            baseline={"micro_batch_size": 4, "num_generations": 2},
+            again=64,
+        ),
+        Case(
+            name="cpu-15m-vllm",
+            architecture=_made_up("random-15m-wide", (10, 256, 640, 4, 2), 32_768, 12),
+            shortest_prompt=8,
+            longest_prompt=40,
+            longest=48,
+            rows=8,
+            memory_limit="1500MiB",
+            baseline={"micro_batch_size": 4, "num_generations": 2, "max_num_seqs": 8},
+            again=64,
+        ),
+        Case(
+            name="cpu-12m-tokens",
+            architecture=_made_up("random-12m", (32, 128, 352, 4, 4), 49_152, 10),
+            shortest_prompt=6,
+            longest_prompt=12,
+            longest=40,
+            rows=8,
+            memory_limit="1100MiB",
+            baseline={"micro_batch_size": 4, "num_generations": 2},
+            again=64,
         ),
     )
 }
