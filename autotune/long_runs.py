@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import student
@@ -125,6 +125,11 @@ def draft(study: Study, configuration: Configuration, cycles: int, rows: int) ->
     return TrialDraft(
         kind=TrialKind.VERIFY, configuration=configuration, protocol=protocol, rows_per_update=rows, source=SOURCE
     )
+
+
+def alike(trials: Iterable[Trial], configuration: Configuration) -> list[Trial]:
+    """Short trials of a configuration that held: what a prediction of its long run may be told by."""
+    return [t for t in trials if t.configuration == configuration and t.feasible and not is_long(t)]
 
 
 def is_long(trial: Trial) -> bool:

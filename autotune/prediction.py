@@ -14,11 +14,13 @@ are a function of one amount of work w:
 * sync, wait, idle: the mean at 1x, whatever the lengths.
 
 t_1x is the mean at 1x; t_2x and t_max are that plus the mean difference to 1x within one process, so that what two
-processes differ by is in no slope. Below 1x the line goes on with the mean slope of all cycles that differ from 1x, the
-natural ones of the trials included (recorded lengths hold the longest rows in every cycle, natural ones do not); so it
-does above where 2x and the maximum are no more work (rows at the maximum already). A slope is never negative, and
-below 1x never steeper than proportional. Where nothing but 1x was measured, time is proportional to work (to M for
-generate). s is one factor for all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
+processes differ by is in no slope, and any trial of the configuration may tell of it. Below 1x the line goes on with
+the mean slope of all cycles that differ from 1x, the natural ones of the trials included (recorded lengths hold the
+longest rows in every cycle, natural ones do not); so it does above where 2x and the maximum are no more work (rows at
+the maximum already). Natural cycles that other programs disturbed are left aside, unless no other cycle tells of other
+lengths: a disturbed slope is nearer than a presumed one. A slope is never negative, and below 1x never steeper than
+proportional. Where nothing but 1x was measured, time is proportional to work (to M for generate). s is one factor for
+all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
 """
 
 from __future__ import annotations
@@ -123,22 +125,29 @@ def amounts(work: Work, weights: tuple[float, float]) -> dict[str, float]:
     }
 
 
-def predict_from(supporting: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> Prediction | None:
+def predict_from(
+    supporting: Sequence[Trial], tokens_per_hour: float, shape: Shape, alike: Sequence[Trial] = ()
+) -> Prediction | None:
     """The prediction of a stated figure; ``None`` if no cycle at the recorded lengths tells of it.
 
     Args:
         supporting: trials of one configuration the figure rests on.
         tokens_per_hour: the figure.
         shape: of the configuration's cycles.
+        alike: other trials of the configuration. What they took says nothing of the figure, but how much longer each
+            took at other lengths than at 1x says what lengths cost.
     """
     once = [c for t in supporting for c in t.speed_cycles()]
     lengths = [n for c in once for n in c.lengths]
     if not lengths or tokens_per_hour <= 0:
         return None
     base, times = _mean_work(once, shape), _mean_phases(once)
-    found = {at: _differences(supporting, kind, shape) for at, kind in _KINDS.items()}
-    free = _differences(supporting, CycleKind.NATURAL, shape)
+    own = {t.number for t in supporting}
+    telling = [*supporting, *(t for t in alike if t.number not in own)]
+    found = {at: _differences(telling, kind, shape) for at, kind in _KINDS.items()}
+    free = _differences(telling, CycleKind.NATURAL, shape)
     every = [difference for group in (free, *found.values()) for difference in group]
+    every = every or _differences(telling, CycleKind.NATURAL, shape, disturbed=True)
     weights = _weights(every, base, times.get(Phase.GENERATE.value, 0.0))
     curves = {
         phase: _curve(phase, seconds, base, found, _slope(phase, seconds, base, every, weights), weights)
@@ -154,15 +163,18 @@ _Difference = tuple[Work, dict[str, float]]
 """Work and seconds by phase of a longer cycle, beyond its own process's mean at 1x."""
 
 
-def _differences(supporting: Sequence[Trial], kind: CycleKind, shape: Shape) -> list[_Difference]:
+def _differences(
+    telling: Sequence[Trial], kind: CycleKind, shape: Shape, *, disturbed: bool = False
+) -> list[_Difference]:
+    """Of the cycles of a kind; ``disturbed``: natural ones too that other programs disturbed, which are kept."""
     found = []
-    for trial in supporting:
+    for trial in telling:
         own = trial.speed_cycles()
         if not own:
             continue
         work, times = _mean_work(own, shape), _mean_phases(own)
         for cycle in cycles_at(trial, kind):
-            if cycle.noisy and kind is CycleKind.NATURAL:  # which is kept, however disturbed
+            if cycle.noisy and kind is CycleKind.NATURAL and not disturbed:
                 continue
             beyond = {p: cycle.phases.get(p, 0.0) - times.get(p, 0.0) for p in {*times, *cycle.phases}}
             found.append((work_of(cycle, shape).minus(work), beyond))

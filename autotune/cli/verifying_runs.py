@@ -109,7 +109,12 @@ def run(name: str | None, choice: exporting.Choice, asked: Asked, as_json: bool,
 
 def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> int:
     shape = shape_of(bench.study, row.configuration)
-    prediction = predict_from(exporting.supporting(row, bench.trials), row.tokens_per_hour, shape)
+    prediction = predict_from(
+        exporting.supporting(row, bench.trials),
+        row.tokens_per_hour,
+        shape,
+        long_runs.alike(bench.trials, row.configuration),
+    )
     if prediction is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")
     cycles = long_runs.cycles_asked(steps, prediction.cycles[ONCE], shape.updates)

@@ -40,7 +40,12 @@ def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_runs
     if row is None:
         return None
     supporting = evidence.basis([t for t in trials if t.number in row.trials])
-    prediction = predict_from(supporting, row.tokens_per_hour, shape_of(study, trial.configuration))
+    prediction = predict_from(
+        supporting,
+        row.tokens_per_hour,
+        shape_of(study, trial.configuration),
+        long_runs.alike(trials, trial.configuration),
+    )
     return None if prediction is None else long_runs.compare(prediction, long_runs.natural(trial))
 
 

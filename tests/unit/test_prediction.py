@@ -72,6 +72,40 @@ def test_recorded_lengths_that_all_hold_the_longest_row_leave_the_rest_to_the_na
     assert errors[0] < 0.02 < errors[1]
 
 
+def test_a_disturbed_natural_cycle_tells_of_other_lengths_where_nothing_else_does() -> None:
+    """On a restless machine all of them are, and proportional time foretells short completions a third too fast."""
+    free = replace(machine(SHORT, CycleKind.NATURAL, SHAPE, speed=1.1), index=9, noisy=True)
+    other = machine(tuple(n + 4 for n in SHORT), CycleKind.NATURAL, SHAPE)
+
+    def error(cycles: tuple[CycleRecord, ...]) -> float:
+        found = predicted([f.finished(1).with_(cycles=cycles)], SHAPE)
+        return abs(sum(found.seconds(other).values()) / other.seconds - 1.0)
+
+    once, longer = trial(SHAPE, longer=False).cycles, trial(SHAPE).cycles
+    assert error((free, *once)) < 0.5 * error(once)
+    assert error((free, *longer)) == error(longer), "where others do, it is left aside"
+
+
+def test_other_trials_of_the_configuration_tell_what_lengths_cost_and_nothing_else() -> None:
+    """A kept baseline is confirmed at 1x alone; what short completions save was measured by its first trial."""
+    once, other = trial(SHAPE, longer=False), machine(SHORT, CycleKind.NATURAL, SHAPE)
+    free = replace(machine(SHORT, CycleKind.NATURAL, SHAPE, speed=1.1), index=9)
+    slower = trial(SHAPE, speed=1.1, longer=False).with_(number=0)
+    slower = slower.with_(cycles=(free, *slower.cycles))
+
+    def seconds(*alike: Trial) -> float:
+        found = predict_from([once], once.tokens_per_hour or 0.0, SHAPE, alike)
+        assert found is not None
+        assert found.cycles == {"1x": 3, "2x": 0, "maximum": 0}
+        return sum(found.seconds(other).values())
+
+    level = sum(machine(f.LENGTHS, CycleKind.NATURAL, SHAPE).phases.values())
+    expected = level + 1.1 * (sum(other.phases.values()) - level)
+    assert seconds(slower) == pytest.approx(expected, rel=0.03)
+    assert abs(seconds() / expected - 1.0) > 0.05
+    assert seconds(once) == seconds(), "what the figure rests on is not counted twice"
+
+
 def test_its_own_times_are_never_looked_at() -> None:
     cycle = machine(f.LENGTHS, CycleKind.NATURAL, HALVES)
     slow = replace(cycle, seconds=99.0, phases={p: 9 * s for p, s in cycle.phases.items()})
