@@ -33,6 +33,16 @@ class Dimensions:
     """Relative spread of all formulas that use these: 0 where every size that matters is known."""
 
     @property
+    def inner(self) -> float:
+        """Width of a gated MLP: what a layer's parameters leave beside attention; one to eight times the model's own.
+
+        Wider ones are experts, of which a token meets few.
+        """
+        layer = (self.parameters - self.vocabulary * self.width) / self.layers
+        attention = 2.0 * self.width**2 * (1.0 + self.kv_heads / self.heads)
+        return min(max(self.width, (layer - attention) / (3.0 * self.width)), 8.0 * self.width)
+
+    @property
     def kv_values(self) -> float:
         """Numbers a token adds to the cache: keys and values of all layers."""
         return 2.0 * self.layers * self.kv_heads * self.width / self.heads

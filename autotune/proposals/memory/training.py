@@ -1,8 +1,8 @@
 """Bytes of the training side, on one rank: what stays, and what comes and goes with a micro-batch.
 
 ``reference`` formulas (docs/decisions/0029-memory-model.md says which constants are from where): states after ZeRO
-(Rajbhandari et al., SC20), 34 bytes of activations a token, layer and hidden unit in half precision (Korthikanti et
-al., arXiv 2205.05198), TRL's tiled LM head as in the source of ``trl.kernels.chunked_logprob``.
+(Rajbhandari et al., SC20), activations counted as Korthikanti et al. (arXiv 2205.05198) do, of a gated MLP, TRL's tiled
+LM head as in the source of ``trl.kernels.chunked_logprob``.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
     tokens = np.maximum(tokens, s.length / s.parallel)
     passed = np.where(dynamic > 0, c.number("logprob_tokens", c.number("update_tokens", 16384.0)), rows * s.length)
     passed = np.maximum(passed, s.length) / s.parallel
-    layer = _layer_bytes(s) * size.width
+    layer = _layer_bytes(size, s) * size.width
     kept = np.minimum(layer, (2.0 + 2.0 * s.wide) * size.width) * tokens * size.layers
     one = layer * tokens
     whole = layer * tokens * size.layers
@@ -198,10 +198,15 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
     )
 
 
-def _layer_bytes(s: Settings) -> Column:
-    """Of activations a token and hidden unit leave in one layer for the backward pass."""
-    bytes_ = np.where(s.low > 0, np.where(s.wide > 0, 34.0, 30.0), 52.0)
-    return bytes_ * (1.0 - 0.15 * s.columns.number("hub_kernels"))
+def _layer_bytes(size: Dimensions, s: Settings) -> Column:
+    """Of activations a token and hidden unit leave in one layer for the backward pass, by what PyTorch saves of it.
+
+    Two norms keep what they are given and what they made of it, attention five hidden units' worth, and the gated MLP four
+    of its own width. Norms work in fp32; what goes into a product is in what products are computed in.
+    """
+    inner = 4.0 * size.inner / size.width
+    half = np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner
+    return np.where(s.low > 0, half, 4.0 * (10.0 + inner)) * (1.0 - 0.15 * s.columns.number("hub_kernels"))
 
 
 def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backward: bool) -> Column:
