@@ -201,8 +201,8 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
 def _layer_bytes(size: Dimensions, s: Settings) -> Column:
     """Of activations a token and hidden unit leave in one layer for the backward pass, by what PyTorch saves of it.
 
-    Two norms keep what they are given and what they made of it, attention five hidden units' worth, and the gated MLP four
-    of its own width. Norms work in fp32; what goes into a product is in what products are computed in.
+    Two norms keep what they are given and what they made of it, attention five hidden units' worth, and the gated MLP
+    four of its own width. Norms work in fp32; what goes into a product is in what products are computed in.
     """
     inner = 4.0 * size.inner / size.width
     half = np.where(s.wide > 0, 30.0, 26.0) + 2.0 * inner

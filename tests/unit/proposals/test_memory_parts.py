@@ -129,7 +129,7 @@ def test_a_tile_on_a_cpu_is_what_its_torch_operations_hold_at_once() -> None:
 
 
 def test_activations_are_what_a_layer_saves() -> None:
-    """Bytes a token and layer. Qwen2.5-0.5B's MLP is 4,864 wide: on an H100 3,072 more tokens took 4.5 to 5.1 GiB more."""
+    """Qwen2.5-0.5B's MLP is 4,864 wide; 3,072 more tokens took 4.5 to 5.1 GiB more of an H100."""
     half = ModelFacts(494_032_768, 24, 896, 14, 2, 151_936, 32_768)
     gpu = replace(ONE, resources=replace(ONE.resources, model=half), max_prompt_length=128, max_completion_length=256)
     assert dimensions(half).inner == pytest.approx(4864, rel=0.01)
