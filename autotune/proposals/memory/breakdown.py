@@ -57,7 +57,7 @@ def breakdown(task: Task, configuration: Configuration, model: MemoryModel | Non
     found = []
     for pool, own, posterior in zip(pools(task), matrix, fitted.posteriors, strict=True):
         parts = own[0] * posterior.mean
-        heights = parts.sum(axis=1)
+        heights = (own @ posterior.mean)[0]  # as a forecast adds them up, to the last bit
         at = int(np.argmax(heights))
         places = {name: [PARTS.index(part) for part in members] for name, members in GROUPS.items()}
         found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,7 +38,8 @@ def prior(task: Task) -> Prior:
     """Coefficients of 1, doubted part by part, all together where the model's sizes had to be guessed."""
     spreads = np.array([SPREADS[part] for part in PARTS])
     covariance = np.diag(spreads**2)
-    doubt = dimensions(task.resources.model).doubt
+    # A factor known to within e^doubt: upwards it reaches further than doubt itself.
+    doubt = math.expm1(dimensions(task.resources.model).doubt)
     unproven = UNPROVEN_SPREAD["cuda" if task.resources.gpus else "cpu"]
     unproven += UNPROVEN_FRAMEWORK * (task.resources.framework != "trl")
     for members, spread in ((TRANSIENT, TRANSIENT_SPREAD), (OF_MODEL, doubt), (PARTS, unproven)):
