@@ -20,7 +20,7 @@ from search_spaces.configuration import ModelFacts
 from tests import factories as f
 
 MODEL = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
-CPU = Hardware("cpu made up", {"fp32": 2e11, "bf16": 4e11}, 9e9, 5e-6, spread=0.1)
+CPU = Hardware("cpu made up", {"fp32": 2e11, "bf16": 4e11}, 9e9, 5e-7, spread=0.1)
 PROMPT = 40.0
 EFFECTS: Mapping[str, Mapping[str, float]] = {
     "update": {"attn_implementation=eager": -0.45, "optimizer=adamw_torch": 0.1, "micro_batch_size=1": 0.15},

@@ -64,9 +64,10 @@ def rollout(task: Task, size: Dimensions, s: Settings) -> Rollout:
 
 def _engine_weights(task: Task, size: Dimensions, s: Settings) -> Column:
     tensor = np.maximum(1.0, s.columns.number("tensor_parallel_size", 1.0)) if task.resources.gpus else 1.0
-    # On a CPU, where "auto" is bf16 too, the engine's build took twice that: weights are repacked.
-    auto = 2.0 if task.resources.gpus else 4.0
-    each = s.columns.level("rollout_dtype", {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "auto": auto}, auto)
+    # On a CPU every weight is repacked, the LM head beside the embedding it shares, and what was loaded stays
+    # (vLLM's ``dispatch_cpu_unquantized_gemm``).
+    copies = 1.0 if task.resources.gpus else 2.0
+    each = copies * s.columns.level("rollout_dtype", {"bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "auto": 2.0}, 2.0)
     each = np.where(s.columns.has("rollout_quantization", "fp8") > 0, np.minimum(each, 1.1), each)
     return np.asarray(size.parameters * each / tensor)
 

@@ -16,10 +16,10 @@ from search_spaces.knobs import KNOBS, defaults
 class Columns:
     """One column for each knob asked for."""
 
-    def __init__(self, configurations: Sequence[Configuration], framework: str) -> None:
+    def __init__(self, configurations: Sequence[Configuration], framework: str, device: str) -> None:
         self._all = configurations
         self._set = set().union(*configurations) if configurations else set()
-        self._unset = defaults(framework)
+        self._unset = defaults(framework, device)
 
     def full(self, value: float) -> Column:
         """``value`` for every configuration."""
@@ -93,7 +93,7 @@ class Settings:
 def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
     """The columns of ``configurations``."""
     machine = task.resources
-    columns = Columns(configurations, machine.framework)
+    columns = Columns(configurations, machine.framework, machine.device)
     vllm = columns.has("rollout_engine", "vllm")
     server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
     ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))

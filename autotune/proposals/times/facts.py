@@ -29,19 +29,21 @@ STATES = {
     "adamw_torch_4bit": 0.25,
 }
 """Optimizer state kept for each weight, in weights' own width; any other keeps two, in 8 bit a quarter of that."""
+STEP_KERNELS = {"adafactor": 8.0}
+"""Launches for each tensor of weights: transformers' own goes through them one by one."""
 WITHOUT_LIMIT = 1e9
 
 BATCH = ("ranks", "rows", "generations", "updates", "micro")
 ENGINE = ("vllm", "server", "tensor", "replicas", "engine_bytes")
 USED: Mapping[str, tuple[str, ...]] = {
     Phase.GENERATE.value: (
-        *(*BATCH, *ENGINE, "sequences", "graphs", "cache_bytes", "prefix", "sleep", "group"),
+        *(*BATCH, *ENGINE, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "sleep", "group"),
         *("master_bytes", "kind", "shards", "continuous"),
     ),
-    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "master_bytes", "kind", "shards", "packed"),
+    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "master_bytes", "kind", "shards", "packed", "tile"),
     Phase.UPDATE.value: (
         *(*BATCH, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "shards", "host_bytes"),
-        *("trainable", "reduce_bytes", "packed"),
+        *("trainable", "reduce_bytes", "packed", "tile", "mapped", "step_kernels"),
     ),
     Phase.SYNC.value: (*BATCH, *ENGINE, "master_bytes", "shards", "quantized"),
     Phase.REWARD.value: ("rows",),
@@ -59,7 +61,7 @@ READ = (
     *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
     *("tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
     *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
-    *("logprob_rows", "torch_compile"),
+    *("logprob_rows", "logprob_token_chunk", "host_allocator", "torch_compile"),
 )
 """Knobs that ``facts_of`` looks at; configurations that agree on them have the same facts."""
 
@@ -70,7 +72,7 @@ def facts_of(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
     ``rows`` are completions of a cycle over all ranks, ``generations`` and ``updates`` how many a cycle has,
     ``replicas`` the engines that share a generation's rows, ``logprob_passes`` forward passes without gradients.
     """
-    unset = defaults(task.resources.framework)
+    unset = defaults(task.resources.framework, task.resources.device)
 
     def get(name: str) -> Any:
         return values.get(name, unset.get(name))
@@ -116,11 +118,14 @@ def _training(task: Task, get: Get) -> dict[str, float]:
         "checkpointing": float(get("gradient_checkpointing") is True),
         "state_bytes": states * master,
         "fused": float(optimizer != "adamw_torch"),
+        "step_kernels": STEP_KERNELS.get(optimizer, 0.0),
         "shards": 2.0 if sharded else float(stage >= 1 or get("fsdp") in ("fsdp1", "fsdp2")),
         "host_bytes": 16.0 if offloaded else 0.0,
         "packed": float(get("remove_padding") is True),
         "trainable": _trainable(task),
         "reduce_bytes": WIDTH.get(str(get("reduce_precision") or "fp32"), 4.0),
+        "tile": max(1.0, _number(get("logprob_token_chunk"), WITHOUT_LIMIT)),
+        "mapped": float(task.resources.device == "cpu" and get("host_allocator") in (None, "default")),
     }
 
 
@@ -147,6 +152,7 @@ def _engine(task: Task, get: Get, values: Mapping[str, KnobValue], ranks: float)
         "quantized": float(get("rollout_quantization") == "fp8"),
         "sequences": _number(get("max_num_seqs"), 256.0) if vllm else WITHOUT_LIMIT,
         "graphs": float(vllm and get("enforce_eager") is not True and task.resources.device != "cpu"),
+        "compiled": float(vllm and get("enforce_eager") is not True),
         "prefix": float(vllm and get("prefix_caching") is not False),
         "sleep": _number(get("sleep_level"), 0.0) if vllm and not server else 0.0,
         "continuous": float(vllm or get("continuous_batching") is True),

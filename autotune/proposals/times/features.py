@@ -110,7 +110,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Features:
 
 def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
     """What there is to know of each configuration; most of the time ``features`` takes."""
-    unset = defaults(task.resources.framework)
+    unset = defaults(task.resources.framework, task.resources.device)
     rows = [dict(configuration.items()) for configuration in configurations]
     given = {name for row in rows for name in row}
     said = {name: [row.get(name) for row in rows] for name in given}

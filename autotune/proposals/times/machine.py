@@ -15,7 +15,7 @@ from search_spaces.configuration import Resources
 
 REACHED = 0.75
 """Of a data sheet's FLOP/s or bytes/s, what a large product or copy reaches; measured figures are divided by it."""
-KERNEL_S = 1e-5
+KERNEL_S = 4e-6
 """Seconds until eager PyTorch has launched one kernel, where nothing was measured."""
 CPU_FLOPS = {"fp32": 1.9e11, "bf16": 3.8e11}
 """Of one core with AVX-512 at 3 GHz: two units of 16 multiply-adds, twice that with bfloat16 products; presumed."""
@@ -176,7 +176,7 @@ def presumed(resources: Resources, name: str = "") -> Hardware:
         cores = max(1, resources.cpu_cores)
         flops = {kind: rate * cores for kind, rate in CPU_FLOPS.items()}
         bandwidth = CPU_BANDWIDTH * min(cores, CPU_CHANNELS)
-        return Hardware("cpu", flops, bandwidth, 5e-6, memory=resources.host_memory, spread=1.0, source="presumed")
+        return Hardware("cpu", flops, bandwidth, 2e-6, memory=resources.host_memory, spread=1.0, source="presumed")
     common = SHEETS["A100-80"]
     return Hardware(
         name or "gpu", common.flops, common.bandwidth, memory=resources.device_memory, spread=1.0, source="presumed"

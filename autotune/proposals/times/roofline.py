@@ -35,18 +35,38 @@ OF_BANDWIDTH = 0.65
 OF_FORWARD = 0.45
 OF_TRAINING = 0.40
 """Share of a data sheet's rate that decoding (bytes), forward passes and training (FLOP) reach."""
-KERNELS = {"transformers": 25.0, "eager": 12.0, "graphs": 1.0}
-"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, vLLM's captured ones."""
+OF_MODEL = 11.0
+"""A model's kernel takes so many times what one of the probe's chain does: modules, autograd and allocation are around
+it. The same for decoding by either engine and for training (docs/decisions/0030-phase-times.md)."""
+ON_CPU = 0.7
+"""Of the last two, what a CPU reaches of what its probe's large product did: a model's products are thin."""
+KERNELS = {"transformers": 25.0, "eager": 12.0, "compiled": 4.0, "graphs": 1.0}
+"""Launches for each layer of a decode step: eager modules, vLLM's fused ones, what it compiles on a CPU, captured."""
 TRAINING_KERNELS = 40.0
 """For each layer of a forward pass with its share of the backward pass."""
+TILE_KERNELS = 7.0
+"""For each tile of the LM head, the same."""
+TILE_BYTES = 12.0
+"""Moved for each entry of the LM head by a tile's part of its gradient, in fp32: written, read, added to."""
+MAPPED, PAGE_S = 10.0, 1.9e-6
+"""Tensors as large as a tile of logits that a CPU maps anew in a backward pass, and seconds of a page of 4 KiB."""
+OF_SMALL = 0.2
+"""Share of that where a tile is below glibc's largest threshold for mapping, 32 MiB."""
+LARGE = 32 * 2**20
+PARTS_OF_LAYER = 12.0
+"""Tensors of weights."""
 STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
 """Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
 LOGITS_BYTES = 16.0
 """Moved for each entry of the logits: fp32 written, read, normalised."""
 SAMPLED_BYTES = 24.0
 """The same of a decode step, with its random numbers."""
+DRAWN_S = {"transformers": 3e-8, "vllm": 7e-9}
+"""Seconds of one logit in a decode step on a CPU, where the next token is drawn by one thread."""
 SYNC_PARTS, SYNC_PART_S = 10.0, 1e-4
 """Tensors of a layer sent to an engine, and the host's seconds for each."""
+REPACK_S = 2e-9
+"""Seconds of each byte a CPU's engine lays out anew for its products."""
 REWARD_S, REWARD_ROW_S = 1e-3, 1e-4
 HOST_S, HOST_TOKEN_S = 8e-3, 2e-6
 """Host's work outside all phases, of a cycle and of each token."""
@@ -129,7 +149,11 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
     moved = (weights + live * cache * (prompt[:, None] + context) + sampled) / memory
     multiplied = 2.0 * world.weights / tensor[:, None] * live / (OF_FORWARD * kinds * part)
     between = _tensor_parallel(live, tensor[:, None], world)
-    decode: Column = np.sum(steps * (np.maximum(moved, multiplied) + between + _step(facts, world)[:, None]), axis=1)
+    drawn = 0.0
+    if world.hardware.shared:
+        drawn = live * world.vocabulary * np.where(vllm, DRAWN_S["vllm"], DRAWN_S["transformers"])[:, None]
+    host = drawn + _step(facts, world)[:, None]
+    decode: Column = np.sum(steps * (np.maximum(moved, multiplied) + between + host), axis=1)
     tokens = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
     rate = OF_FORWARD * kinds[:, 0] * part[:, 0]
     prefill = 2.0 * world.weights * tokens / tensor / rate + facts["generations"] * weights[:, 0] / memory[:, 0]
@@ -164,8 +188,9 @@ def _engine_rate(facts: Mapping[str, Column], world: World) -> Column:
 
 def _step(facts: Mapping[str, Column], world: World) -> Column:
     """Seconds of a decode step in which the device waits for the host."""
-    kernel = world.layers * world.hardware.kernel_s
-    engine = STEP_S["vllm"] + np.where(facts["graphs"] > 0, KERNELS["graphs"], KERNELS["eager"]) * kernel
+    kernel = OF_MODEL * world.layers * world.hardware.kernel_s
+    launched = np.where(facts["compiled"] > 0, KERNELS["compiled"], KERNELS["eager"])
+    engine = STEP_S["vllm"] + np.where(facts["graphs"] > 0, KERNELS["graphs"], launched) * kernel
     return np.where(facts["vllm"] > 0, engine, STEP_S["transformers"] + KERNELS["transformers"] * kernel)
 
 
@@ -188,16 +213,33 @@ def _passes(
     """Of one rank: ``tokens`` in ``count`` micro-batches, with k N FLOP a token."""
     part = _share(facts, world)
     memory = OF_BANDWIDTH * world.hardware.bytes_s * part
+    kernel = OF_MODEL * world.hardware.kernel_s
     context = tokens / np.maximum(1.0, facts["rows"] / facts["ranks"])
     attention = 6.0 * world.layers * world.width * context
-    multiplied = tokens * (k * world.weights + k / 6.0 * attention) / (efficiency * _rate(facts, world) * part)
+    reached = efficiency * (ON_CPU if world.hardware.shared else 1.0)
+    multiplied = tokens * (k * world.weights + k / 6.0 * attention) / (reached * _rate(facts, world) * part)
     read = count * k / 2.0 * world.weights * _forward_bytes(facts) / memory
-    launched = count * k / 2.0 * TRAINING_KERNELS * world.layers * world.hardware.kernel_s
+    launched = count * k / 2.0 * TRAINING_KERNELS * world.layers * kernel
     logits = tokens * world.vocabulary * LOGITS_BYTES * k / 2.0 / memory
+    # Every tile goes through the whole LM head, which is not checkpointed; for a micro-batch's first it is read anyhow.
+    backward = k > 2.0
+    uses = np.where(backward, 3.0, 1.0)
+    moved = world.vocabulary * world.width * (uses * _forward_bytes(facts) + np.where(backward, TILE_BYTES, 0.0))
+    tiles = count * (np.ceil(tokens / count / facts["tile"]) - 1.0) * (moved / memory + uses * TILE_KERNELS * kernel)
     sharded = (facts["shards"] >= 2) & (facts["ranks"] > 1)
     gathered = np.where(sharded, count * k / 2.0 * _between_ranks(facts, world, 2.0 * world.weights), 0.0)
-    # Summed: casting weights and adding to gradients is work of its own, not hidden behind the products.
-    return multiplied + read + launched + logits + gathered
+    if world.hardware.shared:
+        # Summed: casting weights and adding to gradients is work of its own, not hidden behind the products.
+        return multiplied + read + launched + logits + tiles + gathered
+    # A GPU works while the host launches what comes next.
+    return np.maximum(multiplied + read + logits + tiles, launched) + gathered
+
+
+def _mapped(facts: Mapping[str, Column], world: World, tokens: Column, count: Column) -> Column:
+    """Seconds in which a CPU's kernel maps memory that was given back to it a moment before."""
+    tile = np.minimum(facts["tile"], tokens / count) * world.vocabulary * 4.0
+    share = np.where(tile > LARGE, 1.0, OF_SMALL)
+    return facts["mapped"] * share * MAPPED * tokens * world.vocabulary * 4.0 / 4096.0 * PAGE_S
 
 
 def _logprob(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
@@ -219,14 +261,18 @@ def _update(facts: Mapping[str, Column], world: World, observed: Observed | None
     each = 6.0 * facts["master_bytes"] + 2.0 * facts["state_bytes"]
     stepped = here * each * np.where(facts["fused"] > 0, 1.0, 1.5) / memory
     offloaded = here * facts["host_bytes"] / world.hardware.host_link
+    launched = facts["step_kernels"] * PARTS_OF_LAYER * world.layers * OF_MODEL * world.hardware.kernel_s
     reduced = _between_ranks(facts, world, 2.0 * trained * facts["reduce_bytes"])
-    return passes + facts["updates"] * (stepped + offloaded + reduced)
+    mapped = world.iterations * _mapped(facts, world, tokens, count)
+    return passes + mapped + facts["updates"] * (stepped + launched + offloaded + reduced)
 
 
 def _sync(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
     written = facts["engine_bytes"] * np.where(facts["quantized"] > 0, 2.0, 1.0)
     memory = OF_BANDWIDTH * world.hardware.bytes_s * _share(facts, world)
     moved = world.weights * (facts["master_bytes"] + written) / memory
+    if world.hardware.shared:
+        moved = moved + world.weights * facts["engine_bytes"] * REPACK_S
     sent = np.where(facts["server"] > 0, world.weights * facts["master_bytes"] / world.hardware.link, 0.0)
     gathered = np.where(facts["shards"] >= 2, _between_ranks(facts, world, 2.0 * world.weights), 0.0)
     times = np.minimum(facts["generations"], facts["updates"])
