@@ -149,10 +149,9 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
     moved = (weights + live * cache * (prompt[:, None] + context) + sampled) / memory
     multiplied = 2.0 * world.weights / tensor[:, None] * live / (OF_FORWARD * kinds * part)
     between = _tensor_parallel(live, tensor[:, None], world)
-    drawn = 0.0
+    host = np.broadcast_to(_step(facts, world)[:, None], live.shape)
     if world.hardware.shared:
-        drawn = live * world.vocabulary * np.where(vllm, DRAWN_S["vllm"], DRAWN_S["transformers"])[:, None]
-    host = drawn + _step(facts, world)[:, None]
+        host = host + live * world.vocabulary * np.where(vllm, DRAWN_S["vllm"], DRAWN_S["transformers"])[:, None]
     decode: Column = np.sum(steps * (np.maximum(moved, multiplied) + between + host), axis=1)
     tokens = facts["rows"] / facts["replicas"] * prompt / np.where(facts["prefix"] > 0, facts["group"], 1.0)
     rate = OF_FORWARD * kinds[:, 0] * part[:, 0]
