@@ -46,6 +46,9 @@ class Case:
     again: int = AGAIN
     """Of its fastest rows that are run three times again; a table of fewer rows needs fewer."""
 
+    recorded: int | None = None
+    """Rows of the table, spread over the space; ``None``: every legal combination."""
+
     @property
     def space(self) -> Path:
         return SPACES / f"{self.name}.yaml"
@@ -76,6 +79,8 @@ def words(
     """
     knobs = [word for name, value in case.baseline.items() for word in ("--set", f"{name}={_text(value)}")]
     which = ("--name", case.name, "--memory-limit", case.memory_limit, "--repeat-top", str(case.again))
+    if case.recorded is not None:
+        which = (*which, "--rows", str(case.recorded))
     if pilot is not None:
         which = ("--name", f"{case.name}-pilot", "--rows", str(pilot), "--repeat-top", "0")
     return (
@@ -135,6 +140,7 @@ CASES = {
             memory_limit="1466MiB",
             baseline={"micro_batch_size": 4, "num_generations": 2},
             again=20,
+            recorded=200,
         ),
         Case(
             name="cpu-11m-tokens",
