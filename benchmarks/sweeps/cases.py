@@ -49,6 +49,9 @@ class Case:
     recorded: int | None = None
     """Rows of the table, spread over the space; ``None``: every legal combination."""
 
+    ranks: int = 1
+    """Training processes, which share the CPU's cores."""
+
     @property
     def space(self) -> Path:
         return SPACES / f"{self.name}.yaml"
@@ -81,6 +84,8 @@ def words(
     which = ("--name", case.name, "--memory-limit", case.memory_limit, "--repeat-top", str(case.again))
     if case.recorded is not None:
         which = (*which, "--rows", str(case.recorded))
+    if case.ranks > 1:
+        knobs += ["--ranks", str(case.ranks)]
     if pilot is not None:
         which = ("--name", f"{case.name}-pilot", "--rows", str(pilot), "--repeat-top", "0")
     return (
@@ -141,6 +146,18 @@ CASES = {
             baseline={"micro_batch_size": 4, "num_generations": 2},
             again=20,
             recorded=200,
+        ),
+        Case(
+            name="cpu-14m-ranks",
+            architecture=_made_up("random-14m-ranks", (12, 224, 608, 4, 2), 32_768, 8),
+            shortest_prompt=8,
+            longest_prompt=16,
+            longest=32,
+            rows=8,
+            memory_limit="1981MiB",
+            baseline={"micro_batch_size": 2, "num_generations": 2},
+            again=20,
+            ranks=2,
         ),
         Case(
             name="cpu-11m-tokens",
