@@ -17,7 +17,7 @@ import optuna
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.table_files import read
-from benchmarks.search import discrimination, noise, report
+from benchmarks.search import discrimination, noise, report, targets
 from benchmarks.search.arms import ARMS, Arm
 from benchmarks.search.courses import Kept
 from benchmarks.search.models import Known, models_of
@@ -92,7 +92,8 @@ def go(arguments: Sequence[str]) -> int:
 def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Namespace) -> None:
     arms, left_out = chosen(given.arms, known)
     courses, broken = searched(worlds, known, arms, given, Kept(given.keep), given.jobs)
-    print(report.drawn(report.lines(courses), given.trials))
+    lines = report.lines(courses)
+    print(report.drawn(lines, given.trials))
     print(
         f"\nmedians of trials over {given.seeds} seeds (95 % bootstrap intervals), the baseline aside; what the row to "
         f"be returned lacks of the best after {report.AT} trials; OOMs, and the share of seconds lost to them, in the "
@@ -103,6 +104,10 @@ def _compare(worlds: Sequence[World], known: Sequence[Known], given: argparse.Na
         print(f"{given.seeds} seeds only try the command: {FEWEST_SEEDS} or more are what figures are stated from")
     for sentence in [*left_out, *broken]:
         print(sentence)
+    for world in worlds:
+        own = [line for line in lines if line.world == world.name]
+        found = targets.targets(own, [c for c in courses if c.world == world.name])
+        print("\n".join(targets.said(world.name, found)))
     try:
         given.plot.write_text(report.plot(courses, given.trials), encoding="utf-8")
     except OSError as error:
