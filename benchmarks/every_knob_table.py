@@ -1,7 +1,7 @@
 """The recorded table of every knob on two ranks (``tables/every-knob-cpu.md``), read back as the study it was.
 
-Of each trial the table has the configuration and the peak of the whole tree, to three digits; phases of a rank are left
-aside.
+Of each trial the table has the configuration, the peak of the whole tree and the seconds of rank 0's phases, to three
+digits; phases' peaks of a rank are left aside.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.domain import Configuration, Outcome, Protocol, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Outcome, Phase, Protocol, Trial, TrialKind, TrialState
 from autotune.proposals.forecasts import Task
 from search_spaces.configuration import KnobValue, ModelFacts, Resources
 from search_spaces.knobs import KNOBS, Kind
@@ -21,12 +21,18 @@ GIB = 1 << 30
 MODEL = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)
 """SmolLM2-135M-Instruct."""
 TASK = Task(Resources(cpu_cores=2, cpu_ranks=RANKS, host_memory=int(23.5 * GIB), model=MODEL), ROWS, PROMPT, COMPLETION)
+_PHASES = (Phase.GENERATE.value, Phase.SYNC.value, Phase.LOGPROB.value, Phase.UPDATE.value)
 FIXED: Mapping[str, KnobValue] = {"master_weights": "fp32"}
 
 
 def trials(path: Path = TABLE) -> tuple[Trial, ...]:
     """As they came. Raises ``ValueError``: the file has no such table."""
     return tuple(_trial(row) for row in rows(path))
+
+
+def seconds(path: Path = TABLE) -> tuple[dict[str, float], ...]:
+    """Of the same trials, a cycle's seconds by ``Phase`` value; 0 where it did not occur. Raises as ``trials``."""
+    return tuple({phase: float(row[f"{phase} s"]) for phase in _PHASES} for row in rows(path))
 
 
 def rows(path: Path = TABLE) -> list[dict[str, str]]:

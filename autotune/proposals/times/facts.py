@@ -34,20 +34,21 @@ STEP_KERNELS = {"adafactor": 8.0}
 WITHOUT_LIMIT = 1e9
 
 BATCH = ("ranks", "rows", "generations", "updates", "micro")
+SHARING = ("shards", "zero", "held_bytes", "sent_bytes")
 ENGINE = ("vllm", "server", "tensor", "replicas", "engine_bytes")
 USED: Mapping[str, tuple[str, ...]] = {
     Phase.GENERATE.value: (
         *(*BATCH, *ENGINE, "sequences", "graphs", "compiled", "cache_bytes", "prefix", "sleep", "group"),
-        *("master_bytes", "kind", "shards", "continuous"),
+        *("master_bytes", "kind", *SHARING, "continuous"),
     ),
-    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "master_bytes", "kind", "shards", "packed", "tile"),
+    Phase.LOGPROB.value: (*BATCH, "logprob_passes", "logprob_rows", "kind", *SHARING, "packed", "tile"),
     Phase.UPDATE.value: (
-        *(*BATCH, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "shards", "host_bytes"),
+        *(*BATCH, *SHARING, "master_bytes", "kind", "checkpointing", "state_bytes", "fused", "host_bytes"),
         *("trainable", "reduce_bytes", "packed", "tile", "mapped", "step_kernels"),
     ),
-    Phase.SYNC.value: (*BATCH, *ENGINE, "master_bytes", "shards", "quantized"),
+    Phase.SYNC.value: (*BATCH, *ENGINE, *SHARING, "master_bytes", "quantized"),
     Phase.REWARD.value: ("rows",),
-    Phase.WAIT.value: ("ranks", "rows", "vllm"),
+    Phase.WAIT.value: ("ranks", "rows", "vllm", "kind"),
     Phase.IDLE.value: ("ranks", "rows", "generations", "updates"),
 }
 """Columns the seconds of a phase follow from, by ``Phase`` value."""
@@ -111,10 +112,15 @@ def _training(task: Task, get: Get) -> dict[str, float]:
     sharded = stage >= 3 or (get("fsdp") in ("fsdp1", "fsdp2") and get("fsdp_reshard_after_forward") is not False)
     optimizer = str(get("optimizer") or "adamw_torch_fused")
     states = STATES.get(optimizer, 0.5 if "8bit" in optimizer else 2.0)
+    low = 4.0 if kind in ("fp32", "tf32") else 2.0
     offloaded = get("offload_optimizer") in ("cpu", "nvme") or get("fsdp_offload") is True
     return {
         "kind": float(KINDS.index(kind) if kind in KINDS else KINDS.index("bf16")),
         "master_bytes": master,
+        # DeepSpeed's engine casts the model it is given (``_configure_distributed_model``).
+        "held_bytes": min(master, low) if stage >= 1 else master,
+        "sent_bytes": low,
+        "zero": stage,
         "checkpointing": float(get("gradient_checkpointing") is True),
         "state_bytes": states * master,
         "fused": float(optimizer != "adamw_torch"),

@@ -29,6 +29,7 @@ from autotune.proposals.forecasts import Column
 from autotune.proposals.times.facts import KINDS
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.lengths import load, longest_sum
+from autotune.proposals.times.ranks import PARTS_OF_LAYER, gathered, gathers, reduced
 from autotune.proposals.times.world import Observed, World
 
 OF_BANDWIDTH = 0.65
@@ -53,8 +54,6 @@ MAPPED, PAGE_S = 10.0, 1.9e-6
 OF_SMALL = 0.2
 """Share of that where a tile is below glibc's largest threshold for mapping, 32 MiB."""
 LARGE = 32 * 2**20
-PARTS_OF_LAYER = 12.0
-"""Tensors of weights."""
 STEP_S = {"transformers": 1e-3, "vllm": 2e-3}
 """Host's part of a decode step: logits processors; scheduler, sampler and detokenizer."""
 LOGITS_BYTES = 16.0
@@ -108,8 +107,8 @@ def _rate(facts: Mapping[str, Column], world: World) -> Column:
 def _forward_bytes(facts: Mapping[str, Column]) -> Column:
     """Of a weight in one forward pass: autocast reads it, writes a copy in the lower type and reads that."""
     low = np.array([4.0, 4.0, 2.0, 2.0, 1.0])[facts["kind"].astype(np.intp)]
-    master = facts["master_bytes"]
-    return np.where(low < master, master + 2.0 * low, master)
+    held = facts["held_bytes"]
+    return np.where(low < held, held + 2.0 * low, held)
 
 
 def _computed(facts: Mapping[str, Column], world: World, observed: Observed | None) -> Column:
@@ -157,10 +156,8 @@ def _generate(facts: Mapping[str, Column], world: World, observed: Observed | No
     rate = OF_FORWARD * kinds[:, 0] * part[:, 0]
     prefill = 2.0 * world.weights * tokens / tensor / rate + facts["generations"] * weights[:, 0] / memory[:, 0]
     woken = np.where(facts["sleep"] > 0, world.weights * facts["engine_bytes"] / world.hardware.host_link, 0.0)
-    gathered = np.where(
-        ~vllm & (facts["shards"] >= 2) & (facts["ranks"] > 1), _between_ranks(facts, world, 2.0 * world.weights), 0.0
-    )
-    return decode + prefill + woken + facts["generations"] * gathered
+    whole = np.where(vllm, 0.0, gathered(facts, world))
+    return decode + prefill + woken + facts["generations"] * whole
 
 
 def _loads(facts: Mapping[str, Column], world: World) -> tuple[Column, Column, Column]:
@@ -199,13 +196,6 @@ def _tensor_parallel(live: Column, tensor: Column, world: World) -> Column:
     return np.where(tensor > 1, 2.0 * world.layers * once, 0.0)
 
 
-def _between_ranks(facts: Mapping[str, Column], world: World, amount: Column | float) -> Column:
-    """Seconds to share ``amount`` bytes among all ranks: a ring moves (r - 1)/r of them (over memory on a CPU)."""
-    hardware, nodes = world.hardware, world.task.resources.nodes
-    link = hardware.bytes_s / 4.0 if hardware.shared else hardware.network if nodes > 1 else hardware.link
-    return np.where(facts["ranks"] > 1, amount * (facts["ranks"] - 1.0) / facts["ranks"] / link, 0.0)
-
-
 def _passes(
     facts: Mapping[str, Column], world: World, tokens: Column, count: Column, efficiency: float, k: Column
 ) -> Column:
@@ -225,13 +215,12 @@ def _passes(
     uses = np.where(backward, 3.0, 1.0)
     moved = world.vocabulary * world.width * (uses * _forward_bytes(facts) + np.where(backward, TILE_BYTES, 0.0))
     tiles = count * (np.ceil(tokens / count / facts["tile"]) - 1.0) * (moved / memory + uses * TILE_KERNELS * kernel)
-    sharded = (facts["shards"] >= 2) & (facts["ranks"] > 1)
-    gathered = np.where(sharded, count * k / 2.0 * _between_ranks(facts, world, 2.0 * world.weights), 0.0)
+    whole = count * gathers(facts, world, k) * gathered(facts, world)
     if world.hardware.shared:
         # Summed: casting weights and adding to gradients is work of its own, not hidden behind the products.
-        return multiplied + read + launched + logits + tiles + gathered
+        return multiplied + read + launched + logits + tiles + whole
     # A GPU works while the host launches what comes next.
-    return np.maximum(multiplied + read + logits + tiles, launched) + gathered
+    return np.maximum(multiplied + read + logits + tiles, launched) + whole
 
 
 def _mapped(facts: Mapping[str, Column], world: World, tokens: Column, count: Column) -> Column:
@@ -261,9 +250,9 @@ def _update(facts: Mapping[str, Column], world: World, observed: Observed | None
     stepped = here * each * np.where(facts["fused"] > 0, 1.0, 1.5) / memory
     offloaded = here * facts["host_bytes"] / world.hardware.host_link
     launched = facts["step_kernels"] * PARTS_OF_LAYER * world.layers * OF_MODEL * world.hardware.kernel_s
-    reduced = _between_ranks(facts, world, 2.0 * trained * facts["reduce_bytes"])
+    exchanged = reduced(facts, world, world.iterations * count)
     mapped = world.iterations * _mapped(facts, world, tokens, count)
-    return passes + mapped + facts["updates"] * (stepped + launched + offloaded + reduced)
+    return passes + mapped + facts["updates"] * (stepped + launched + offloaded) + exchanged
 
 
 def _sync(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
@@ -273,9 +262,8 @@ def _sync(facts: Mapping[str, Column], world: World, _: Observed | None) -> Colu
     if world.hardware.shared:
         moved = moved + world.weights * facts["engine_bytes"] * REPACK_S
     sent = np.where(facts["server"] > 0, world.weights * facts["master_bytes"] / world.hardware.link, 0.0)
-    gathered = np.where(facts["shards"] >= 2, _between_ranks(facts, world, 2.0 * world.weights), 0.0)
     times = np.minimum(facts["generations"], facts["updates"])
-    each = moved + sent + gathered + SYNC_PARTS * world.layers * SYNC_PART_S
+    each = moved + sent + gathered(facts, world) + SYNC_PARTS * world.layers * SYNC_PART_S
     return np.where(facts["vllm"] > 0, times * each, 0.0)
 
 
@@ -286,7 +274,7 @@ def _reward(facts: Mapping[str, Column], _: World, __: Observed | None) -> Colum
 def _wait(facts: Mapping[str, Column], world: World, _: Observed | None) -> Column:
     tokens = facts["rows"] / facts["ranks"] * (world.lengths.width + np.mean(world.lengths.completions))
     part = 1.0 / facts["ranks"] if world.hardware.shared else 1.0
-    whole = 8.0 * world.weights * tokens / (OF_TRAINING * world.hardware.rate("bf16") * part)
+    whole = 8.0 * world.weights * tokens / (OF_TRAINING * _rate(facts, world) * part)
     return np.where(facts["ranks"] > 1, WAITING * whole, 0.0)
 
 

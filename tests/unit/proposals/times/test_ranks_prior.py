@@ -1,0 +1,118 @@
+"""What ranks send each other: how the prior's seconds must move with ZeRO's stage, micro-batches, types and device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.domain import Configuration
+from autotune.proposals.forecasts import Task
+from autotune.proposals.times import SHEETS, PhaseTimes, predicted
+from autotune.proposals.times.machine import Hardware
+from search_spaces.configuration import ModelFacts, Resources
+
+SMALL = ModelFacts(14_060_256, 12, 224, 4, 2, 32_768, 256)
+LLAMA_8B = ModelFacts(8_030_261_248, 32, 4096, 32, 8, 128_256, 131_072)
+ROWS = 8
+SLOW_BF16 = Hardware("cpu", {"fp32": 1.4e11, "bf16": 1.3e9}, 3e10, 3e-6)
+"""A CPU without instructions for bf16, as one was measured."""
+
+
+def two_ranks() -> Task:
+    held = Resources(cpu_cores=2, cpu_ranks=2, rows_per_update=ROWS, num_generations=2, model=SMALL)
+    return Task(held, ROWS, 16, 32, lengths=(4, 8, 13, 18, 14, 2, 6, 4))
+
+
+def on_gpus(model: ModelFacts = LLAMA_8B) -> Task:
+    held = Resources(gpus=8, device="cuda", rows_per_update=64, num_generations=8, model=model)
+    return Task(held, 64, 256, 1024, lengths=(300,) * 60 + (1024,) * 4)
+
+
+def cpu(stage: int, micro: int = 4, **knobs: Any) -> Configuration:
+    return made(ROWS // 2 // micro, stage, micro, **{"precision": "fp32", **knobs})
+
+
+def gpu(stage: int, micro: int = 2, **knobs: Any) -> Configuration:
+    return made(64 // 8 // micro, stage, micro, **{"precision": "bf16", **knobs})
+
+
+def made(batches: int, stage: int, micro: int, **knobs: Any) -> Configuration:
+    fixed = {
+        "micro_batch_size": micro,
+        "gradient_accumulation_steps": batches,
+        "steps_per_generation": batches,
+        "num_generations": 2,
+        "master_weights": "fp32",
+        "gradient_checkpointing": False,
+        "rollout_engine": "transformers",
+        "zero_stage": stage,
+    }
+    return Configuration({**fixed, **knobs})
+
+
+def phases(task: Task, configuration: Configuration, hardware: Hardware | None = None) -> dict[str, float]:
+    found = PhaseTimes(hardware).fitted(task, ()).forecast([configuration]).phases
+    return {name: float(column[0]) for name, column in found.items()}
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_2_and_3_reduce_in_every_micro_batch_and_the_others_once(stage: int) -> None:
+    task = two_ranks()
+    over_ddp = [phases(task, cpu(stage, m))["update"] - phases(task, cpu(0, m))["update"] for m in (4, 2, 1)]
+    assert 0 < over_ddp[0] < over_ddp[1] < over_ddp[2]
+    each = (over_ddp[1] - over_ddp[0], (over_ddp[2] - over_ddp[1]) / 2)
+    assert each[1] == pytest.approx(each[0], rel=1e-6), "the same for each micro-batch more"
+    once = [phases(task, cpu(1, m))["update"] - phases(task, cpu(0, m))["update"] for m in (4, 2, 1)]
+    assert once[2] == pytest.approx(once[0], rel=1e-6)
+
+
+def test_shared_weights_are_gathered_for_what_needs_them_whole() -> None:
+    task = two_ranks()
+    plain, parts = phases(task, cpu(2)), phases(task, cpu(3))
+    assert parts["generate"] > 1.2 * plain["generate"]
+    assert parts["update"] > plain["update"]
+    engine: dict[str, Any] = {"rollout_engine": "vllm", "rollout_mode": "colocate", "rollout_dtype": "fp32"}
+    served, both = phases(task, cpu(2, **engine)), phases(task, cpu(3, **engine))
+    assert both["generate"] == pytest.approx(served["generate"]), "the engine has weights of its own"
+    assert both["sync"] > served["sync"]
+    assert both["logprob"] > served["logprob"]
+    alone = replace(task, resources=replace(task.resources, cpu_ranks=1))
+    one = {stage: phases(alone, made(2, stage, 4, precision="fp32"))["update"] for stage in (0, 2)}
+    assert one[2] == pytest.approx(one[0]), "one rank sends nothing"
+
+
+def test_a_small_model_is_gathered_once_a_micro_batch_and_a_large_one_twice() -> None:
+    sheet = SHEETS["H100"]
+    slow = replace(sheet, link=1e9)
+    for model, times in ((replace(LLAMA_8B, parameters=400_000_000), 1), (LLAMA_8B, 2)):
+        task = on_gpus(model)
+        more, less = (phases(task, gpu(3), h)["update"] for h in (slow, sheet))
+        weights = float(model.parameters or 0)
+        # Four micro-batches: weights to gather for each, gradients to scatter for each, all in bf16.
+        moved = 4 * (times + 1) * 2.0 * weights * 7 / 8
+        assert more - less == pytest.approx(moved / slow.link - moved / sheet.link, rel=1e-6)
+
+
+def test_deepspeed_trains_in_the_lower_type_without_casting() -> None:
+    task = on_gpus()
+    assert phases(task, gpu(1))["generate"] < phases(task, gpu(0))["generate"]
+    wide: dict[str, Any] = {"precision": "fp32"}
+    assert phases(task, gpu(1, **wide))["generate"] == pytest.approx(phases(task, gpu(0, **wide))["generate"])
+
+
+def test_waiting_is_of_the_type_that_is_computed_in() -> None:
+    """A CPU that takes a hundred times as long in bf16 makes nobody wait who trains in fp32."""
+    task = two_ranks()
+    fast = replace(SLOW_BF16, flops={"fp32": 1.4e11, "bf16": 1.4e11})
+    assert phases(task, cpu(0), SLOW_BF16)["wait"] == pytest.approx(phases(task, cpu(0), fast)["wait"])
+    low: dict[str, Any] = {"precision": "bf16"}
+    assert phases(task, cpu(0, **low), SLOW_BF16)["wait"] > 10 * phases(task, cpu(0, **low), fast)["wait"]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_slower_wire_never_makes_a_cycle_shorter(stage: int) -> None:
+    task = on_gpus()
+    slow = replace(SHEETS["H100"], link=1e9)
+    assert predicted(task, slow, gpu(stage)).seconds > predicted(task, SHEETS["H100"], gpu(stage)).seconds
