@@ -101,14 +101,13 @@ class Memory:
             self._regions[key] = region(trial, knobs, one_memory=one_memory)
         return self._regions[key]
 
-    def covers_any(self, region: Region, configurations: Iterable[Configuration], knobs: Mapping[str, Knob]) -> bool:
-        """Whether ``region`` covers one of them."""
+    def covers_any(self, region: Region, by_key: Mapping[str, Configuration], knobs: Mapping[str, Knob]) -> bool:
+        """Whether ``region`` covers one of them; ``by_key`` has configurations by their keys."""
         clear = self._clear.setdefault(region, set())
-        for configuration in configurations:
-            if configuration.key not in clear:
-                if covers(region, configuration, knobs):
-                    return True
-                clear.add(configuration.key)
+        for key in by_key.keys() - clear:
+            if covers(region, by_key[key], knobs):
+                return True
+            clear.add(key)
         return False
 
 
@@ -132,7 +131,7 @@ def regions(
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
     known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
     presumed = [p for r in known if (p := _presumed(r)) is not None]
-    fitting = [t.configuration for t in ordered if t.fits]
+    fitting = {t.configuration.key: t.configuration for t in ordered if t.fits}
     return (*known, *(p for p in presumed if not memory.covers_any(p, fitting, knobs)))
 
 

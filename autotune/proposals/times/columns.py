@@ -7,7 +7,7 @@ What is foretold at a value nobody measured is wider by that value's own varianc
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -180,8 +180,24 @@ def apart(own: Mapping[str, Column], others: Mapping[str, Column], shape: tuple[
     the power of this is a correlation whatever the knobs are: of one knob, any number of values that have the part
     ``r`` of their variance in common, and of what does not act that common part alone.
     """
-    found: Matrix = np.zeros(shape)
-    for name, column in own.items():
-        here, there = column[:, None], others[name][None, :]
-        found += np.where(here == there, 0.0, np.where((here == OFF) | (there == OFF), 0.5, 1.0))
+    if 0 in shape:
+        return np.zeros(shape)
+    # Most knobs are the same everywhere.
+    pairs = ((here, others[name]) for name, here in own.items())
+    several = [(here, there) for here, there in pairs if (there != there[0]).any() or (here != there[0]).any()]
+    if not several:
+        return np.zeros(shape)
+    told = [(here, there, np.unique(there)) for here, there in several]
+    # Counted by products of indicators: of each value, and of a knob that does not act.
+    equal = (
+        _indicated([here[:, None] == v for here, _, v in told]) @ _indicated([t[:, None] == v for _, t, v in told]).T
+    )
+    off = _indicated([here[:, None] == OFF for here, _, _ in told])
+    off_there = _indicated([there[:, None] == OFF for _, there, _ in told])
+    one_only = off.sum(axis=1)[:, None] + off_there.sum(axis=1)[None, :] - 2.0 * off @ off_there.T
+    found: Matrix = len(told) - equal - 0.5 * one_only
     return found
+
+
+def _indicated(columns: Sequence[NDArray[np.bool_]]) -> Matrix:
+    return np.concatenate(columns, axis=1).astype(np.float64)

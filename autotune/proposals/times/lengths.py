@@ -68,6 +68,7 @@ def presumed(task: Task) -> Lengths:
     return Lengths(heavy_tailed(rows, limit, PRESUMED_SHARE * limit), prompt, prompt, presumed=True)
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def heavy_tailed(rows: int, limit: int, mean: float) -> tuple[int, ...]:
     """Quantiles of an exponential distribution cut at ``limit``, of about this mean, well mixed."""
     levels = [(i + 0.5) / rows for i in range(rows)]

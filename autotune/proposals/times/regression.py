@@ -80,7 +80,7 @@ class Posterior:
         own = self.scales.misfit**2
         if apart is None:
             return columns @ self.mean, np.maximum(self._spread(columns), 0.0) + own
-        near, shared = self.data.near.rows, own * self.scales.likeness**apart
+        near, shared = self.data.near.rows, own * _alike(self.scales.likeness, apart)
         solved = shared @ self._inverse.block
         left = np.maximum(own - np.sum(solved * shared, axis=1), 0.0)
         spread = self._spread(columns - solved @ self.data.columns[near])
@@ -168,13 +168,21 @@ def _inverses(data: Data, kinds: Sequence[tuple[float, float]]) -> list[_Inverse
     misfit = np.array([kind[0] for kind in kinds])
     total = data.noise[None, :] + misfit[:, None] ** 2
     near, place = data.near.rows, np.arange(len(data.near.rows))
-    blocks = np.array([own**2 * likeness**data.near.apart for own, likeness in kinds])
+    alike = {likeness: _alike(likeness, data.near.apart) for likeness in dict.fromkeys(one for _, one in kinds)}
+    blocks = np.array([own**2 * alike[likeness] for own, likeness in kinds])
     blocks[:, place, place] += data.noise[near]
     inverses, block_logs = np.linalg.inv(blocks), np.linalg.slogdet(blocks)[1]
     diagonal, logs = 1.0 / total, np.log(total)
     diagonal[:, near], logs[:, near] = inverses[:, place, place], 0.0
     whole = logs.sum(axis=1) + block_logs
     return [_Inverse(near, inverses[i], diagonal[i], float(whole[i])) for i in range(len(kinds))]
+
+
+def _alike(likeness: float, apart: Matrix) -> Matrix:
+    """``likeness`` to the power of ``apart``, which counts halves: looked up, for powers are slow."""
+    halves = (2.0 * apart).astype(np.intp)
+    powers: Column = np.power(likeness, 0.5 * np.arange(int(halves.max(initial=0)) + 1, dtype=np.float64))
+    return powers[halves]
 
 
 @dataclass(frozen=True)
