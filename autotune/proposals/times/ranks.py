@@ -2,7 +2,7 @@
 
 A ring moves (r - 1)/r of what is gathered or scattered, twice that of what is reduced for everybody. DDP and ZeRO-1
 reduce once an update, ZeRO-2 and 3 in every micro-batch, because no rank keeps gradients that are not its own
-(``reduce_ipg_grads`` in DeepSpeed's stage_1_and_2.py). ZeRO-1 and 2 gather what was trained after the step; ZeRO-3
+(``allreduce_gradients`` of DeepSpeed's engine). ZeRO-1 and 2 gather what was trained after the step; ZeRO-3
 gathers weights for every pass, but for those it uses again within its ``stage3_max_reuse_distance``.
 """
 
@@ -22,7 +22,7 @@ GLOO_TENSOR_S = 1.5e-3
 PARTS_OF_LAYER = 12.0
 """Tensors of weights."""
 SEEN = 0.2
-"""Share of DDP's exchange that is not hidden behind the backward pass it runs beside."""
+"""Share of DDP's exchange that a CPU does not hide behind the backward pass; of ZeRO's it hides nothing."""
 KEPT = 5e8
 """Weights ZeRO-3 keeps whole between a forward and a backward pass: half of its distance, there and back."""
 
@@ -52,8 +52,9 @@ def reduced(facts: Mapping[str, Column], world: World, count: Column) -> Column:
     """Seconds of a cycle's gradients and of what is gathered after a step; ``count``: micro-batches of a rank."""
     trained = world.weights * facts["trainable"]
     zero = facts["zero"] >= 1
-    # Over gloo what is scattered takes as long as what everybody gets.
-    ways = np.where(zero, 2.0 if world.hardware.shared else 1.0, 2.0 * SEEN)
+    # Over gloo what is scattered takes as long as what everybody gets. GPUs overlap ZeRO's exchange as they do DDP's;
+    # how much of either is seen there was not measured, so all of both counts.
+    ways = np.where(zero, 2.0, 2.0 * SEEN) if world.hardware.shared else np.where(zero, 1.0, 2.0)
     width = np.where(zero, facts["sent_bytes"], facts["reduce_bytes"])
     times = np.where(facts["zero"] >= 2, count, facts["updates"])
     after = np.where(zero & (facts["shards"] < 2), facts["updates"] * trained * facts["sent_bytes"], 0.0)

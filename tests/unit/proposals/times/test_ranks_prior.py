@@ -95,6 +95,18 @@ def test_a_small_model_is_gathered_once_a_micro_batch_and_a_large_one_twice() ->
         assert more - less == pytest.approx(moved / slow.link - moved / sheet.link, rel=1e-6)
 
 
+def test_gpus_hide_no_more_of_ddp_than_of_zero() -> None:
+    """Both overlap there, and neither was measured: with one micro-batch as much is sent, so it takes as long."""
+    task = on_gpus()
+    slow = replace(SHEETS["H100"], link=1e9)
+    wire = {}
+    for stage in (0, 1, 2):
+        one = gpu(stage, 8, reduce_precision="bf16")
+        wire[stage] = phases(task, one, slow)["update"] - phases(task, one, SHEETS["H100"])["update"]
+    assert wire[1] == pytest.approx(wire[0], rel=1e-6)
+    assert wire[2] == pytest.approx(wire[0], rel=1e-6)
+
+
 def test_deepspeed_trains_in_the_lower_type_without_casting() -> None:
     task = on_gpus()
     assert phases(task, gpu(1))["generate"] < phases(task, gpu(0))["generate"]
