@@ -160,6 +160,17 @@ CASES = {
             ranks=2,
         ),
         Case(
+            name="cpu-16m-batching",
+            architecture=_made_up("random-16m", (10, 256, 704, 8, 4), 32_768, 10),
+            shortest_prompt=12,
+            longest_prompt=32,
+            longest=40,
+            rows=8,
+            memory_limit="1600MiB",
+            baseline={"micro_batch_size": 2, "num_generations": 4},
+            again=20,
+        ),
+        Case(
             name="cpu-11m-tokens",
             architecture=_made_up("random-11m", (24, 128, 352, 4, 4), 49_152, 9),
             shortest_prompt=6,

@@ -182,3 +182,22 @@ def test_sizes_are_guessed_from_what_is_known() -> None:
 def test_a_length_that_is_padded_costs_as_much_as_it_has() -> None:
     padded = part(ONE, Part.ACTIVATIONS, pad_to_multiple=1000)
     assert padded == pytest.approx(part(ONE, Part.ACTIVATIONS) * 2000 / 1536)
+
+
+def test_continuous_batching_takes_its_share_of_the_machine() -> None:
+    """On a CPU too, where transformers asks for the machine's memory, whatever limit a trial has."""
+    small = ModelFacts(16_000_000, 10, 256, 8, 4, 32_768, 256)
+    host = Task(
+        Resources(cpu_cores=2, host_memory=24 * GIB, framework="trl", model=small), 8, 16, 32, memory_limit=2 * GIB
+    )
+    for task, there in ((ONE, 80 * GIB), (host, 24 * GIB)):
+        plain, half, little = (
+            part(task, Part.GENERATION, Moment.GENERATE, rollout_engine="transformers", **more)
+            for more in (
+                {},
+                {"continuous_batching": True},
+                {"continuous_batching": True, "continuous_batching_memory": 0.01},
+            )
+        )
+        assert half - little == pytest.approx(0.49 * there, rel=0.01)
+        assert plain < half
