@@ -97,9 +97,10 @@ def _generation(task: Task, size: Dimensions, s: Settings) -> Column:
     # The cache grows by concatenation: the old and the new of one layer are there at once, rounded up to a fifth.
     cache = s.generation_rows * s.length * size.kv_values * number * 1.2
     # transformers asks for the machine's memory, whatever a trial may use, and takes its share of that.
-    there = task.resources.device_memory or TYPICAL_DEVICE if task.resources.gpus else task.resources.host_memory or 0
-    pages = s.columns.number("continuous_batching_memory", 0.5) * float(there)
-    cache = np.where(s.columns.number("continuous_batching") > 0, np.maximum(cache, pages), cache)
+    there = task.resources.device_memory or TYPICAL_DEVICE if task.resources.gpus else task.resources.host_memory
+    if there:
+        pages = s.columns.number("continuous_batching_memory", 0.5) * float(there)
+        cache = np.where(s.columns.number("continuous_batching") > 0, pages, cache)
     prompts = s.generation_rows * float(task.max_prompt_length) * size.width * 20.0
     drawn = s.generation_rows * size.vocabulary * SAMPLED_BYTES
     sharded = ((s.stage >= 3) | (s.fsdp > 0)) & (s.ranks > 1)
