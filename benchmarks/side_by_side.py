@@ -9,10 +9,14 @@ seconds, and what it found: the fastest figure over its own baseline's (a machin
 when it had it, and after how many trials it lacked at most 10 and 5 % of the best gain of all. Figures are those of
 search trials, before any is confirmed: what looks fastest is partly luck. One study each says little of samplers;
 ``benchmarks.search`` replays many.
+
+vLLM compiles a model once for a folder of caches, for a minute and in memory of its own. Where that fell into one of
+the studies it is said: run both again, with what is compiled by then.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +28,16 @@ from autotune.figures import format_duration
 from autotune.preparation import differences
 from autotune.settings import read_settings
 from autotune.store import open_store
+from trainer.child.contract import StartupPart
 
 FIRST = 30
 SHARES = (0.10, 0.05)
 """What may be missing of the best gain."""
 UNLIKE = ("sampler", "seed")
 """What may differ between the studies."""
+ENGINE = (StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value)
+COMPILING_S, COMPILING = 10.0, 2.0
+"""Seconds by which, and times as long as in the other study, a start that compiled takes at least."""
 HEADS = (
     *("study", "sampler", "spent", "search trials", f"OOMs in {FIRST}", "lost to them", "fastest / baseline"),
     *("at trial", "after", *(f"to {share:.0%}" for share in SHARES)),
@@ -48,6 +56,8 @@ class Search:
     """Tokens/hour."""
     trials: tuple[Trial, ...]
     """Search trials that say something, in their order."""
+    longest_start: float = 0.0
+    """Seconds of the longest start of a rollout engine in any of its trials."""
 
     @property
     def ooms(self) -> int:
@@ -86,7 +96,8 @@ def search_of(study: Study, trials: Sequence[Trial], spent_s: float) -> Search:
     if not baseline:
         raise UsageError(f"study {study.spec.name!r}: its baseline has no tokens/hour")
     own = [t for t in ordered if t.kind is TrialKind.SEARCH and t.state.is_finished and _tells(t)]
-    return Search(study.spec.name, study.spec.sampler, spent_s, baseline, tuple(own))
+    longest = max((_engine_s(t) for t in ordered), default=0.0)
+    return Search(study.spec.name, study.spec.sampler, spent_s, baseline, tuple(own), longest)
 
 
 def check(studies: Sequence[Study]) -> None:
@@ -101,6 +112,19 @@ def check(studies: Sequence[Study]) -> None:
         begun = [e.name for e in (study.beforehand.earlier if study.beforehand else ()) if e.study_id in ids]
         if begun:
             raise UsageError(f"study {study.spec.name!r} began with what {begun[0]!r} measured: start it --no-history")
+
+
+def compiled(searches: Sequence[Search]) -> list[str]:
+    """Studies in which an engine's start took much longer than in the quickest other: most likely it compiled there."""
+    found = []
+    for search in searches:
+        least = min((s.longest_start for s in searches if s is not search and s.longest_start > 0), default=math.inf)
+        if search.longest_start > max(COMPILING * least, least + COMPILING_S):
+            found.append(
+                f"study {search.name!r}: an engine took {format_duration(search.longest_start)} to start, in another "
+                f"study at most {format_duration(least)}: it was probably compiled there, so they are not alike"
+            )
+    return found
 
 
 def table(searches: Sequence[Search]) -> list[str]:
@@ -129,6 +153,13 @@ def _cells(search: Search, best: float) -> tuple[str, ...]:
     )
 
 
+def _engine_s(trial: Trial) -> float:
+    """Of the engine's start; of a trial that failed in it all that it took."""
+    if trial.outcome is not None and trial.outcome.phase in ENGINE:
+        return trial.seconds or 0.0
+    return sum(trial.startup.get(part, 0.0) for part in ENGINE)
+
+
 def _ran_out(trial: Trial) -> bool:
     return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
 
@@ -153,7 +184,7 @@ def main(arguments: Sequence[str]) -> int:
     except AutotuneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n".join(table(found)))
+    print("\n".join([*table(found), *compiled(found)]))
     return 0
 
 

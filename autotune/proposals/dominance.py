@@ -13,13 +13,12 @@ trial that shows otherwise ends the presumption.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TypeGuard
 
-from autotune import retries
 from autotune.domain import Configuration, FailureReason, Outcome, Phase, Pool, Trial, TrialState
 from search_spaces.knobs import Knob
 from trainer.child.contract import RunPaths, StartupPart
@@ -83,59 +82,12 @@ class Region:
     phase: str | None
     bounds: tuple[Bound, ...]
 
-
-class Memory:
-    """What was worked out before, so that a long history is not gone through anew for each proposal; no answer
-    depends on it."""
-
-    def __init__(self) -> None:
-        self._regions: dict[tuple[int, str, Outcome | None], Region | None] = {}
-        self._clear: dict[Region, set[str]] = {}
-
-    def region(self, trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
-        """``region`` of a failed trial; ``one_memory`` is always the same."""
-        if trial.state is not TrialState.FAIL:
-            return None
-        key = (trial.number, trial.configuration.key, trial.outcome)
-        if key not in self._regions:
-            self._regions[key] = region(trial, knobs, one_memory=one_memory)
-        return self._regions[key]
-
-    def covers_any(self, region: Region, by_key: Mapping[str, Configuration], knobs: Mapping[str, Knob]) -> bool:
-        """Whether ``region`` covers one of them; ``by_key`` has configurations by their keys."""
-        clear = self._clear.setdefault(region, set())
-        for key in by_key.keys() - clear:
-            if covers(region, by_key[key], knobs):
-                return True
-            clear.add(key)
-        return False
+    def __hash__(self) -> int:
+        # Of all its bounds it would take as long as asking a thousand candidates, and of a trial there are two regions.
+        return hash((self.trial, len(self.bounds)))
 
 
-def regions(
-    trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool, memory: Memory | None = None
-) -> tuple[Region, ...]:
-    """The regions ruled out by ``trials``, by trial number.
-
-    Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that
-    passed inside a region shows that the memory is there now, so the region is dropped.
-
-    Args:
-        trials: of one study, in any order.
-        knobs: the catalogue.
-        one_memory: device and host memory are the same (a CPU run).
-        memory: of whoever asks again and again, with the same ``knobs`` and ``one_memory``.
-    """
-    memory = memory or Memory()
-    ordered = sorted(trials, key=lambda t: t.number)
-    found = [r for trial in ordered if (r := memory.region(trial, knobs, one_memory=one_memory)) is not None]
-    passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
-    known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
-    presumed = [p for r in known if (p := _presumed(r)) is not None]
-    fitting = {t.configuration.key: t.configuration for t in ordered if t.fits}
-    return (*known, *(p for p in presumed if not memory.covers_any(p, fitting, knobs)))
-
-
-def _presumed(region: Region) -> Region | None:
+def presumed(region: Region) -> Region | None:
     """What has at least twice the micro-batch and otherwise as much, whatever its slight knobs are."""
     bounds = {b.quantity: b for b in region.bounds}
     rows = bounds.get("micro_batch_size")

@@ -92,6 +92,10 @@ class Lattice:
         values = ((d.name, self._along(d.name, configuration)) for d in self.dimensions)
         return {name: value for name, value in values if value is not None}
 
+    def index(self, configuration: Configuration) -> int | None:
+        """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""
+        return self._places.get(configuration.key)
+
     def at(self, point: Point) -> int | None:
         """The candidate at ``point``, or ``None`` if none is there."""
         return self._by_point.get(point)

@@ -166,9 +166,10 @@ CASES = {
             longest_prompt=32,
             longest=40,
             rows=8,
-            memory_limit="1600MiB",
+            memory_limit="1548MiB",
             baseline={"micro_batch_size": 2, "num_generations": 4},
             again=20,
+            recorded=200,
         ),
         Case(
             name="cpu-11m-tokens",

@@ -81,6 +81,8 @@ class Judgement:
     """Expected."""
     without: Mapping[str, float]
     """Knob -> what the fastest expected row with another value of it lacks of the fastest."""
+    baseline_lacks: float
+    """Of the fastest expected row's tokens/hour; a baseline near the best leaves nothing to search for."""
     trusted: bool
     """The model of times stands by its prior."""
 
@@ -150,6 +152,7 @@ def judged(table: Table) -> Judgement:
         workload=discrimination.of_workload(world),
         rows=discrimination.of_rows(expected, models_of(expected.task, table.header.probe)),
         without=without(expected),
+        baseline_lacks=expected.missing(expected.baseline),
         trusted=times.trusted,
     )
 

@@ -8,6 +8,9 @@ from autotune.figures import format_duration
 from benchmarks.search import report
 from benchmarks.sweeps.pilot import FULL, MIB, Judgement, quantiles, weak
 
+CLEAR = 0.15
+"""Forecasts of cycles err by about that (docs/decisions/0030-phase-times.md)."""
+
 
 def lines(name: str, found: Judgement) -> list[str]:
     """What was measured, what is expected, and the limit."""
@@ -27,6 +30,7 @@ def lines(name: str, found: Judgement) -> list[str]:
         + ("" if found.trusted else " (the model of times does not trust its prior here)")
         + ":",
         *report.each(found.rows),
+        _baseline(found.baseline_lacks),
         *_knobs(found.without),
         "nothing speaks against recording it" if found.promises else "AS IT IS THE TABLE WOULD PROBABLY NOT COUNT",
     ]
@@ -43,6 +47,13 @@ def _limit(found: Judgement) -> str:
         f"and {found.beyond_measured:.0%} of the measured ones do"
     )
     return said if found.fits else said + "; THE BASELINE WOULD NOT FIT, or barely"
+
+
+def _baseline(lacks: float) -> str:
+    said = f"the baseline is expected to lack {lacks:.1%} of the fastest row"
+    return (
+        said if lacks > CLEAR else said + ": forecasts err by as much; BEGUN NEAR THE BEST A SEARCH HAS NOTHING TO FIND"
+    )
 
 
 def _shares(shares: Mapping[str, float]) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,15 +88,19 @@ def told(trials: Sequence[Trial], known: Sequence[Evidence]) -> tuple[Trial, ...
     return tuple(t for t in trials if t.number in kept)
 
 
-def digest(trials: Sequence[Trial]) -> str:
-    """Of all that a model may learn from trials."""
-    text = hashlib.sha256()
-    for t in trials:
-        outcome = (t.outcome.reason, t.outcome.phase, t.outcome.pool) if t.outcome is not None else None
-        cycles = [(c.seconds, c.completion_tokens, sorted(c.phases.items())) for c in t.speed_cycles()]
-        known = (t.number, t.configuration.key, t.state, outcome, t.at_most, t.host_peak, cycles)
-        text.update(repr((known, sorted(t.startup.items()))).encode())
-    return text.hexdigest()
+def identity(trials: Sequence[Trial]) -> Hashable:
+    """All that a model may learn from trials, to be looked up by."""
+    return tuple([_identity(t) for t in trials])
+
+
+def _identity(trial: Trial) -> Hashable:
+    outcome = trial.outcome
+    cycles = [(c.seconds, c.completion_tokens, *sorted(c.phases.items())) for c in trial.speed_cycles()]
+    return (
+        *(trial.number, trial.configuration.key, trial.state, trial.at_most, trial.host_peak),
+        (outcome.reason, outcome.phase, outcome.pool) if outcome is not None else None,
+        *(tuple(cycles), *sorted(trial.startup.items())),
+    )
 
 
 def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> NDArray[np.int64]:

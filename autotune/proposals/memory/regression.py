@@ -104,7 +104,7 @@ def fit(prior: Prior, seen: Observations) -> Posterior:
         for _ in range(ROUNDS):
             rows = measured.rows(mean)
             information = precision + (rows.T * weights) @ rows
-            new = nonnegative(information, pull + rows.T @ weights)
+            new = nonnegative(information, pull + rows.T @ weights, near=mean)
             done = np.allclose(new, mean, rtol=TOLERANCE, atol=TOLERANCE)
             mean = new
             if done:
@@ -162,7 +162,7 @@ def _raised(floor: Column, information: Square, bounds: Observations, noise: flo
         curvature = (rows.T * weights) @ rows
         whole = information + curvature
         pull = whole @ (mean - floor) + gradient - information @ (mean - floor)
-        new = floor + nonnegative(whole, pull)
+        new = floor + nonnegative(whole, pull, near=mean - floor)
         done = np.allclose(new, mean, rtol=TOLERANCE, atol=TOLERANCE)
         mean = new
         if done:
@@ -170,19 +170,26 @@ def _raised(floor: Column, information: Square, bounds: Observations, noise: flo
     return mean, whole
 
 
-def nonnegative(information: Square, pull: Column) -> Column:
+def nonnegative(information: Square, pull: Column, near: Column | None = None) -> Column:
     """The minimum of x'Hx/2 - g'x over x >= 0: Lawson and Hanson's active set, on the normal equations.
 
     Args:
         information: H, positive definite.
         pull: g.
+        near: the minimum of a problem like this one: what is zero there is tried to be zero here. There is one minimum.
     """
     free: Column = np.asarray(np.linalg.solve(information, pull), dtype=np.float64)
     if np.all(free >= 0.0):
         return free
+    tolerance = 1e-10 * max(1.0, float(np.abs(pull).max()))
     found = np.zeros_like(pull)
     passive = np.zeros(len(pull), dtype=np.bool_)
-    tolerance = 1e-10 * max(1.0, float(np.abs(pull).max()))
+    if near is not None and (near > 0.0).any():
+        guess, tried = near > 0.0, np.zeros_like(pull)
+        tried[guess] = np.linalg.solve(information[np.ix_(guess, guess)], pull[guess])
+        if np.all(tried[guess] > 0.0):
+            # The least over these coordinates: whatever else has to enter, does so from here.
+            found, passive = tried, guess
     for _ in range(10 * len(pull)):
         slope = np.where(passive, -np.inf, pull - information @ found)
         enter = int(np.argmax(slope))

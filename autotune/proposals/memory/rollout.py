@@ -19,6 +19,8 @@ ASLEEP = 0.6 * GIB
 """What a sleeping engine keeps: context, workspaces, what is not in its pool."""
 COMPILED = 45e6
 """What an engine on a CPU holds besides when it runs code that was compiled for it."""
+BATCH_TOKENS, BATCH_OF_PAGES = (256.0, 8192.0), 0.1
+"""Tokens of a batch of continuous batching, and how many there may be for each page."""
 SAMPLED_BYTES = 12.0
 """Of a logit while the next token is drawn: fp32, its softmax, a copy."""
 
@@ -96,13 +98,24 @@ def _generation(task: Task, size: Dimensions, s: Settings) -> Column:
     number = 2.0 + 2.0 * s.wide * (1.0 - s.low)
     # The cache grows by concatenation: the old and the new of one layer are there at once, rounded up to a fifth.
     cache = s.generation_rows * s.length * size.kv_values * number * 1.2
-    # transformers asks for the machine's memory, whatever a trial may use, and takes its share of that.
-    there = task.resources.device_memory or TYPICAL_DEVICE if task.resources.gpus else task.resources.host_memory
-    if there:
-        pages = s.columns.number("continuous_batching_memory", 0.5) * float(there)
-        cache = np.where(s.columns.number("continuous_batching") > 0, pages, cache)
+    paged = _pages(task, size, s, number)
+    cache = np.where((s.columns.number("continuous_batching") > 0) & (paged > 0), paged, cache)
     prompts = s.generation_rows * float(task.max_prompt_length) * size.width * 20.0
     drawn = s.generation_rows * size.vocabulary * SAMPLED_BYTES
     sharded = ((s.stage >= 3) | (s.fsdp > 0)) & (s.ranks > 1)
     gathered = np.where(s.columns.number("zero3_gather_for_generation", 1.0) > 0, size.parameters, 0.0)
     return np.asarray(cache + prompts + drawn + sharded * gathered * s.held_bytes)
+
+
+def _pages(task: Task, size: Dimensions, s: Settings, number: Column) -> Column:
+    """Keys and values that continuous batching makes room for, by transformers' ``PagedAttentionMemoryHandler``.
+
+    It asks for the machine's memory, whatever a trial may use of it, and shares out its part of that to pages (one
+    token each) and to the tokens of a batch, whose logits are the larger the more there are.
+    """
+    there = task.resources.device_memory or TYPICAL_DEVICE if task.resources.gpus else task.resources.host_memory or 0
+    share = s.columns.number("continuous_batching_memory", 0.5) * float(there)
+    page, token = size.kv_values * number, size.width * number + 4.0 * size.vocabulary
+    batch = np.clip(share / (page / BATCH_OF_PAGES + token), *BATCH_TOKENS)
+    read = page * (1.0 + 1.0 / size.layers)
+    return np.asarray(np.maximum(0.0, np.minimum((share - batch * token) / page, share / read) * page))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
-from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
+from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import LIKELY, Outlook, choice
 from autotune.proposals.grey.costs import course
 from autotune.proposals.grey.learnt import Learnt, learnt, passes
@@ -22,8 +22,8 @@ from autotune.proposals.grey.reading import (
     axes,
     compared,
     cycle_seconds,
-    digest,
     fastest,
+    identity,
     lessons,
     places,
     ranked,
@@ -160,16 +160,15 @@ class InformedSampler:
         So it can be made while that one runs, and is the same whether it was or not.
         """
         before = told(self._trials[:-1], self._known)
-        return self._shortlists.get((id(lattice), digest(before)), lambda: ranked(self._models, lattice, before))
+        return self._shortlists.get((id(lattice), identity(before)), lambda: ranked(self._models, lattice, before))
 
     def _expected(
         self, times: TimeModel, lattice: Lattice, pool: NDArray[np.int64], known: Sequence[Evidence]
     ) -> tuple[Outlook, float]:
         """What the models expect of ``pool``, and the value to improve on."""
         asked, held = [lattice.candidates[i] for i in pool], fastest(known, COMPARED)
-        forecast, of_held = times_at(times, lattice, pool), times.forecast([e.configuration for e in held])
+        forecast, (level, best) = _forecast(times, lattice, pool, held)
         logs, spread = forecast.log_seconds, forecast.spread
-        level, best = compared(held, of_held.log_seconds, of_held.spread)
         way = course(self._trials, *self._place)
         restarts = way.restarts(asked)
         seconds = way.seconds(np.exp(logs), restarts, forecast.restart_s)
@@ -223,6 +222,19 @@ class InformedSampler:
             cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
         outlook = Outlook(found.value, found.spread, found.holds * fits, way.seconds(cycle_s, restarts), restarts)
         return choice(outlook, found.best)
+
+
+def _forecast(
+    times: TimeModel, lattice: Lattice, pool: NDArray[np.int64], held: Sequence[Evidence]
+) -> tuple[TimeForecast, tuple[float, float]]:
+    """Of ``pool``; and ``held`` compared with its own."""
+    among = [i for e in held if (i := lattice.index(e.configuration)) is not None]
+    if len(among) < len(held):
+        of_held = times.forecast([e.configuration for e in held])
+        return times_at(times, lattice, pool), compared(held, of_held.log_seconds, of_held.spread)
+    both, size = times_at(times, lattice, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
+    first, rest = both.part(slice(0, size)), both.part(slice(size, None))
+    return first, compared(held, rest.log_seconds, rest.spread)
 
 
 def _around_best(lattice: Lattice, left: Mask, known: Sequence[Evidence]) -> NDArray[np.int64]:

@@ -196,25 +196,25 @@ Fit = tuple[Layout, Posterior, float]
 
 def _alone(told: Told, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
     layout = replace(told.layout, constant_sd=level_sd)
-    fitted = layout, *_best(layout, Data(told.columns, seen.values, seen.noise, told.near))
+    data = Data(told.columns, seen.values, seen.noise, told.near)
+    fitted = layout, *_best(layout, data)
     if not pairs:
         return fitted
-    return _with_pairs(fitted, lambda more: data_of(more, told.own, seen.values, seen.noise, told.near))
+    return _with_pairs(fitted, lambda more: data.with_columns(more.matrix(told.own, len(seen.values))))
 
 
 def _grown(
     own: Mapping[str, Column], level_sd: float, pairs: bool, carried: Carried, seen: Residuals, near: Neighbours
 ) -> Fit:
     """With what earlier studies measured; ``own`` is of the measured rows, then of the carried ones."""
-
-    def data(layout: Layout) -> Data:
-        study = np.concatenate([np.full(len(seen.values), -1, dtype=np.intp), carried.study])
-        both = np.concatenate([seen.values, carried.values]), np.concatenate([seen.noise, carried.noise])
-        return data_of(layout, own, *both, near, study)
-
+    study = np.concatenate([np.full(len(seen.values), -1, dtype=np.intp), carried.study])
+    both = np.concatenate([seen.values, carried.values]), np.concatenate([seen.noise, carried.noise])
     layout = layout_of(own, level_sd, (CARRIED_LEVEL_SD,) * carried.studies)
-    fitted = layout, *_best(layout, data(layout))
-    return _with_pairs(fitted, data) if pairs else fitted
+    data = data_of(layout, own, *both, near, study)
+    fitted = layout, *_best(layout, data)
+    if not pairs:
+        return fitted
+    return _with_pairs(fitted, lambda more: data.with_columns(data_of(more, own, *both, near, study).columns))
 
 
 def _with_pairs(fitted: Fit, data: Callable[[Layout], Data]) -> Fit:

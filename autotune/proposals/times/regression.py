@@ -14,7 +14,7 @@ the inverse of the whole covariance by Woodbury's identity in the space of the c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from autotune.proposals.forecasts import Column
 
 Matrix = NDArray[np.float64]
+Kind = tuple[float, float]
+"""Misfit and likeness."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class Neighbours:
     """Their places."""
     apart: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     """Of each two of ``rows``, in how many knobs they differ."""
+
+    @cached_property
+    def differ(self) -> bool:
+        """Each two of them in some knob."""
+        return np.count_nonzero(self.apart == 0) == len(self.rows)
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,12 @@ class Data:
     noise: Column
     """Variance of each value."""
     near: Neighbours = field(default_factory=Neighbours)
+    known: dict[Kind, _Inverse] = field(default_factory=dict, compare=False, repr=False)
+    """Inverses computed before: they follow from noise and neighbours alone."""
+
+    def with_columns(self, columns: Matrix) -> Data:
+        """The same rows in other columns."""
+        return replace(self, columns=columns)
 
 
 @dataclass(frozen=True)
@@ -163,8 +176,25 @@ class _Inverse:
         return found
 
 
-def _inverses(data: Data, kinds: Sequence[tuple[float, float]]) -> list[_Inverse]:
-    """For each misfit and likeness."""
+def _inverses(data: Data, kinds: Sequence[Kind]) -> list[_Inverse]:
+    """For each misfit and likeness; what is computed is kept with the data."""
+    new = [kind for kind in kinds if kind not in data.known]
+    apart = [kind for kind in new if kind[1] == 0.0 and data.near.differ]
+    data.known.update({kind: _of_apart(data, kind[0]) for kind in apart})
+    data.known.update(_of_alike(data, [kind for kind in new if kind not in apart]))
+    return [data.known[kind] for kind in kinds]
+
+
+def _of_apart(data: Data, misfit: float) -> _Inverse:
+    """Where rows share nothing."""
+    total, near = data.noise + misfit**2, data.near.rows
+    return _Inverse(near, np.diag(1.0 / total[near]), 1.0 / total, float(np.log(total).sum()))
+
+
+def _of_alike(data: Data, kinds: Sequence[Kind]) -> dict[Kind, _Inverse]:
+    """Where neighbours share; of all kinds at once."""
+    if not kinds:
+        return {}
     misfit = np.array([kind[0] for kind in kinds])
     total = data.noise[None, :] + misfit[:, None] ** 2
     near, place = data.near.rows, np.arange(len(data.near.rows))
@@ -175,7 +205,7 @@ def _inverses(data: Data, kinds: Sequence[tuple[float, float]]) -> list[_Inverse
     diagonal, logs = 1.0 / total, np.log(total)
     diagonal[:, near], logs[:, near] = inverses[:, place, place], 0.0
     whole = logs.sum(axis=1) + block_logs
-    return [_Inverse(near, inverses[i], diagonal[i], float(whole[i])) for i in range(len(kinds))]
+    return {kind: _Inverse(near, inverses[i], diagonal[i], float(whole[i])) for i, kind in enumerate(kinds)}
 
 
 def _alike(likeness: float, apart: Matrix) -> Matrix:

@@ -12,7 +12,7 @@ from autotune.errors import UsageError
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import side_by_side
-from benchmarks.side_by_side import check, search_of, table
+from benchmarks.side_by_side import check, compiled, search_of, table
 from tests import factories as f
 from tests.recorded import record
 
@@ -38,6 +38,22 @@ def test_the_fastest_so_far_when_it_was_found_and_what_memory_cost() -> None:
     assert lines[2][-2:] == ["4", "4"]
     assert lines[3][6:8] == ["1.25", "1"]
     assert lines[3][-2:] == ["not reached", "not reached"]
+
+
+def test_an_engine_that_was_compiled_in_one_study_is_told() -> None:
+    """In the first pair that was recorded it was in TPE's trials, which ran first."""
+
+    def started(*seconds: float) -> list[Trial]:
+        later = [f.finished(n).with_(startup={"import": 30.0, "engine": s}) for n, s in enumerate(seconds, start=1)]
+        return [f.finished(0), *later]
+
+    quick, slow = search_of(study(1, "grey"), started(12.0, 9.0), 60.0), search_of(study(2, "tpe"), started(48.0), 60.0)
+    (said,) = compiled([quick, slow])
+    assert said.startswith("study 'by-tpe': an engine took 48 s to start, in another study at most 12 s")
+    assert compiled([quick, search_of(study(2, "tpe"), started(20.0), 60.0)]) == []
+    assert compiled([quick, search_of(study(2, "tpe"), history(8.0), 60.0)]) == [], "it had no engine"
+    full = f.failed(1, f.failure(FailureReason.OOM, phase="engine")).with_(seconds=75.0)
+    assert len(compiled([quick, search_of(study(2, "tpe"), [f.finished(0), full], 60.0)])) == 1
 
 
 def test_what_the_machine_broke_is_no_trial_and_a_search_that_found_nothing_has_its_baseline() -> None:

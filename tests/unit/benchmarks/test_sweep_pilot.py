@@ -131,6 +131,15 @@ def test_a_knob_that_does_nothing_is_weak_and_one_that_does_much_is_not() -> Non
     assert set(found.without) <= set(SPACE.values)
 
 
+def test_how_far_the_baseline_is_from_the_best_is_told(found: Judgement) -> None:
+    """The recorded table of two ranks was in vain for that."""
+    held = [sum(seconds(c).values()) for c in EVERY if peak(c) <= found.limit]
+    assert found.baseline_lacks == pytest.approx(1.0 - min(held) / sum(seconds(BASELINE).values()), abs=0.1)
+    near, far = ("\n".join(pilot_report.lines("it", replace(found, baseline_lacks=lacks))) for lacks in (0.04, 0.4))
+    assert "the baseline is expected to lack 4.0% of the fastest row: " in near
+    assert "the baseline is expected to lack 40.0% of the fastest row\n" in far
+
+
 def test_what_the_baseline_tells_is_measured(found: Judgement) -> None:
     phases = seconds(BASELINE)
     assert found.baseline_phases["update"] == pytest.approx(phases["update"] / sum(phases.values()), abs=0.01)

@@ -187,17 +187,21 @@ def test_a_length_that_is_padded_costs_as_much_as_it_has() -> None:
 def test_continuous_batching_takes_its_share_of_the_machine() -> None:
     """On a CPU too, where transformers asks for the machine's memory, whatever limit a trial has."""
     small = ModelFacts(16_000_000, 10, 256, 8, 4, 32_768, 256)
-    host = Task(
-        Resources(cpu_cores=2, host_memory=24 * GIB, framework="trl", model=small), 8, 16, 32, memory_limit=2 * GIB
-    )
-    for task, there in ((ONE, 80 * GIB), (host, 24 * GIB)):
-        plain, half, little = (
-            part(task, Part.GENERATION, Moment.GENERATE, rollout_engine="transformers", **more)
-            for more in (
-                {},
-                {"continuous_batching": True},
-                {"continuous_batching": True, "continuous_batching_memory": 0.01},
-            )
-        )
-        assert half - little == pytest.approx(0.49 * there, rel=0.01)
-        assert plain < half
+    machine = Resources(cpu_cores=2, host_memory=25_276_510_208, framework="trl", model=small)
+    task = Task(machine, 8, 16, 32, memory_limit=2 * GIB)
+    page, token = 2 * 10 * 4 * 32 * 4, 4 * 256 + 4 * 32_768
+
+    def held(share: float) -> float:
+        batching: dict[str, Any] = {"continuous_batching": True, "continuous_batching_memory": share}
+        knobs: dict[str, Any] = {"rollout_engine": "transformers", "precision": "fp32", "master_weights": "fp32"}
+        return part(task, Part.GENERATION, Moment.GENERATE, **knobs, **batching)
+
+    # A tenth as many tokens in a batch as there are pages: 1,078 and 10,779, 3,234 and 32,338.
+    assert held(0.03) - held(0.01) == pytest.approx((32_338 - 10_779) * page, rel=1e-3)
+    # 8,192 tokens at most; reading all pages takes those of one layer once more.
+    pages = min((0.5 * 25_276_510_208 - 8192 * token) / page, 0.5 * 25_276_510_208 / (1.1 * page))
+    assert held(0.5) - held(0.03) == pytest.approx((pages - 32_338) * page, rel=1e-3)
+    more = [part(ONE, Part.GENERATION, Moment.GENERATE, continuous_batching=True, continuous_batching_memory=m,
+                 rollout_engine="transformers") for m in (0.05, 0.2, 0.5, 0.9)]  # fmt: skip
+    assert more == sorted(more)
+    assert 0.4 * 80 * GIB < more[2] < 0.5 * 80 * GIB

@@ -25,6 +25,8 @@ def test_the_minimum_is_one(seed: int, size: int, tight: bool) -> None:
     assert np.all(found >= 0.0)
     assert np.all(slope >= -1e-6)
     assert np.all(np.abs(slope[found > 0.0]) < 1e-6)
+    for near in (found, np.maximum(0.0, draw.standard_normal(size)), np.ones(size), np.zeros(size)):
+        assert nonnegative(information, pull, near) == pytest.approx(found, abs=1e-6)
 
 
 def test_the_normal_distribution() -> None:

@@ -96,6 +96,18 @@ def test_a_further_row_never_widens_anything(shape: tuple[int, int, int]) -> Non
     assert np.all(after.at_measured()[1] <= data.noise), "never wider than what was measured"
 
 
+@settings(max_examples=40, deadline=None)
+@given(shapes)
+def test_other_columns_of_the_same_rows_are_fitted_as_if_they_were_the_first(shape: tuple[int, int, int]) -> None:
+    data, scales, _ = example(*shape)
+    fit(data, scales)
+    other = np.random.default_rng(2).normal(size=(len(data.values), data.columns.shape[1]))
+    after, fresh = fit(data.with_columns(other), scales), fit(Data(other, data.values, data.noise, data.near), scales)
+    assert np.array_equal(after.mean, fresh.mean)
+    assert after.evidence == fresh.evidence
+    assert all(np.array_equal(a, b) for a, b in zip(after.left_out(), fresh.left_out(), strict=True))
+
+
 def test_what_no_column_says_is_shared_with_neighbours() -> None:
     """One row is slower than its columns say: so is its neighbour, in part; far away nothing is known."""
     codes = np.array([[0, 0, 0, 0], [1, 1, 1, 1]])
