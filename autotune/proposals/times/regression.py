@@ -39,7 +39,7 @@ class Neighbours:
     @cached_property
     def differ(self) -> bool:
         """Each two of them in some knob."""
-        return np.count_nonzero(self.apart == 0) == len(self.rows)
+        return bool(np.count_nonzero(self.apart == 0) == len(self.rows))
 
 
 @dataclass(frozen=True)
