@@ -1,13 +1,14 @@
 """How long does a proposal block? 1,000 recorded trials, 50,000 legal combinations.
 
-``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey]``
+``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey] [--anew]``
 
 The space is invented (nine knobs of the catalogue, 51,840 combinations, all taken as legal), and so are the trials:
 phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
 been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
-new proposer that has prepared nothing. Printed: median and 95th percentile of the wall seconds each call took; then the
-CPU time of one fit of each model to all of the recorded trials, and to as many as a proposal tells it of: of a model
-that has read nothing yet, and of one that has read all of them but the newest.
+new proposer that has prepared nothing. With ``--anew`` each proposal gets trials that were made anew, as one in a
+study gets them from its database; reading them there is not counted. Printed: median and 95th percentile of the wall
+seconds each call took; then the CPU time of one fit of each model to all of the recorded trials, and to as many as a
+proposal tells it of: of a model that has read nothing yet, and of one that has read all of them but the newest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autotune.domain import (
     Configuration,
@@ -145,17 +147,26 @@ def history(candidates: Sequence[Configuration], trials: int) -> list[Trial]:
     return [trial(0, candidates[0]), *(trial(n, candidates[i]) for n, i in enumerate(drawn, 1))]
 
 
-def timed(trials: int, proposals: int, sampler: str) -> tuple[list[float], list[float], list[float], str]:
+def _anew(trials: Sequence[Trial]) -> list[Trial]:
+    """Equal ones that nothing was worked out of yet."""
+    return [replace(t, configuration=Configuration(dict(t.configuration.items()))) for t in trials]
+
+
+def timed(
+    trials: int, proposals: int, sampler: str, *, anew: bool = False
+) -> tuple[list[float], list[float], list[float], str]:
     """Seconds of each proposal with preparation and without, of each preparation, and who proposed last."""
     candidates = combinations()
     prepared, made = proposer(candidates, sampler), history(candidates, trials)
     ahead, blocked, cold, source = [], [], [], ""
     for turn in range(proposals):
         number = len(made)
+        made = _anew(made) if anew else made
         running = made[-1].with_(state=TrialState.RUNNING, outcome=None, cycles=(), worst_case_passed=False)
         began = time.perf_counter()
         prepared.prepare([*made[:-1], running], number)
         ahead.append(time.perf_counter() - began)
+        made = _anew(made) if anew else made
         began = time.perf_counter()
         proposal = prepared.propose(made, number)
         blocked.append(time.perf_counter() - began)
@@ -221,8 +232,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--proposals", type=int, default=60)
     parser.add_argument("--sampler", default="grey")
+    parser.add_argument("--anew", action="store_true")
     asked = parser.parse_args()
-    blocked, ahead, cold, source = timed(asked.trials, asked.proposals, asked.sampler)
+    blocked, ahead, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew)
     print(f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded, by {source}")
     print(line("a proposal blocks", blocked))
     print(line("the same by a new proposer, nothing prepared", cold))
