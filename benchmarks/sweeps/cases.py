@@ -172,6 +172,18 @@ CASES = {
             recorded=200,
         ),
         Case(
+            name="cpu-16m-engines",
+            architecture=_made_up("random-16m-deep", (16, 224, 640, 7, 1), 32_768, 12),
+            shortest_prompt=10,
+            longest_prompt=28,
+            longest=48,
+            rows=8,
+            memory_limit="1500MiB",
+            baseline={"micro_batch_size": 4, "num_generations": 4},
+            again=20,
+            recorded=300,
+        ),
+        Case(
             name="cpu-11m-tokens",
             architecture=_made_up("random-11m", (24, 128, 352, 4, 4), 49_152, 9),
             shortest_prompt=6,
