@@ -10,7 +10,7 @@ from autotune.insights.related import began_words
 from autotune.insights.ruled_out import By, Ruled, by_trials
 from autotune.insights.why import RowReasons, Why, reasons
 from autotune.insights.why_words import fate_words
-from autotune.proposals import dominance, ruled_out
+from autotune.proposals import dominance, dominated
 from autotune.proposals.lattice import Lattice
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS
@@ -66,7 +66,7 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configurati
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[Ruled]:
     """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
-    regions = ruled_out.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
+    regions = dominated.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []
     candidates = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=MOST_COUNTED)

@@ -11,9 +11,9 @@ from autotune.domain import Configuration, StudySpec, Trial
 from autotune.figures import format_size
 from autotune.insights.phases import peak
 from autotune.proposals.dominance import Region, covers, sentence
+from autotune.proposals.dominated import regions
 from autotune.proposals.forecasts import PeakForecast, Task
 from autotune.proposals.memory import MemoryModel, limits, pools
-from autotune.proposals.ruled_out import regions
 from autotune.words import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from autotune import retries
 from autotune.domain import Configuration, Trial
 from autotune.evidence import same_learning
-from autotune.proposals import dominance, ruled_out
+from autotune.proposals import dominance, dominated
 from autotune.proposals.climbs import headline_base, headline_move, permitted_base, permitted_move
 from autotune.proposals.dominance import Region
 from autotune.proposals.lattice import Lattice, Mask
@@ -96,7 +96,7 @@ class TwoTrackProposer:
         self._as_candidate = {baseline: complete_baseline}
         self._sampler = sampler
         self._seed = seed
-        self._one_memory, self._memory = one_memory, ruled_out.Memory()
+        self._one_memory, self._memory = one_memory, dominated.Memory()
         self._firsts = tuple(firsts)
         self._otherwise = otherwise
         self._baseline = complete_baseline
@@ -211,7 +211,7 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return ruled_out.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
+        return dominated.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
 
     def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
         return any(dominance.covers(region, configuration, self._knobs) for region in regions)

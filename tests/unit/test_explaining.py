@@ -9,7 +9,7 @@ from autotune.explaining import explain
 from autotune.insights.ruled_out import By
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
-from autotune.proposals import dominance, ruled_out
+from autotune.proposals import dominance, dominated
 from autotune.recommend import recommend
 from autotune.report.why import section
 from search_spaces.knobs import KNOBS
@@ -55,7 +55,7 @@ def test_counts_are_those_of_the_space_and_of_the_failures(spec: StudySpec, tria
     space = SearchSpace.from_json(SPACE)
     every = space.candidates(spec.baseline, spec.resources, same_learning=False)
     assert (why.legal, why.tried, why.exact) == (len(every), 3, True)
-    (region,) = ruled_out.regions(trials, KNOBS, one_memory=True)
+    (region,) = dominated.regions(trials, KNOBS, one_memory=True)
     (memory,) = [r for r in why.ruled_out if r.by is By.MEMORY]
     assert memory.count == sum(dominance.covers(region, c, KNOBS) for c in every) > 0
     assert memory.trials == (2,)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
-from autotune.proposals import dominance, make_proposer, ruled_out
+from autotune.proposals import dominance, dominated, make_proposer
 from autotune.proposals.lattice import Lattice
 from search_spaces.batch import training_gpus
 from search_spaces.knobs import KNOBS
@@ -56,7 +56,7 @@ def failed(
 
 def rules_out(trial: Trial, configuration: Configuration) -> bool:
     """By the regions themselves, and by the lattice the proposer asks, which must agree."""
-    found = ruled_out.regions([trial], KNOBS, one_memory=False)
+    found = dominated.regions([trial], KNOBS, one_memory=False)
     ruled = any(dominance.covers(region, configuration, KNOBS) for region in found)
     lattice = Lattice([configuration, configuration.with_(logprob_rows=7)], (), (), KNOBS)
     assert bool(lattice.without((), found)[0]) is not ruled
