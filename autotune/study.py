@@ -21,6 +21,7 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.history import History
 from autotune.judging import judge_of
 from autotune.ports import (
     Assignment,
@@ -76,6 +77,7 @@ class StudyLoop:
         self._study = study
         self._budget = budget
         self._store = store
+        self._history = History(store, study.id)
         self._proposer = proposer
         self._runner = runner
         self._clock = clock
@@ -124,7 +126,7 @@ class StudyLoop:
                 self._recover()
                 trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
                 while trial.state is TrialState.WAITING and self._stop.level == 0:
-                    self._execute(trial, self._store.trials(self._study.id), ledger)
+                    self._execute(trial, self._history.trials(), ledger)
                     trial = self._store.trial(self._study.id, trial.number)
             finally:
                 self._runner.close()
@@ -135,7 +137,7 @@ class StudyLoop:
     def _waiting(self, draft: TrialDraft) -> Trial | None:
         alike = (
             t
-            for t in self._store.trials(self._study.id)
+            for t in self._history.trials()
             if (t.state, t.source, t.configuration) == (TrialState.WAITING, draft.source, draft.configuration)
         )
         return next(alike, None)
@@ -145,7 +147,7 @@ class StudyLoop:
         before = self._store.recommendation(self._study.id)
         if before is None or self._store.study(self._study.id).status is not StudyStatus.DONE:
             return
-        self._recommend(self._store.trials(self._study.id), before.ended_by)
+        self._recommend(self._history.trials(), before.ended_by)
 
     def _say_budget(self) -> None:
         """For the record, and for `status` in another terminal."""
@@ -164,7 +166,7 @@ class StudyLoop:
             ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
             if self._stop.level >= 1:
                 return "stopped by the user"
-            trials = self._store.trials(self._study.id)
+            trials = self._history.trials()
             spent = ledger.spent()
             waiting = schedule.interrupted(self._study, trials, self._budget, spent)
             if waiting is None:
@@ -216,7 +218,7 @@ class StudyLoop:
             self._say_ruled_out(finished)
 
     def _say_ruled_out(self, trial: Trial) -> None:
-        count = self._proposer.count_ruled_out(self._store.trials(self._study.id))
+        count = self._proposer.count_ruled_out(self._history.trials())
         if not count:  # a sweep runs every row, whatever ran out
             return
         message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
@@ -232,7 +234,7 @@ class StudyLoop:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
         for pid in self._runner.sweep(self._study.id):
             self._say("swept", f"ended process {pid}, left by an earlier run", None)
-        for trial in self._store.trials(self._study.id):
+        for trial in self._history.trials():
             if trial.state is TrialState.RUNNING:
                 self._recover_trial(trial)
 
@@ -250,7 +252,7 @@ class StudyLoop:
         self._say("trial_repeated", f"trial {trial.number} was interrupted and will be repeated", trial)
 
     def _conclude(self, ended_by: str) -> StudyResult:
-        trials = self._store.trials(self._study.id)
+        trials = self._history.trials()
         stopped = self._stop.level >= 1
         found = self._recommend(trials, ended_by)
         if not stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Recorded(ProposesAhead):
         super().__init__(inner)
         self.calls: list[tuple[str, int]] = []
         self.running: list[bool] = []
+        self.told: list[Sequence[Trial]] = []
 
     def prepare(self, history: Sequence[Trial], number: int) -> None:
         self.calls.append(("prepare", number))
@@ -30,6 +32,7 @@ class Recorded(ProposesAhead):
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         self.calls.append(("propose", number))
+        self.told.append(history)
         return super().propose(history, number)
 
 
@@ -70,3 +73,14 @@ def test_every_trial_that_runs_prepares_the_next_and_changes_nothing() -> None:
     for number in proposed:
         assert recorded.calls.index(("prepare", number)) < recorded.calls.index(("propose", number))
     assert all(recorded.running)
+
+
+def test_a_sampler_is_told_of_a_finished_trial_by_one_object() -> None:
+    house = House()
+    recorded = Recorded(_proposer(house))
+    _searched(house, recorded)
+    assert len(recorded.told) > 3
+    for before, after in itertools.pairwise(recorded.told):
+        finished = [t for t in before if t.state.is_finished]
+        assert len(finished) > 0
+        assert all(known is told for known, told in zip(finished, after, strict=False))

@@ -1,0 +1,30 @@
+"""The trials of a study as its tuner reads them, again and again: what has finished is read once."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from autotune.domain import Trial
+from autotune.ports import Store
+
+
+class History:
+    """Reads a study's trials while its lock is held.
+
+    A finished trial never changes and numbers go up one by one (``ports.Store``), so the finished ones before the
+    first that has not ended are the same objects each time: neither is the database asked for them again, nor does
+    a sampler read them anew.
+    """
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._store = store
+        self._study_id = study_id
+        self._ended: tuple[Trial, ...] = ()
+
+    def trials(self) -> tuple[Trial, ...]:
+        """``Store.trials`` of the study."""
+        since = self._ended[-1].number + 1 if self._ended else 0
+        new = self._store.trials(self._study_id, since)
+        ended = tuple(takewhile(lambda trial: trial.state.is_finished, new))
+        self._ended = (*self._ended, *ended)
+        return (*self._ended, *new[len(ended) :])
