@@ -25,6 +25,10 @@ PACKAGES: Mapping[str, str] = {"use_peft": "peft", "load_in_4bit": "bitsandbytes
 """Key of a TRL configuration -> the module a trial needs when it is true."""
 
 
+DEFAULT_SAMPLER = "grey"
+"""Who proposes where nobody said (docs/decisions/0031-grey-box-sampler.md)."""
+
+
 @dataclass(frozen=True)
 class Size:
     """Defaults for what the user did not say about the workload."""
@@ -93,7 +97,7 @@ class Request:
     """Name of a published baseline, in place of a configuration of the user's own."""
     space: str | None = None
     """Preset name or YAML path; ``None`` takes the preset for the machine."""
-    sampler: str = "tpe"
+    sampler: str = DEFAULT_SAMPLER
     seed: int = 0
     name: str | None = None
     memory_limit: int | None = None

@@ -8,11 +8,21 @@ from autotune import preparation
 from autotune.domain import Fingerprint, Study, StudySpec
 from autotune.errors import NotFoundError, StudyDiffersError
 from autotune.ports import Store
+from autotune.schedule import SWEEP
 from trainer.child.contract import encode
 
 
-def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> tuple[Study, bool]:
+def find_or_create(
+    store: Store, spec: StudySpec, now: float, *, fork: bool, any_sampler: bool = False
+) -> tuple[Study, bool]:
     """The study of this specification, and whether it existed.
+
+    Args:
+        store: where studies are.
+        spec: what is asked for.
+        now: when it is begun, if it is not there.
+        fork: a study of another specification may have the name; then it is one beside that.
+        any_sampler: nobody chose the sampler, so a study that differs in it alone is meant, and keeps its own.
 
     Raises:
         StudyDiffersError: the name belongs to another specification; the message shows the difference.
@@ -21,10 +31,10 @@ def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> 
         there = store.study(spec.name)
     except NotFoundError:
         return store.create_study(spec, now), False
-    if there.spec.digest == spec.digest:
+    if _is(there, spec, any_sampler=any_sampler):
         return there, True
     if fork:
-        return _beside(store, spec, now)
+        return _beside(store, spec, now, any_sampler=any_sampler)
     changed = "; ".join(preparation.differences(there.spec, spec)[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
@@ -32,12 +42,18 @@ def find_or_create(store: Store, spec: StudySpec, now: float, *, fork: bool) -> 
     )
 
 
-def _beside(store: Store, spec: StudySpec, now: float) -> tuple[Study, bool]:
+def _is(study: Study, spec: StudySpec, *, any_sampler: bool) -> bool:
+    own = study.spec.sampler
+    asked = replace(spec, sampler=own) if any_sampler and own != SWEEP else spec
+    return study.spec.digest == asked.digest
+
+
+def _beside(store: Store, spec: StudySpec, now: float, *, any_sampler: bool) -> tuple[Study, bool]:
     """The study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
     there = {study.spec.name: study for study in store.studies()}
     number = 2
     while (other := there.get(f"{spec.name}-{number}")) is not None:
-        if other.spec.digest == spec.digest:
+        if _is(other, spec, any_sampler=any_sampler):
             return other, True
         number += 1
     return store.create_study(replace(spec, name=f"{spec.name}-{number}"), now), False

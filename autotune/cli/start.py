@@ -29,6 +29,7 @@ from autotune.domain import Budget, Study, TrialKind
 from autotune.errors import UsageError
 from autotune.ports import Store
 from autotune.recommendation_json import recommendation_json
+from autotune.request import DEFAULT_SAMPLER
 from autotune.settings import Settings
 from autotune.study import StudyResult
 from trainer.child.contract import write_atomic
@@ -57,7 +58,7 @@ def start(
     max_completion_length: o.CompletionLengthOption = None,
     baseline: o.SetOption = None,
     space: o.SpaceOption = None,
-    sampler: o.SamplerOption = "tpe",
+    sampler: o.SamplerOption = None,
     no_history: o.NoHistoryOption = False,
     seed: o.SeedOption = 0,
     memory_limit: o.MemoryLimitOption = None,
@@ -114,7 +115,7 @@ def start(
         max_completion_length=max_completion_length,
         knobs=baseline or [],
         space=space,
-        sampler=sampler,
+        sampler=sampler or DEFAULT_SAMPLER,
         seed=seed,
         name=name,
         memory_limit=None if memory_limit is None else parse_size(memory_limit),
@@ -132,7 +133,8 @@ def start(
     show = Show(as_json, no_live, quiet)
     with _page(settings, say, wanted=not no_serve, port=port):
         runs = {"allow_busy": allow_busy, "warm": not cold}
-        ended = _run(wiring, settings, prepared, limits, show, how=Begin(new, not no_history), runs=runs)
+        how = Begin(new, not no_history, sampler is None)
+        ended = _run(wiring, settings, prepared, limits, show, how=how, runs=runs)
     raise typer.Exit(ended)
 
 
@@ -153,6 +155,8 @@ class Begin:
     """Beside one of the same name."""
     history: bool
     """With what earlier studies measured."""
+    any_sampler: bool
+    """None was named, so a study that is there goes on with its own."""
 
 
 @contextmanager
@@ -192,12 +196,16 @@ def _run_in(
     how: Begin,
     runs: Mapping[str, bool],
 ) -> int:
-    study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=how.fork)
+    study, existed = wiring.find_or_create(
+        store, prepared.spec, time.time(), fork=how.fork, any_sampler=how.any_sampler
+    )
     wiring.check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     spent = store.spent(study.id)[0]
     if not (show.quiet or show.as_json):
         console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if existed else ""))
+        if study.spec.sampler != prepared.spec.sampler:
+            console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
         console.talk().print(_plan(prepared, limits, spent))
         busy = busy_note(load.look(time.sleep))
         if busy is not None:

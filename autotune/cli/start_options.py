@@ -99,15 +99,15 @@ SpaceOption = Annotated[
     str | None, typer.Option("--space", help="Search space: a preset or a YAML file.", metavar="SPACE")
 ]
 SamplerOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--sampler",
-        help="Who proposes: tpe, grey (forecasts phases and memory), gp, cmaes, random or grid.",
+        help="Who proposes: grey (forecasts phases and memory; the default), tpe, gp, cmaes, random or grid.",
         metavar="NAME",
     ),
 ]
 NoHistoryOption = Annotated[
-    bool, typer.Option("--no-history", help="With --sampler grey: begin with nothing that earlier studies measured.")
+    bool, typer.Option("--no-history", help="Begin with nothing that earlier studies measured.")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the prompts.", metavar="N")]
 MemoryLimitOption = Annotated[

@@ -1,4 +1,5 @@
-"""Studies by the grey-box sampler through the command line on a machine with one made-up GPU: what they begin with.
+"""Studies by the sampler nobody has to name, through the command line on a machine with one made-up GPU: what they
+begin with.
 
 Everything of the tuner is real; the driver and the training interpreter are scripts.
 """
@@ -22,7 +23,7 @@ knobs:
   gradient_checkpointing: [true, false]
   logprob_rows: [1, 2, 4]
 """
-BATCH = ("--effective-batch", "8", "--set", "num_generations=8", "--space", "space.yaml", "--sampler", "grey")
+BATCH = ("--effective-batch", "8", "--set", "num_generations=8", "--space", "space.yaml")
 
 
 def start(node: Node, name: str, *words: str, longest: int = 32, trials: int = 4) -> subprocess.CompletedProcess[str]:
@@ -50,6 +51,19 @@ def test_the_device_is_measured_once_for_the_machine(node: Node) -> None:
     assert probes(node) == 1
     said = [(node.folder / f"{name}.txt").read_text() for name in ("one", "two")]
     assert ["measuring what the device can do" in text for text in said] == [True, False]
+
+
+def test_a_study_goes_on_with_its_sampler_and_another_one_is_refused(node: Node) -> None:
+    assert node.document("status", "one")["study"]["sampler"] == "grey"
+    refused = start(node, "one", "--sampler", "tpe")
+    assert refused.returncode == 2
+    assert "(sampler: grey -> tpe)" in refused.stderr
+    old = start(node, "old", "--sampler", "tpe")
+    assert old.returncode == 0, old.stderr
+    done = start(node, "old", trials=6)
+    assert done.returncode == 0, done.stderr
+    assert "it goes on with the sampler it began with: tpe" in done.stdout + done.stderr
+    assert node.document("status", "old")["study"]["sampler"] == "tpe"
 
 
 def test_the_second_begins_with_the_first_and_says_so(node: Node) -> None:
