@@ -13,6 +13,11 @@ from autotune.proposals.grey.surfaces import Array, cdf
 LIKELY = 0.75
 """While anything is at least as likely to hold, nothing that is less likely is chosen: a failed trial costs as much as
 another, tells less, and may cost a restart beside."""
+SEVERAL = 5
+"""Measured trials from which a forecast of memory is trusted more, so that less room is enough."""
+LESS_LIKELY = 0.6
+"""The same from then on. The fastest that fits often lies right below the limit, where a forecast is never sure: with
+0.75 throughout, the three best rows of a recorded table stayed untried in most searches."""
 TIE = 0.01
 """Scores this close, in logarithms, are equal; then the one that restarts less."""
 LEAST_SPREAD = 0.005
@@ -60,10 +65,21 @@ def score(outlook: Outlook, best: float) -> Array:
     return gain + np.log(np.maximum(outlook.holds, 1e-12)) - np.log(np.maximum(outlook.seconds, 1e-9))
 
 
-def choice(outlook: Outlook, best: float) -> int:
-    """The candidate's place among those of ``outlook``, of which there is at least one."""
+def likely_from(measured: int) -> float:
+    """The probability of holding from which a candidate is likely enough, after so many measured trials."""
+    return LIKELY if measured < SEVERAL else LESS_LIKELY
+
+
+def choice(outlook: Outlook, best: float, least: float = LIKELY) -> int:
+    """The candidate's place among those of ``outlook``, of which there is at least one.
+
+    Args:
+        outlook: of the candidates.
+        best: value to improve on.
+        least: probability of holding below which nothing is chosen while anything is above.
+    """
     scores = score(outlook, best)
-    likely = outlook.holds >= LIKELY
+    likely = outlook.holds >= least
     if likely.any():
         scores = np.where(likely, scores, NEVER)
     equal = np.flatnonzero(scores >= scores.max() - TIE)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from autotune import stopping, variation
 from autotune.domain import FailureReason, Trial, TrialState
-from autotune.proposals.grey.choice import LIKELY
+from autotune.proposals.grey.choice import likely_from
 from autotune.proposals.grey.learnt import Lesson, selected
 from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
@@ -103,6 +103,11 @@ def _identity(trial: Trial) -> Hashable:
     )
 
 
+def likely_enough(trials: Sequence[Trial]) -> float:
+    """``choice.likely_from`` of those that held, whose peaks are known."""
+    return likely_from(sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials))
+
+
 def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> NDArray[np.int64]:
     """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last."""
     every = np.arange(len(lattice), dtype=np.int64)
@@ -112,7 +117,8 @@ def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> 
     hope = forecast.spread - forecast.log_seconds
     if models.peaks is not None:
         fits = peaks_at(models.peaks.fitted(models.task, trials), lattice, every).fits
-        hope = np.where(fits >= LIKELY, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
+        least = likely_enough(trials)
+        hope = np.where(fits >= least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
     return np.argsort(-hope, kind="stable")[:SHORTLIST]
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.choice import LIKELY, Outlook, choice
+from autotune.proposals.grey.choice import Outlook, choice
 from autotune.proposals.grey.costs import course
 from autotune.proposals.grey.learnt import Learnt, learnt, passes
 from autotune.proposals.grey.memo import Memo
@@ -25,6 +25,7 @@ from autotune.proposals.grey.reading import (
     fastest,
     identity,
     lessons,
+    likely_enough,
     places,
     ranked,
     told,
@@ -96,6 +97,11 @@ class InformedSampler:
         self._models = models
         self._shortlists = shortlists
 
+    @cached_property
+    def _least(self) -> float:
+        """Probability of fitting that is likely enough."""
+        return likely_enough(self._told)
+
     @property
     def learns(self) -> bool:
         """As of the other models while nothing forecasts what comes next; the forecasts need no moves."""
@@ -119,7 +125,7 @@ class InformedSampler:
         return self._models.peaks.fitted(self._models.task, self._told)
 
     def may_fit(self, configuration: Configuration) -> bool:
-        return self._peaks is None or bool(self._peaks.forecast([configuration]).fits[0] >= LIKELY)
+        return self._peaks is None or bool(self._peaks.forecast([configuration]).fits[0] >= self._least)
 
     def prepare(self, lattice: Lattice) -> None:
         """Have ready what does not depend on how the newest trial ends."""
@@ -140,7 +146,7 @@ class InformedSampler:
         known = evidence if start is None else self._known
         pool = self._pool(lattice, left, known)
         outlook, best = self._expected(self._times, lattice, pool, known)
-        return int(pool[choice(outlook, best)])
+        return int(pool[choice(outlook, best, self._least)])
 
     def _pool(self, lattice: Lattice, left: Mask, known: Sequence[Evidence]) -> NDArray[np.int64]:
         """The candidates looked at, in their order."""
@@ -200,7 +206,7 @@ class InformedSampler:
     ) -> int:
         pool = _drawn(lattice, left, known, seed)
         fits = self._fits(lattice, pool)
-        likely = fits >= LIKELY if (fits >= LIKELY).any() else np.ones(len(pool), dtype=np.bool_)
+        likely = fits >= self._least if (fits >= self._least).any() else np.ones(len(pool), dtype=np.bool_)
         pool, fits = pool[likely], fits[likely]
         mask = np.zeros_like(left)
         mask[pool] = True
@@ -221,7 +227,7 @@ class InformedSampler:
             measured = [s for t in self._told if t.feasible and (s := cycle_seconds(t)) is not None]
             cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
         outlook = Outlook(found.value, found.spread, found.holds * fits, way.seconds(cycle_s, restarts), restarts)
-        return choice(outlook, found.best)
+        return choice(outlook, found.best, self._least)
 
 
 def _forecast(

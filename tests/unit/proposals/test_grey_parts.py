@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 from autotune.domain import Trial
 from autotune.proposals.grey import learnt as learning
 from autotune.proposals.grey import surfaces
-from autotune.proposals.grey.choice import LIKELY, Outlook, choice, log_improvement
+from autotune.proposals.grey.choice import (
+    LESS_LIKELY,
+    LIKELY,
+    SEVERAL,
+    Outlook,
+    choice,
+    likely_from,
+    log_improvement,
+)
 from autotune.proposals.grey.costs import course, processes_go_on
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
 from autotune.proposals.grey.memo import Memo
+from autotune.proposals.grey.reading import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import Standing
 from search_spaces.knobs.restart import Restart
@@ -150,6 +159,8 @@ def test_the_choice_weighs_value_certainty_cost_and_restarts() -> None:
 
 def test_what_hardly_holds_waits_until_nothing_else_is_left() -> None:
     assert choice(_outlook(value=[3.0, -3.0], holds=[LIKELY - 0.01, 1.0]), 0.0) == 1
+    assert choice(_outlook(value=[3.0, -3.0], holds=[LESS_LIKELY, 1.0]), 0.0) == 1
+    assert choice(_outlook(value=[3.0, -3.0], holds=[LESS_LIKELY, 1.0]), 0.0, LESS_LIKELY) == 0
     assert choice(_outlook(value=[3.0, -3.0], holds=[0.2, 0.2]), 0.0) == 0
     assert choice(_outlook(holds=[0.0, 0.0]), 0.0) == 0
 
@@ -276,3 +287,12 @@ def test_an_error_is_raised_and_not_kept() -> None:
         memo.get("a", lambda: 1 // 0)
     assert memo.get("a", lambda: 1) == 1
     assert statistics.fmean([memo.get("a", lambda: 5)]) == 1
+
+
+def test_what_is_likely_enough_goes_by_the_trials_that_held() -> None:
+    assert [likely_from(n) for n in (0, SEVERAL - 1, SEVERAL, 100)] == [LIKELY, LIKELY, LESS_LIKELY, LESS_LIKELY]
+    held = [factories.finished(number) for number in range(SEVERAL - 1)]
+    failed = [factories.failed(number) for number in range(100, 120)]
+    assert likely_enough([*held, *failed]) == LIKELY
+    assert likely_enough([*held, *failed, factories.finished(50)]) == LESS_LIKELY
+    assert likely_enough([*held, factories.stopped(50)]) == LESS_LIKELY
