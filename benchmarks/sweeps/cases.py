@@ -184,6 +184,18 @@ CASES = {
             recorded=300,
         ),
         Case(
+            name="cpu-18m-prompts",
+            architecture=_made_up("random-18m", (10, 256, 768, 8, 2), 40_960, 9),
+            shortest_prompt=16,
+            longest_prompt=40,
+            longest=40,
+            rows=8,
+            memory_limit="1600MiB",
+            baseline={"micro_batch_size": 2, "num_generations": 4},
+            again=20,
+            recorded=300,
+        ),
+        Case(
             name="cpu-11m-tokens",
             architecture=_made_up("random-11m", (24, 128, 352, 4, 4), 49_152, 9),
             shortest_prompt=6,

@@ -18,6 +18,13 @@ SEVERAL = 5
 LESS_LIKELY = 0.6
 """The same from then on. The fastest that fits often lies right below the limit, where a forecast is never sure: with
 0.75 throughout, the three best rows of a recorded table stayed untried in most searches."""
+FAILURES, OF_TRIALS = 2, 30
+"""Of so many trials so many may run out of memory ..."""
+CAREFUL = 0.95
+"""... and when they have, nothing less likely than this is chosen while anything is as likely: then a failure more is bad
+luck, not a risk that was taken."""
+BARS = (CAREFUL, 0.9, LIKELY, LESS_LIKELY)
+"""Where nothing is likely enough, the next of these is asked for."""
 TIE = 0.01
 """Scores this close, in logarithms, are equal; then the one that restarts less."""
 LEAST_SPREAD = 0.005
@@ -65,8 +72,15 @@ def score(outlook: Outlook, best: float) -> Array:
     return gain + np.log(np.maximum(outlook.holds, 1e-12)) - np.log(np.maximum(outlook.seconds, 1e-9))
 
 
-def likely_from(measured: int) -> float:
-    """The probability of holding from which a candidate is likely enough, after so many measured trials."""
+def likely_from(measured: int, ran_out: int = 0) -> float:
+    """The probability of holding from which a candidate is likely enough.
+
+    Args:
+        measured: trials that held.
+        ran_out: trials that ran out of memory.
+    """
+    if ran_out >= FAILURES * max(1.0, (measured + ran_out) / OF_TRIALS):
+        return CAREFUL
     return LIKELY if measured < SEVERAL else LESS_LIKELY
 
 
@@ -76,12 +90,14 @@ def choice(outlook: Outlook, best: float, least: float = LIKELY) -> int:
     Args:
         outlook: of the candidates.
         best: value to improve on.
-        least: probability of holding below which nothing is chosen while anything is above.
+        least: probability of holding below which nothing is chosen while anything is above; where nothing is, the next
+            of ``BARS`` counts.
     """
     scores = score(outlook, best)
-    likely = outlook.holds >= least
-    if likely.any():
-        scores = np.where(likely, scores, NEVER)
+    for bar in (least, *(b for b in BARS if b < least)):
+        if (likely := outlook.holds >= bar).any():
+            scores = np.where(likely, scores, NEVER)
+            break
     equal = np.flatnonzero(scores >= scores.max() - TIE)
     order = np.lexsort((equal, -scores[equal], outlook.restarts[equal]))
     return int(equal[order[0]])

@@ -104,12 +104,16 @@ def _identity(trial: Trial) -> Hashable:
 
 
 def likely_enough(trials: Sequence[Trial]) -> float:
-    """``choice.likely_from`` of those that held, whose peaks are known."""
-    return likely_from(sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials))
+    """``choice.likely_from`` of those that held, whose peaks are known, and those that ran out of memory."""
+    held = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
+    return likely_from(held, sum(map(ran_out, trials)))
 
 
-def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> NDArray[np.int64]:
-    """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last."""
+def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial], least: float) -> NDArray[np.int64]:
+    """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last.
+
+    ``least``: the probability of fitting that is likely enough.
+    """
     every = np.arange(len(lattice), dtype=np.int64)
     if models is None or models.times is None:
         return every[:SHORTLIST]
@@ -117,7 +121,6 @@ def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial]) -> 
     hope = forecast.spread - forecast.log_seconds
     if models.peaks is not None:
         fits = peaks_at(models.peaks.fitted(models.task, trials), lattice, every).fits
-        least = likely_enough(trials)
         hope = np.where(fits >= least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
     return np.argsort(-hope, kind="stable")[:SHORTLIST]
 

@@ -100,12 +100,12 @@ OF_MODEL = (
     *(Part.SCORES, Part.LOGITS, Part.GENERATION, Part.ENGINE_WEIGHTS, Part.OFFLOADED, Part.KEPT, Part.SLACK),
 )
 """Their formulas need the model's sizes."""
-NOISE = 0.05
-"""Relative spread of peaks around the fitted formulas, before a study has shown its own: some 3 % between processes of
-one configuration, and what the formulas miss of a configuration whatever their coefficients are."""
-NOISE_BYTES = 50e6
+NOISE = 0.04
+"""Relative spread of peaks around the fitted formulas, before a study has shown its own: 1.5 to 2.6 % between processes
+of one configuration, and what the formulas miss of a configuration whatever their coefficients are."""
+NOISE_BYTES = 20e6
 """The same in bytes, on top: between processes imports and caches differ by so much, however small the model is."""
-NOISE_WEIGHT = 8.0
+NOISE_WEIGHT = 3.0
 """Measured peaks ``NOISE`` counts for."""
 PHASE_NOISE = 3.0
 """A phase's own peak counts as so many times as noisy: memory freed by the phase before may still be held."""

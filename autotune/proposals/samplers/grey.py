@@ -100,7 +100,7 @@ class InformedSampler:
     @cached_property
     def _least(self) -> float:
         """Probability of fitting that is likely enough."""
-        return likely_enough(self._told)
+        return likely_enough(self._trials)
 
     @property
     def learns(self) -> bool:
@@ -165,8 +165,10 @@ class InformedSampler:
 
         So it can be made while that one runs, and is the same whether it was or not.
         """
-        before = told(self._trials[:-1], self._known)
-        return self._shortlists.get((id(lattice), identity(before)), lambda: ranked(self._models, lattice, before))
+        before = self._trials[:-1]
+        read, least = told(before, self._known), likely_enough(before)
+        key = (id(lattice), identity(read), least)
+        return self._shortlists.get(key, lambda: ranked(self._models, lattice, read, least))
 
     def _expected(
         self, times: TimeModel, lattice: Lattice, pool: NDArray[np.int64], known: Sequence[Evidence]
