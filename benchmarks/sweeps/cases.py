@@ -193,7 +193,7 @@ CASES = {
             memory_limit="1600MiB",
             baseline={"micro_batch_size": 2, "num_generations": 4},
             again=20,
-            recorded=300,
+            recorded=240,
         ),
         Case(
             name="cpu-11m-tokens",
