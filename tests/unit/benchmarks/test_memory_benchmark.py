@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Pool, Resources, Trial, TrialState
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
+from autotune.table_files import read
 from benchmarks import every_knob_table, memory_model
 from search_spaces.configuration import ModelFacts
 from tests import factories
 from tests.synthetic_table import table
 
+TABLES = Path(__file__).resolve().parents[3] / "benchmarks" / "tables"
 TASK = Task(Resources(host_memory=24 * factories.GIB, model=ModelFacts(134_515_008, 30, 576, 9, 3, 49_152)), 8, 96, 256)
 
 
@@ -109,3 +112,16 @@ def test_the_recorded_table_of_two_ranks_is_read_as_the_study_it_was(tmp_path: P
     (tmp_path / "other.md").write_text("| a | b |\n")
     with pytest.raises(ValueError, match="no table of trials"):
         every_knob_table.trials(tmp_path / "other.md")
+
+
+@pytest.mark.parametrize("name", ["14m-tail", "14m-compiled", "14m-wide", "16m-batching", "16m-engines"])
+def test_forecasts_are_about_as_wide_as_they_err_on_recorded_tables(name: str) -> None:
+    found = [
+        g for r in memory_model.shuffled(read(TABLES / f"search-cpu-{name}.jsonl.gz"), 2) for g in memory_model.guesses(r)
+    ]
+    later = [g for g in found if g.k in (5, 10)]
+    away = [abs(math.log(g.peak / g.predicted)) / g.spread for g in later]
+    shares = {p: sum(z <= width for z in away) / len(away) for p, width in memory_model.INTERVALS.items()}
+    assert 0.4 <= shares[0.5] <= 0.75
+    assert 0.75 <= shares[0.8] <= 0.97
+    assert shares[0.95] >= 0.93

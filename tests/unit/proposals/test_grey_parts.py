@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import threading
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.domain import Trial
+from autotune.domain import FailureReason, Outcome, Trial
 from autotune.proposals.grey import learnt as learning
 from autotune.proposals.grey import surfaces
 from autotune.proposals.grey.choice import (
+    BARS,
+    CAREFUL,
+    FAILURES,
     LESS_LIKELY,
     LIKELY,
+    OF_TRIALS,
     SEVERAL,
     Outlook,
     choice,
@@ -165,6 +170,13 @@ def test_what_hardly_holds_waits_until_nothing_else_is_left() -> None:
     assert choice(_outlook(holds=[0.0, 0.0]), 0.0) == 0
 
 
+def test_where_nothing_is_likely_enough_the_next_lower_bar_counts() -> None:
+    for least, lower in itertools.pairwise(BARS):
+        outlook = _outlook(value=[3.0, -3.0], holds=[lower - 0.01, lower])
+        assert choice(outlook, 0.0, least) == 1
+        assert choice(outlook, 0.0, lower - 0.01) == 0
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_whatever_was_told_the_belief_is_finite(count: int, seed: int) -> None:
@@ -292,7 +304,20 @@ def test_an_error_is_raised_and_not_kept() -> None:
 def test_what_is_likely_enough_goes_by_the_trials_that_held() -> None:
     assert [likely_from(n) for n in (0, SEVERAL - 1, SEVERAL, 100)] == [LIKELY, LIKELY, LESS_LIKELY, LESS_LIKELY]
     held = [factories.finished(number) for number in range(SEVERAL - 1)]
-    failed = [factories.failed(number) for number in range(100, 120)]
+    failed = [factories.failed(number) for number in range(100, 100 + FAILURES - 1)]
     assert likely_enough([*held, *failed]) == LIKELY
     assert likely_enough([*held, *failed, factories.finished(50)]) == LESS_LIKELY
     assert likely_enough([*held, factories.stopped(50)]) == LESS_LIKELY
+
+
+def test_after_so_many_failures_in_so_many_trials_no_more_are_risked() -> None:
+    few = OF_TRIALS - FAILURES
+    assert [likely_from(0, n) for n in range(FAILURES + 2)] == [LIKELY] * FAILURES + [CAREFUL] * 2
+    assert [likely_from(few, n) for n in (FAILURES - 1, FAILURES, 3 * FAILURES)] == [LESS_LIKELY, CAREFUL, CAREFUL]
+    many = 2 * OF_TRIALS
+    assert [likely_from(many, n) for n in (FAILURES, 2 * FAILURES, 3 * FAILURES)] == [LESS_LIKELY, LESS_LIKELY, CAREFUL]
+    held, failed = [factories.finished(n) for n in range(SEVERAL)], [factories.failed(100), factories.failed(101)]
+    assert likely_enough([*held, *failed]) == CAREFUL
+    # What a guard or a crash ended says nothing of memory.
+    crash = Outcome(FailureReason.CRASH, "update", None)
+    assert likely_enough([*held, failed[0], factories.failed(101, crash)]) == LESS_LIKELY
