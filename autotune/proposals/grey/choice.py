@@ -21,8 +21,8 @@ LESS_LIKELY = 0.6
 FAILURES, OF_TRIALS = 2, 30
 """Of so many trials so many may run out of memory ..."""
 CAREFUL = 0.95
-"""... and when they have, nothing less likely than this is chosen while anything is as likely: then a failure more is bad
-luck, not a risk that was taken."""
+"""... and when they have, nothing less likely than this is chosen while anything is as likely: then a failure more is
+bad luck, not a risk that was taken."""
 BARS = (CAREFUL, 0.9, LIKELY, LESS_LIKELY)
 """Where nothing is likely enough, the next of these is asked for."""
 TIE = 0.01
