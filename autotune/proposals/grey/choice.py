@@ -84,6 +84,14 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
     return LIKELY if measured < SEVERAL else LESS_LIKELY
 
 
+def likely(holds: Array, least: float) -> NDArray[np.bool_]:
+    """Which are as likely as ``least``, or as the next of ``BARS`` where none is; all where none is as likely as any."""
+    for bar in (least, *(b for b in BARS if b < least)):
+        if (found := holds >= bar).any():
+            return found
+    return np.ones(len(holds), dtype=np.bool_)
+
+
 def choice(outlook: Outlook, best: float, least: float = LIKELY) -> int:
     """The candidate's place among those of ``outlook``, of which there is at least one.
 
@@ -93,11 +101,7 @@ def choice(outlook: Outlook, best: float, least: float = LIKELY) -> int:
         least: probability of holding below which nothing is chosen while anything is above; where nothing is, the next
             of ``BARS`` counts.
     """
-    scores = score(outlook, best)
-    for bar in (least, *(b for b in BARS if b < least)):
-        if (likely := outlook.holds >= bar).any():
-            scores = np.where(likely, scores, NEVER)
-            break
+    scores = np.where(likely(outlook.holds, least), score(outlook, best), NEVER)
     equal = np.flatnonzero(scores >= scores.max() - TIE)
     order = np.lexsort((equal, -scores[equal], outlook.restarts[equal]))
     return int(equal[order[0]])

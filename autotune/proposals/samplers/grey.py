@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.choice import Outlook, choice
+from autotune.proposals.grey.choice import Outlook, choice, likely
 from autotune.proposals.grey.costs import course
 from autotune.proposals.grey.learnt import Learnt, learnt, passes
 from autotune.proposals.grey.memo import Memo
@@ -208,8 +208,8 @@ class InformedSampler:
     ) -> int:
         pool = _drawn(lattice, left, known, seed)
         fits = self._fits(lattice, pool)
-        likely = fits >= self._least if (fits >= self._least).any() else np.ones(len(pool), dtype=np.bool_)
-        pool, fits = pool[likely], fits[likely]
+        enough = likely(fits, self._least)
+        pool, fits = pool[enough], fits[enough]
         mask = np.zeros_like(left)
         mask[pool] = True
         first = opening(lattice, mask, known, seed, start)

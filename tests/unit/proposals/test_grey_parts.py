@@ -25,6 +25,7 @@ from autotune.proposals.grey.choice import (
     SEVERAL,
     Outlook,
     choice,
+    likely,
     likely_from,
     log_improvement,
 )
@@ -175,6 +176,8 @@ def test_where_nothing_is_likely_enough_the_next_lower_bar_counts() -> None:
         outlook = _outlook(value=[3.0, -3.0], holds=[lower - 0.01, lower])
         assert choice(outlook, 0.0, least) == 1
         assert choice(outlook, 0.0, lower - 0.01) == 0
+        assert likely(outlook.holds, least).tolist() == [False, True], "as it is asked where nothing forecasts times"
+    assert likely(np.array([0.0, 0.3]), LIKELY).all()
 
 
 @settings(max_examples=30, deadline=None)
