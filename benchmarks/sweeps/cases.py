@@ -196,6 +196,18 @@ CASES = {
             recorded=240,
         ),
         Case(
+            name="cpu-13m-decoders",
+            architecture=_made_up("random-13m-decoders", (14, 192, 576, 6, 3), 36_864, 11),
+            shortest_prompt=8,
+            longest_prompt=24,
+            longest=44,
+            rows=8,
+            memory_limit="1500MiB",
+            baseline={"micro_batch_size": 2, "num_generations": 4},
+            again=20,
+            recorded=300,
+        ),
+        Case(
             name="cpu-11m-tokens",
             architecture=_made_up("random-11m", (24, 128, 352, 4, 4), 49_152, 9),
             shortest_prompt=6,
