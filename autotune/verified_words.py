@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.domain import Configuration
-from autotune.figures import rate, signed_percent
+from collections.abc import Sequence
+
+from autotune.domain import Configuration, Pool
+from autotune.figures import format_size, rate, signed_percent
+from autotune.insights.growth import Growth
 from autotune.long_runs import LongVerdict
 from autotune.repeats import Spread
 
@@ -42,6 +45,27 @@ def long_lines(verdict: LongVerdict) -> list[str]:
         f"verdict   {word}: measured / predicted = {ratio}",
     ]
     return lines if verdict.agrees else [*lines, f"reason    {verdict.reason}"]
+
+
+def growth_lines(found: Sequence[Growth], updates_a_cycle: float) -> list[str]:
+    """Whether memory rose over a long run, and when it would be used up."""
+    said = []
+    for one in found:
+        name = "host" if one.pool is Pool.HOST else "device"
+        interval = f"{_step(one.low)} to {_step(one.high)}"
+        rise = f"{_step(one.slope)} a cycle (95 % interval {interval}) over the last {one.cycles}"
+        said += [
+            f"memory    {name} peak {format_size(one.early)} in the first third, {format_size(one.late)} in the last",
+            f"          it rises by {rise}" if one.rises else f"          no rise beyond chance: {rise}",
+        ]
+        if one.cycles_left is not None and one.limit is not None:
+            end = f"used up after {one.cycles_left * updates_a_cycle:,.0f} more updates"
+            said.append(f"          were it to go on, the {format_size(one.limit)} would be {end}")
+    return said
+
+
+def _step(size: float) -> str:
+    return ("-" if size < 0 else "+") + format_size(abs(size))
 
 
 def spread_lines(one: Spread, baseline: Configuration) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -24,12 +24,13 @@ from autotune.cli.text import clean, rate
 from autotune.cli.verifying import EXIT_DIFFERS, EXIT_SIGNAL
 from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
 from autotune.errors import MachineError, UsageError
+from autotune.insights.growth import Growth, growths
 from autotune.lengths import ONCE
 from autotune.ports import Observer, Store
 from autotune.prediction import Prediction, predict_from
 from autotune.serialise import plain
 from autotune.verification import shape_of
-from autotune.verified_words import long_lines, long_sentence, spread_lines
+from autotune.verified_words import growth_lines, long_lines, long_sentence, spread_lines
 
 PAUSE_S = 0.2
 FRUITLESS = 3
@@ -135,18 +136,22 @@ def _judge(bench: Bench, trial: Trial, prediction: Prediction, as_json: bool) ->
     verdict = long_runs.compare(prediction, long_runs.natural(trial))
     if verdict is None:
         raise MachineError(f"trial {trial.number}, the long run, measured too few cycles")
-    document = long_document(bench.study, trial, verdict)
+    spec = bench.study.spec
+    memory = growths(long_runs.natural(trial), spec.memory_limit, spec.resources.device_memory)
+    document = long_document(bench.study, trial, verdict, memory)
     event = Event("verified", long_sentence(verdict), document, trial=trial.number, at=time.time())
     bench.store.add_event(bench.study.id, event)
     if as_json:
         console.document(document)
     else:
-        for text in long_lines(verdict):
+        for text in [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]:
             console.line(text)
     return 0 if verdict.agrees else EXIT_DIFFERS
 
 
-def long_document(study: Study, trial: Trial, verdict: long_runs.LongVerdict) -> dict[str, Any]:
+def long_document(
+    study: Study, trial: Trial, verdict: long_runs.LongVerdict, memory: Sequence[Growth] = ()
+) -> dict[str, Any]:
     """A verdict as ``--json`` gives it."""
     return {
         "study": plain(study.spec.name),
@@ -176,6 +181,22 @@ def long_document(study: Study, trial: Trial, verdict: long_runs.LongVerdict) ->
         ],
         "reason": plain(verdict.reason),
         "rests_on": plain(verdict.rests_on),
+        "memory": [
+            {
+                "pool": plain(one.pool),
+                "first_third_peak_bytes": one.early,
+                "last_third_peak_bytes": one.late,
+                "bytes_per_cycle": plain(one.slope),
+                "bytes_per_cycle_low": plain(one.low),
+                "bytes_per_cycle_high": plain(one.high),
+                "rises": one.rises,
+                "limit_bytes": one.limit,
+                "updates_left": None
+                if one.cycles_left is None
+                else plain(one.cycles_left * verdict.updates / verdict.cycles),
+            }
+            for one in memory
+        ],
     }
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from autotune import evidence, long_runs, repeats
 from autotune.domain import Study, Trial, TrialState
+from autotune.insights.growth import growths
 from autotune.prediction import predict_from
 from autotune.recommend import row_of
 from autotune.report.found import against
 from autotune.report.markdown import block
 from autotune.verification import shape_of
-from autotune.verified_words import long_lines, spread_lines
+from autotune.verified_words import growth_lines, long_lines, spread_lines
 
 
 def section(study: Study, trials: Sequence[Trial]) -> list[str]:
@@ -26,7 +27,10 @@ def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
             continue
         verdict = verdict_of(study, trials, trial)
         if verdict is not None:
-            said += [f"Trial #{trial.number}, {against(trial, study)}:", block(long_lines(verdict))]
+            natural, spec = long_runs.natural(trial), study.spec
+            memory = growths(natural, spec.memory_limit, spec.resources.device_memory)
+            lines = [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]
+            said += [f"Trial #{trial.number}, {against(trial, study)}:", block(lines)]
     how = (
         "Long runs at natural lengths in fresh processes. The prediction carries the stated figure over to the lengths "
         "of each cycle, phase by phase, by what the study's cycles at 1x, 2x and the maximum length took."

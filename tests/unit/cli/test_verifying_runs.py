@@ -68,6 +68,10 @@ def test_a_long_run_is_ten_times_the_cycles_of_the_figure_and_is_no_ones_budget(
     assert "60 cycles (60 updates)" in err
     assert "cycle 60 of 60" in err
     assert "verified over 60 updates" in autotune("best")[1]
+    host = next(one for one in document["memory"] if one["pool"] == "host")
+    assert host["first_third_peak_bytes"] == host["last_third_peak_bytes"] == factories.peaks().host
+    assert (host["rises"], host["updates_left"]) == (False, None), "its peaks are all alike"
+    assert "no rise beyond chance" in autotune("report")[1]
 
 
 def test_a_run_that_is_too_slow_ends_with_3_and_the_phase(

@@ -1,0 +1,99 @@
+"""Whether memory rises from cycle to cycle: what holds in three cycles may not hold at step 120. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import CycleRecord, Peaks, Pool
+
+LEAST_CYCLES = 8
+"""After the first third; fewer tell no rise from chance."""
+MOST_POINTS = 300
+"""Slopes are taken between all pairs; of more cycles, blocks that follow each other count by their highest."""
+_NORMAL95 = 1.960
+
+_OF_DEVICE: tuple[Callable[[Peaks], int | None], ...] = (
+    lambda p: p.device_used,
+    lambda p: p.device_reserved,
+    lambda p: p.device_allocated,
+)
+"""By the driver where it told, else by the allocator, as ``phases.device_peak`` has it."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Of one pool over a run."""
+
+    pool: Pool
+    early: int
+    """Highest peak of the first third of the cycles, bytes."""
+    late: int
+    """Of the last third."""
+    slope: float
+    """Bytes a cycle after the first third, in which caches and engines settle: the median of the slopes between all
+    pairs of cycles (Theil and Sen), so that no one long completion makes it."""
+    low: float
+    high: float
+    """95 % interval of ``slope`` (Sen, J. Am. Stat. Assoc. 63, 1968). It takes cycles for independent."""
+    cycles: int
+    """That ``slope`` rests on."""
+    limit: int | None
+    """Bytes of the pool; ``None`` = not limited, or not known."""
+
+    @property
+    def rises(self) -> bool:
+        """More than chance would have it."""
+        return self.low > 0.0
+
+    @property
+    def cycles_left(self) -> float | None:
+        """Until the limit is reached if it went on like that; ``None`` where it does not rise or has no limit."""
+        return max(0.0, self.limit - self.late) / self.slope if self.rises and self.limit is not None else None
+
+
+def growths(cycles: Sequence[CycleRecord], host_limit: int | None, device_limit: int | None) -> tuple[Growth, ...]:
+    """What a run's cycles of one rank, in their order, say of each pool.
+
+    Args:
+        cycles: all of one kind, for others have other lengths.
+        host_limit: bytes for the process tree.
+        device_limit: bytes of one device.
+
+    Returns:
+        Nothing of a pool with fewer than ``LEAST_CYCLES`` cycles after the first third, or one of which a cycle has no
+        peak.
+    """
+    host = [_highest(c, lambda p: p.host) for c in cycles]
+    device = next((s for s in ([_highest(c, of) for c in cycles] for of in _OF_DEVICE) if None not in s), [])
+    found = (_growth(Pool.HOST, host, host_limit), _growth(Pool.DEVICE, device, device_limit))
+    return tuple(growth for growth in found if growth is not None)
+
+
+def _highest(cycle: CycleRecord, of: Callable[[Peaks], int | None]) -> int | None:
+    return max((seen for p in cycle.peaks.values() if (seen := of(p)) is not None), default=None)
+
+
+def _growth(pool: Pool, peaks: Sequence[int | None], limit: int | None) -> Growth | None:
+    seen = [peak for peak in peaks if peak is not None]
+    third = len(seen) // 3
+    if len(seen) < len(peaks) or len(seen) - third < LEAST_CYCLES:
+        return None
+    slope, low, high = sen(seen[third:])
+    return Growth(pool, max(seen[:third]), max(seen[-third:]), slope, low, high, len(seen) - third, limit)
+
+
+def sen(values: Sequence[float]) -> tuple[float, float, float]:
+    """Slope of ``values`` over their places, and its 95 % interval; of at least two."""
+    block = math.ceil(len(values) / MOST_POINTS)
+    points = [max(values[i : i + block]) for i in range(0, len(values), block)]
+    count = len(points)
+    slopes = sorted((points[j] - points[i]) / (j - i) / block for i in range(count) for j in range(i + 1, count))
+    # half of the width in ranks, from the variance of Kendall's statistic without ties
+    reach = _NORMAL95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
+    first = max(0, math.floor((len(slopes) - reach) / 2.0))
+    last = min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2.0))
+    middle = len(slopes) // 2
+    median = slopes[middle] if len(slopes) % 2 else (slopes[middle - 1] + slopes[middle]) / 2.0
+    return median, slopes[first], slopes[last]
