@@ -94,20 +94,23 @@ def act_stacks(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
 def act_spawn(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
     """``count`` grandchildren that live for a minute: ``how`` = plain | session | double_fork | untagged.
 
-    Each really takes ``bytes`` of memory (default 0), and ignores SIGTERM. Their process ids are appended to
-    ``pids`` in the trial's directory.
+    Each really takes ``bytes`` of memory (default 0), and ignores SIGTERM; ``name`` is what it calls itself. Their
+    process ids are appended to ``pids`` in the trial's directory.
     """
     for _ in range(int(act.get("count", 1))):
         if os.fork() == 0:
-            _grandchild(trial, act.get("how", "session"), int(act.get("bytes", 0)))
+            _grandchild(trial, act.get("how", "session"), int(act.get("bytes", 0)), act.get("name"))
     wanted = int(act.get("count", 1))
     pids = trial.paths.root / "pids"
     while not pids.exists() or len(pids.read_text().split()) < wanted:
         time.sleep(0.005)
 
 
-def _grandchild(trial: ScriptedTrial, how: str, size: int) -> None:
+def _grandchild(trial: ScriptedTrial, how: str, size: int, name: str | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if name is not None:
+        with open("/proc/self/comm", "w") as own:
+            own.write(name)
     if how in ("session", "double_fork"):
         os.setsid()
     if how == "double_fork" and os.fork() != 0:

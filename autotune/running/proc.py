@@ -29,6 +29,8 @@ class Stat:
     """Clock ticks after boot."""
     cpu_ticks: int
     """User and system time, its waited-for children included."""
+    name: str = ""
+    """Of its program, at most 15 bytes; a process can change it."""
 
     @property
     def age_s(self) -> float:
@@ -49,7 +51,8 @@ def read_stat(pid: int) -> Stat | None:
         return None
     field = data[end + 2 :].split()
     cpu = sum(int(value) for value in field[11:15])
-    return Stat(pid, int(field[1]), int(field[3]), field[0].decode(), int(field[19]), cpu)
+    name = data[data.find(b"(") + 1 : end].decode("utf-8", "replace")
+    return Stat(pid, int(field[1]), int(field[3]), field[0].decode(), int(field[19]), cpu, name)
 
 
 def list_pids() -> list[int]:

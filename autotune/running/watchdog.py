@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from autotune.running.compilers import compiles
 from autotune.running.memory import TreeMemory
 from autotune.running.proc import TICKS_PER_SECOND
 from autotune.running.process_tree import ProcessTree
@@ -17,6 +18,9 @@ PERIOD_S = 0.1
 
 class Watchdog(threading.Thread):
     """Kills the tree as soon as its summed PSS passes the limit.
+
+    Compilers do not count (docs/decisions/0039-compilers-and-the-limit.md): killed with the trial they would have to
+    begin again in the next one, and be killed again.
 
     A thread of its own, because the limit must hold while the watcher waits for a disk.
     """
@@ -63,7 +67,7 @@ class Watchdog(threading.Thread):
         """One look; kills if it must."""
         members = self._tree.refresh()
         self.cpu_s = max(self.cpu_s, sum(m.cpu_ticks for m in members) / TICKS_PER_SECOND)
-        used = self._memory.measure(members, self._limit)
+        used = self._memory.measure([m for m in members if not compiles(m)], self._limit)
         if self._limit is not None and used > self._limit:
             if self.over is None:
                 self.phase = read_phase(self._phase_file)

@@ -147,6 +147,15 @@ class TestMemory:
         assert report.outcome.reason is FailureReason.OOM
         assert gone(pids_in(tmp_path))
 
+    def test_memory_of_compilers_does_not(self, tmp_path: Path) -> None:
+        """Killed with the trial a compiler would have to begin again in the next one, and be killed again."""
+        compile_it = act("spawn", count=3, bytes=300 * MIB, name="cc1plus")
+        report = run(tmp_path, compile_it, act("sleep", seconds=0.5), limit=750 * MIB)
+        assert report.outcome.ok, report.outcome.sentence()
+        assert report.host_peak is not None
+        assert report.host_peak < 300 * MIB
+        assert gone(pids_in(tmp_path)), "they are the trial's all the same"
+
     def test_shared_memory_is_counted_once(self, tmp_path: Path) -> None:
         """Forks of a process that holds 300 MiB: 1.2 GiB of RSS, 0.3 GiB of PSS."""
         take = act("allocate", bytes=300 * MIB)

@@ -1,0 +1,47 @@
+"""Which processes count as compilers: by what the kernel calls them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.running import proc
+from autotune.running.compilers import compiles
+from autotune.running.proc import Stat
+
+
+def named(name: str) -> Stat:
+    return Stat(7, 1, 7, "R", 100, 0, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["g++", "cc1plus", "as", "ld", "ld.lld", "clang++", "clang-19", "ptxas", "cicc", "nvcc"]
+)
+def test_parts_of_compilers_are(name: str) -> None:
+    assert compiles(named(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "python", "python3.11", "pt_main_thread", "ray::worker", "last", "old", "VLLM::Worker"]
+)
+def test_what_trains_is_not(name: str) -> None:
+    assert not compiles(named(name))
+
+
+def test_a_program_is_called_by_the_name_it_was_started_by(tmp_path: Path) -> None:
+    program = tmp_path / "cc1plus"
+    program.symlink_to(Path(sys.executable).resolve())
+    code = "import sys; sys.stdout.write('.'); sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen([program, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(1) == b"."
+        stat = proc.read_stat(process.pid)
+        assert stat is not None
+        assert (stat.name, compiles(stat)) == ("cc1plus", True)
+        process.communicate()
+    itself = proc.read_stat(1)
+    assert itself is not None
+    assert not compiles(itself)
