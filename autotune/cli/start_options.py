@@ -112,7 +112,9 @@ NoHistoryOption = Annotated[
 SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the prompts.", metavar="N")]
 MemoryLimitOption = Annotated[
     str | None,
-    typer.Option("--memory-limit", help="Host memory of a trial's whole process tree: 6GiB.", metavar="SIZE"),
+    typer.Option(
+        "--memory-limit", help="Host memory of a trial's whole process tree, compilers aside: 6GiB.", metavar="SIZE"
+    ),
 ]
 RanksOption = Annotated[
     int | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,6 @@ def test_a_program_is_called_by_the_name_it_was_started_by(tmp_path: Path) -> No
         assert stat is not None
         assert (stat.name, compiles(stat)) == ("cc1plus", True)
         process.communicate()
-    itself = proc.read_stat(1)
+    itself = proc.read_stat(os.getpid())
     assert itself is not None
     assert not compiles(itself)
