@@ -17,6 +17,7 @@ from autotune.domain import (
     Budget,
     FailureReason,
     Outcome,
+    Pool,
     Protocol,
     Study,
     Trial,
@@ -44,6 +45,9 @@ SWEEP = "sweep"
 
 ROOM = 4.0
 """Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
+
+ATTEMPTS = 2
+"""A trial the machine broke is repeated once, and so is one that ran out of host memory while its code was compiled."""
 
 LOST_ATTEMPTS = 3
 """A trial that was running each of this many times the tuner died is not tried again."""
@@ -184,6 +188,18 @@ def _more_budget(trial: Trial) -> str:
     enough = format_duration(math.ceil(ROOM * cycles * each / 60.0) * 60.0)
     took_words = f"a cycle of the baseline took {format_duration(each)}, and a trial has {cycles} of them"
     return f"{took_words}: give a budget of {enough} or more, {smaller}"
+
+
+def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
+    """Whether another attempt has to tell what the trial's configuration is worth.
+
+    ``compiled``: a compiler ran in this one. What it made is kept, so the next may need less host memory; a device's
+    is another matter. A long run stands as it ended: hours went into it, and its user would have met the same.
+    See docs/decisions/0039-compilers-and-the-limit.md.
+    """
+    drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
+    undecided = outcome.reason is FailureReason.INFRA or (drowned and not long_runs.is_long(trial))
+    return undecided and trial.attempt < ATTEMPTS
 
 
 def lost(trial: Trial) -> Outcome | None:

@@ -38,9 +38,6 @@ from autotune.ports import (
 from autotune.recommend import recommend, unconfirmed
 from autotune.recording import Recorder, store_record
 
-INFRA_ATTEMPTS = 2
-"""A trial the machine broke is repeated once."""
-
 
 @dataclass(frozen=True)
 class StudyResult:
@@ -200,9 +197,10 @@ class StudyLoop:
             self._say("bad_lines", message, trial)
         for pid in report.quarantined:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
-        if self._repeat(trial, outcome):
+        if self._repeat(trial, outcome, report):
             self._store.requeue(self._study.id, trial.number, report.seconds)
-            self._say("trial_repeated", f"trial {trial.number} will be repeated: {outcome.sentence()}", trial)
+            kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
+            self._say("trial_repeated", f"trial {trial.number} will be repeated{kept}: {outcome.sentence()}", trial)
             return
         if outcome.ok and lengths and not self._study.lengths:
             self._store.set_lengths(self._study.id, lengths)
@@ -224,11 +222,11 @@ class StudyLoop:
         message = f"{count} configurations need at least as much memory as one that ran out, and will not be tried"
         self._say("ruled_out", message, trial, ruled_out=count)
 
-    def _repeat(self, trial: Trial, outcome: Outcome) -> bool:
+    def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
         if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
             # Broken off by the user: the same trial goes on when the study is resumed. A long run does not.
             return not long_runs.is_long(trial)
-        return outcome.reason is FailureReason.INFRA and trial.attempt < INFRA_ATTEMPTS
+        return schedule.again(outcome, trial, compiled=report.compiled)
 
     def _recover(self) -> None:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""

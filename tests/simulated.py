@@ -37,7 +37,7 @@ def host_bytes(configuration: Configuration) -> int:
 
 
 class SimulatedRunner:
-    """Runs assignments on ``clock``. ``tamper`` may replace the outcome of a trial; ``killed_at`` dies mid-trial."""
+    """Runs assignments on ``clock``. ``tamper`` may replace a trial's outcome; ``compiles``: a compiler ran in it."""
 
     ends_early = True
     """Trials end when their watcher has had enough."""
@@ -50,12 +50,14 @@ class SimulatedRunner:
         noise: float = 0.0,
         tamper: Callable[[Trial], Outcome | None] = lambda _: None,
         on_cycle: Callable[[Trial, int], None] = lambda *_: None,
+        compiles: Callable[[Trial], bool] = lambda _: False,
     ) -> None:
         self._clock = clock
         self._limit = memory_limit
         self._noise = noise
         self._tamper = tamper
         self._on_cycle = on_cycle
+        self._compiles = compiles
         self.ran: list[tuple[int, str, Configuration]] = []
         self.left: dict[Path, tuple[Record, ...]] = {}
 
@@ -65,7 +67,8 @@ class SimulatedRunner:
         self.ran.append((trial.number, str(trial.kind), trial.configuration))
         self.left[assignment.directory] = ()
         outcome = self._attempt(assignment, watcher, stop, began)
-        return RunReport(outcome, self._clock.monotonic() - began, host_peak=host_bytes(trial.configuration))
+        peak, compiled = host_bytes(trial.configuration), self._compiles(trial)
+        return RunReport(outcome, self._clock.monotonic() - began, host_peak=peak, compiled=compiled)
 
     def _attempt(self, assignment: Assignment, watcher: Watcher, stop: StopToken, began: float) -> Outcome:
         trial = assignment.trial

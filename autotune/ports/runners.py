@@ -35,6 +35,8 @@ class RunReport:
     """Lines of ``metrics.jsonl`` that were no records."""
     quarantined: tuple[int, ...] = ()
     """Processes that could not be killed."""
+    compiled: bool = False
+    """A compiler ran in the attempt: one that begins after it may find what was made, and need less memory."""
 
 
 class Watcher(Port):

@@ -85,6 +85,8 @@ class Ending:
     """It was ready at some time."""
     before: int = 0
     """Trials its process had run before this one."""
+    compiled: bool = False
+    """A compiler ran in it."""
 
     @property
     def log_is_servers(self) -> bool:

@@ -104,6 +104,7 @@ class LocalRunner:
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
             quarantined=ending.quarantined,
+            compiled=ending.compiled,
         )
 
     def _attempt(

@@ -249,6 +249,7 @@ class _Attempt:
             bad_lines=self._metrics.bad_lines,
             quarantined=quarantined,
             log_tail=read_tail(self._job.paths.log),
+            compiled=self._watchdog.compiled,
         )
         return self._checked(ending)
 

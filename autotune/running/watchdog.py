@@ -45,6 +45,8 @@ class Watchdog(threading.Thread):
         """CPU seconds of the tree so far."""
         self.over: int | None = None
         """Bytes it had when it was killed for them."""
+        self.compiled = False
+        """A compiler was among the processes at some look."""
         self.phase: CurrentPhase | None = None
         """Where it was killed."""
         self.error: Exception | None = None
@@ -67,7 +69,9 @@ class Watchdog(threading.Thread):
         """One look; kills if it must."""
         members = self._tree.refresh()
         self.cpu_s = max(self.cpu_s, sum(m.cpu_ticks for m in members) / TICKS_PER_SECOND)
-        used = self._memory.measure([m for m in members if not compiles(m)], self._limit)
+        counted = [m for m in members if not compiles(m)]
+        self.compiled = self.compiled or len(counted) < len(members)
+        used = self._memory.measure(counted, self._limit)
         if self._limit is not None and used > self._limit:
             if self.over is None:
                 self.phase = read_phase(self._phase_file)

@@ -208,6 +208,17 @@ CASES = {
             recorded=300,
         ),
         Case(
+            name="cpu-15m-shares",
+            architecture=_made_up("random-15m-shares", (18, 192, 480, 6, 2), 40_960, 8),
+            shortest_prompt=8,
+            longest_prompt=20,
+            longest=40,
+            rows=8,
+            memory_limit="1580MiB",
+            baseline={"micro_batch_size": 2, "num_generations": 2, "attn_implementation": "eager"},
+            again=20,
+        ),
+        Case(
             name="cpu-11m-tokens",
             architecture=_made_up("random-11m", (24, 128, 352, 4, 4), 49_152, 9),
             shortest_prompt=6,

@@ -145,6 +145,7 @@ class TestMemory:
         spawn = act("spawn", how="session", count=3, bytes=300 * MIB)
         report = run(tmp_path, spawn, act("sleep"), limit=750 * MIB)
         assert report.outcome.reason is FailureReason.OOM
+        assert not report.compiled
         assert gone(pids_in(tmp_path))
 
     def test_memory_of_compilers_does_not(self, tmp_path: Path) -> None:
@@ -155,6 +156,15 @@ class TestMemory:
         assert report.host_peak is not None
         assert report.host_peak < 300 * MIB
         assert gone(pids_in(tmp_path)), "they are the trial's all the same"
+        assert report.compiled
+
+    def test_who_runs_out_of_memory_beside_a_compiler_says_that_there_was_one(self, tmp_path: Path) -> None:
+        """So that it can be tried again when what the compiler made is there."""
+        compile_it = act("spawn", count=1, bytes=MIB, name="cc1plus")
+        pause, more = act("sleep", seconds=0.5), act("spawn", count=3, bytes=300 * MIB)
+        report = run(tmp_path, compile_it, pause, more, act("sleep"), limit=750 * MIB)
+        assert report.outcome.reason is FailureReason.OOM
+        assert report.compiled
 
     def test_shared_memory_is_counted_once(self, tmp_path: Path) -> None:
         """Forks of a process that holds 300 MiB: 1.2 GiB of RSS, 0.3 GiB of PSS."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import confirm, drafts, schedule
+from autotune import confirm, drafts, long_runs, schedule
 from autotune.budget import Spent, predict
-from autotune.domain import Budget, Configuration, FailureReason, Outcome, Trial, TrialKind
+from autotune.domain import Budget, Configuration, FailureReason, Outcome, Pool, Trial, TrialKind
 from autotune.schedule import Run, Stop
 from autotune.stopping import LOOKS
 from tests import factories as f
@@ -329,6 +329,29 @@ def test_success_without_worst_case_or_measurement_is_no_success() -> None:
     assert schedule.judged(Outcome(), f.finished(1), bound).ok
     assert not schedule.judged(Outcome(), f.finished(1, worst_case_passed=False), bound).ok
     assert not schedule.judged(Outcome(), f.finished(1, cycles=0), bound).ok
+
+
+_HOST_OOM = Outcome(FailureReason.OOM, pool=Pool.HOST)
+_LONG = f.trial(0, kind=TrialKind.VERIFY, source=long_runs.SOURCE, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "trial", "compiled", "again"),
+    [
+        (_HOST_OOM, f.trial(1, attempt=1), True, True),
+        (_HOST_OOM, f.trial(1, attempt=1), False, False),
+        (_HOST_OOM, f.trial(1, attempt=2), True, False),
+        (_HOST_OOM, _LONG, True, False),
+        (Outcome(FailureReason.OOM, pool=Pool.DEVICE), f.trial(1, attempt=1), True, False),
+        (Outcome(FailureReason.CRASH), f.trial(1, attempt=1), True, False),
+        (Outcome(), f.trial(1, attempt=1), True, False),
+        (Outcome(FailureReason.INFRA), f.trial(1, attempt=1), False, True),
+        (Outcome(FailureReason.INFRA), f.trial(1, attempt=2), False, False),
+    ],
+)
+def test_what_is_tried_again(outcome: Outcome, trial: Trial, compiled: bool, again: bool) -> None:
+    """What a compiler held is needed once; a device's memory, hours of a verification and a crash are not its doing."""
+    assert schedule.again(outcome, trial, compiled=compiled) is again
 
 
 def test_an_interrupted_trial_goes_on_if_it_still_fits() -> None:

@@ -12,6 +12,8 @@ from autotune.domain import (
     Configuration,
     FailureReason,
     Outcome,
+    Phase,
+    Pool,
     StudySpec,
     Trial,
     TrialKind,
@@ -279,6 +281,42 @@ def test_infra_is_repeated_once_and_then_recorded() -> None:
     assert [n for n, *_ in house.runner.ran].count(1) == 2
     assert result.trials[1].outcome is not None
     assert result.trials[1].outcome.reason is FailureReason.INFRA
+
+
+def _drowns_while_compiling(house: House, *, attempts: int, compiling: int) -> SimulatedRunner:
+    """Trial 1 runs out of host memory in its first ``attempts``; a compiler runs in the first ``compiling`` of them."""
+
+    def drown(trial: Trial) -> Outcome | None:
+        if trial.number != 1 or trial.attempt > attempts:
+            return None
+        return Outcome(FailureReason.OOM, Phase.GENERATE.value, Pool.HOST, "the process tree passed its limit")
+
+    return SimulatedRunner(house.clock, tamper=drown, compiles=lambda t: t.number == 1 and t.attempt <= compiling)
+
+
+def test_what_ran_out_of_memory_while_it_was_compiled_is_tried_once_more_and_taught_nothing() -> None:
+    house = House()
+    runner = _drowns_while_compiling(house, attempts=1, compiling=1)
+    result = house.run(Budget(max_trials=3), runner=runner)
+    assert [n for n, *_ in runner.ran].count(1) == 2
+    assert result.trials[1].state is TrialState.COMPLETE
+    assert result.trials[1].attempt == 2
+    told = [e.message for e in house.observer.events if e.kind == "trial_repeated"]
+    assert len(told) == 1
+    assert "a compiler ran" in told[0]
+    assert not [e for e in house.observer.events if e.kind == "ruled_out"]
+
+
+@pytest.mark.parametrize(("attempts", "compiling", "ran"), [(2, 2, 2), (2, 1, 2), (1, 0, 1)])
+def test_what_runs_out_of_memory_again_or_without_a_compiler_is_out_of_memory(
+    attempts: int, compiling: int, ran: int
+) -> None:
+    house = House()
+    runner = _drowns_while_compiling(house, attempts=attempts, compiling=compiling)
+    result = house.run(Budget(max_trials=3), runner=runner)
+    assert [n for n, *_ in runner.ran].count(1) == ran
+    assert result.trials[1].outcome is not None
+    assert result.trials[1].outcome.reason is FailureReason.OOM
 
 
 def test_a_study_in_which_everything_crashes_alike_stops_early() -> None:
