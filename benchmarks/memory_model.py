@@ -14,8 +14,9 @@ Beside it, the nearest of the k: the peak of the measured trial that differs in 
 * the share of peaks inside the model's 50, 80 and 95 % intervals;
 * false fits: with limits set at quantiles of the study's own peaks, and every earlier trial above a limit retold as one
   that ran out of memory there, the share of trials within 10 % of the limit that were called fitting and were above it,
-  and of those that were refused and would have fit: with P above one half, above 0.6 and 0.75, which the search asks
-  for once five trials held and before (``autotune.proposals.grey.choice``), and above 0.9, which a careful caller may.
+  and of those that were refused and would have fit: with P above 0.9, from which a configuration is said to fit
+  (``forecasts.SURE``: in a plan, and by a search until five trials held), above 0.6, which the search risks from then
+  on (``autotune.proposals.grey.choice``), and, to see between, above one half and 0.75.
 
 A study counts in its own rows and once in the row of all. Trials of a study share a machine and a model, so what is
 printed last is of few independent cases; it says how many.
@@ -34,7 +35,7 @@ import numpy as np
 from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, TrialState
 from autotune.errors import AutotuneError
 from autotune.insights import phases
-from autotune.proposals.forecasts import Task
+from autotune.proposals.forecasts import SURE, Task
 from autotune.proposals.grey.choice import LESS_LIKELY, LIKELY
 from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.parts import PARTS
@@ -51,7 +52,7 @@ QUANTILES = (0.25, 0.5, 0.75)
 """Of a study's peaks: the limits false fits are counted at."""
 NEAR = 0.10
 """Share of the limit within which a trial counts as near it."""
-EDGES = (0.5, LESS_LIKELY, LIKELY, 0.9)
+EDGES = (0.5, LESS_LIKELY, LIKELY, SURE)
 """Probabilities above which a trial is taken to fit."""
 INTERVALS = {0.5: 0.6745, 0.8: 1.2816, 0.95: 1.9600}
 """Two-sided share of a normal distribution -> its half width in standard deviations."""

@@ -10,10 +10,8 @@ import numpy as np
 
 from autotune.domain import Configuration
 from autotune.plan.answer import Predicted
-from autotune.proposals.forecasts import Column, PeakForecast, PeakModel, TimeForecast, TimeModel
+from autotune.proposals.forecasts import SURE, Column, PeakForecast, PeakModel, TimeForecast, TimeModel
 
-SURE = 0.9
-"""Probability of fitting from which a configuration counts as likely to fit."""
 NORMAL95 = 1.96
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.plan.answer import Accuracy, Machine, Need, Needs, Plan, Predicted
-from autotune.plan.forecasting import SURE, Forecasts
+from autotune.plan.forecasting import Forecasts
 from autotune.plan.gpus import KnownGpu
 from autotune.plan.question import Question, Wanted
 from autotune.plan.search import Asked, Found, search
+from autotune.proposals.forecasts import SURE
 from search_spaces.configuration import KnobValue
 from search_spaces.space import SearchSpace
 

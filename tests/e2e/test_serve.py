@@ -202,8 +202,8 @@ def test_broken_requests_break_nothing(attacked: Server, raw: bytes) -> None:
     assert attacked.get("/healthz")[0] == 200
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -8,22 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.proposals.forecasts import SURE
 from autotune.proposals.grey.surfaces import Array, cdf
 
 LIKELY = 0.75
 """While anything is at least as likely to hold, nothing that is less likely is chosen: a failed trial costs as much as
-another, tells less, and may cost a restart beside."""
+another, tells less, and may cost a restart beside. A search with a memory model has its own bars (``likely_from``)."""
 SEVERAL = 5
-"""Measured trials from which a forecast of memory is trusted more, so that less room is enough."""
+"""Measured trials from which a forecast of memory is trusted more, so that less room than ``SURE`` is enough."""
 LESS_LIKELY = 0.6
-"""The same from then on. The fastest that fits often lies right below the limit, where a forecast is never sure: with
-0.75 throughout, the three best rows of a recorded table stayed untried in most searches."""
+"""What is enough from then on. The fastest that fits often lies right below the limit, where a forecast is never sure:
+with 0.75 throughout, the three best rows of a recorded table stayed untried in most searches."""
 FAILURES, OF_TRIALS = 2, 30
 """Of so many trials so many may run out of memory ..."""
 CAREFUL = 0.95
 """... and when they have, nothing less likely than this is chosen while anything is as likely: then a failure more is
 bad luck, not a risk that was taken."""
-BARS = (CAREFUL, 0.9, LIKELY, LESS_LIKELY)
+BARS = (CAREFUL, SURE, LIKELY, LESS_LIKELY)
 """Where nothing is likely enough, the next of these is asked for."""
 TIE = 0.01
 """Scores this close, in logarithms, are equal; then the one that restarts less."""
@@ -73,7 +74,7 @@ def score(outlook: Outlook, best: float) -> Array:
 
 
 def likely_from(measured: int, ran_out: int = 0) -> float:
-    """The probability of holding from which a candidate is likely enough.
+    """The probability of holding from which a candidate is likely enough, by a memory model.
 
     Args:
         measured: trials that held.
@@ -81,7 +82,7 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
     """
     if ran_out >= FAILURES * max(1.0, (measured + ran_out) / OF_TRIALS):
         return CAREFUL
-    return LIKELY if measured < SEVERAL else LESS_LIKELY
+    return SURE if measured < SEVERAL else LESS_LIKELY
 
 
 def likely(holds: Array, least: float) -> NDArray[np.bool_]:

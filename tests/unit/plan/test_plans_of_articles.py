@@ -15,11 +15,11 @@ from autotune.plan.accuracy import NONE
 from autotune.plan.answer import Accuracy, Machine, Plan
 from autotune.plan.architecture import architecture
 from autotune.plan.documents import needs_json, plan_json
-from autotune.plan.forecasting import SURE
 from autotune.plan.gpus import GPUS
 from autotune.plan.planner import FULL, LORA, OFFLOADED
 from autotune.plan.question import Question, Wanted
 from autotune.planning import forecasts_for
+from autotune.proposals.forecasts import SURE
 from search_spaces.space import SearchSpace, preset_for
 from tests.published_models import PUBLISHED, QWEN3_30B_A3B, QWEN3_VL_8B
 

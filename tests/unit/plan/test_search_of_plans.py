@@ -13,11 +13,11 @@ import pytest
 from autotune.domain import Configuration, Trial
 from autotune.plan.answer import Machine
 from autotune.plan.architecture import architecture
-from autotune.plan.forecasting import SURE, Forecasts, Memory
+from autotune.plan.forecasting import Forecasts, Memory
 from autotune.plan.gpus import GPUS, gpu_named
 from autotune.plan.question import Question, Wanted
 from autotune.plan.search import ALIKE, SHAPE, Asked, _around, search
-from autotune.proposals.forecasts import PeakForecast, Task, TimeForecast
+from autotune.proposals.forecasts import SURE, PeakForecast, Task, TimeForecast
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.space import SearchSpace

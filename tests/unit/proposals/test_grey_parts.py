@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Outcome, Trial
+from autotune.proposals.forecasts import SURE
 from autotune.proposals.grey import learnt as learning
 from autotune.proposals.grey import surfaces
 from autotune.proposals.grey.choice import (
@@ -305,17 +306,17 @@ def test_an_error_is_raised_and_not_kept() -> None:
 
 
 def test_what_is_likely_enough_goes_by_the_trials_that_held() -> None:
-    assert [likely_from(n) for n in (0, SEVERAL - 1, SEVERAL, 100)] == [LIKELY, LIKELY, LESS_LIKELY, LESS_LIKELY]
+    assert [likely_from(n) for n in (0, SEVERAL - 1, SEVERAL, 100)] == [SURE, SURE, LESS_LIKELY, LESS_LIKELY]
     held = [factories.finished(number) for number in range(SEVERAL - 1)]
     failed = [factories.failed(number) for number in range(100, 100 + FAILURES - 1)]
-    assert likely_enough([*held, *failed]) == LIKELY
+    assert likely_enough([*held, *failed]) == SURE
     assert likely_enough([*held, *failed, factories.finished(50)]) == LESS_LIKELY
     assert likely_enough([*held, factories.stopped(50)]) == LESS_LIKELY
 
 
 def test_after_so_many_failures_in_so_many_trials_no_more_are_risked() -> None:
     few = OF_TRIALS - FAILURES
-    assert [likely_from(0, n) for n in range(FAILURES + 2)] == [LIKELY] * FAILURES + [CAREFUL] * 2
+    assert [likely_from(0, n) for n in range(FAILURES + 2)] == [SURE] * FAILURES + [CAREFUL] * 2
     assert [likely_from(few, n) for n in (FAILURES - 1, FAILURES, 3 * FAILURES)] == [LESS_LIKELY, CAREFUL, CAREFUL]
     many = 2 * OF_TRIALS
     assert [likely_from(many, n) for n in (FAILURES, 2 * FAILURES, 3 * FAILURES)] == [LESS_LIKELY, LESS_LIKELY, CAREFUL]
