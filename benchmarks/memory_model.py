@@ -16,7 +16,8 @@ Beside it, the nearest of the k: the peak of the measured trial that differs in 
   that ran out of memory there, the share of trials within 10 % of the limit that were called fitting and were above it,
   and of those that were refused and would have fit: with P above 0.9, from which a configuration is said to fit
   (``forecasts.SURE``: in a plan, and by a search until five trials held), above 0.6, which the search risks from then
-  on (``autotune.proposals.grey.choice``), and, to see between, above one half and 0.75.
+  on (``autotune.proposals.grey.choice``), and, to see between, above one half and 0.75. Last, the share of those near
+  the limit that are said to fit which were above it: of few, for most that close are not said to.
 
 A study counts in its own rows and once in the row of all. Trials of a study share a machine and a model, so what is
 printed last is of few independent cases; it says how many.
@@ -233,7 +234,9 @@ def fit_table(found: Sequence[Verdict]) -> str:
         above = sum(not v.fits for v in own)
         shares = [np.mean([v.said > edge and not v.fits for v in own]) for edge in EDGES]
         refused = [np.mean([v.said <= edge and v.fits for v in own]) for edge in EDGES]
-        cells = [f"{k:2d}", f"{len(own):4d}", f"{above:4d}", *map(_share, shares), *map(_share, refused)]
+        said = [v for v in own if v.said > SURE]
+        wrong = np.mean([not v.fits for v in said]) if said else np.nan
+        cells = [f"{k:2d}", f"{len(own):4d}", f"{above:4d}", *map(_share, [*shares, *refused, wrong])]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -243,6 +246,7 @@ HEADER = (
     "| in 95% |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 _SAYS = [f"false {what} {sign} {edge:g}" for what, sign in (("fit", ">"), ("refusal", "<=")) for edge in EDGES]
+_SAYS.append(f"wrong of those > {SURE:g}")
 FIT_HEADER = f"| k  | near | above | {' | '.join(_SAYS)} |\n|{'---|' * (3 + len(_SAYS))}"
 
 
