@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 
 SOON_MS = 120_000
 WHOLE_MS = 600_000
-PHASES = re.compile(r"(generate|reward|logprob|update|idle), \w+ cycle \d")
-"""What a trial is shown to do once it is past its start-up. With a model this small a phase lasts for less than the
-page waits between two questions, so which one it catches, or the moment between two cycles, is chance."""
+PHASES = re.compile(r"(generate|reward|logprob|update), \w+ cycle \d")
+"""With a model this small a phase lasts for less than the page waits between two questions, so in which trial it is
+caught in one, and not between two cycles, is chance; in some trial of a study it is."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,13 +55,13 @@ def answers(port: int) -> bool:
 
 
 def followed(tab: Any, tuner: subprocess.Popen[str]) -> None:
-    """Waits for a cycle on the page; a tuner that ended instead is told with what it said.
+    """Waits for a phase of a cycle on the page; a tuner that ended instead is told with what it said.
 
     The first trial that a study goes on with may start vLLM, twice if it ran out of memory, beside other tests.
     """
-    cycle = tab.locator("#running .now", has_text=PHASES)
-    until(lambda: cycle.is_visible() or tuner.poll() is not None, WHOLE_MS / 1000)
-    if not cycle.is_visible() and tuner.poll() is not None:
+    phase = tab.locator("#running .now", has_text=PHASES)
+    until(lambda: phase.is_visible() or tuner.poll() is not None, WHOLE_MS / 1000)
+    if not phase.is_visible() and tuner.poll() is not None:
         pytest.fail(f"ended with {tuner.returncode}: {tuner.communicate()}")
 
 
