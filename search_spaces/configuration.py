@@ -6,9 +6,12 @@ import json
 from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 KnobValue = bool | int | float | str
+T = TypeVar("T")
+
+_CANONICAL = json.JSONEncoder(separators=(",", ":"))
 
 
 class Configuration(Mapping[str, KnobValue]):
@@ -18,7 +21,7 @@ class Configuration(Mapping[str, KnobValue]):
 
     def __init__(self, values: Mapping[str, KnobValue]) -> None:
         self._values: Mapping[str, KnobValue] = MappingProxyType(dict(sorted(values.items())))
-        self._key = json.dumps(dict(self._values), separators=(",", ":"))
+        self._key: str | None = None
 
     def __getitem__(self, name: str) -> KnobValue:
         return self._values[name]
@@ -29,15 +32,23 @@ class Configuration(Mapping[str, KnobValue]):
     def __len__(self) -> int:
         return len(self._values)
 
+    @overload
+    def get(self, name: str, /) -> KnobValue | None: ...
+    @overload
+    def get(self, name: str, /, default: KnobValue | T) -> KnobValue | T: ...
+    def get(self, name: str, /, default: object = None) -> object:
+        """As of any mapping, without a call of ``__getitem__``: forecasts ask for hundreds of thousands of values."""
+        return self._values.get(name, default)
+
     def items(self) -> ItemsView[str, KnobValue]:
         """As of any mapping, without a call of ``__getitem__`` for each: thousands are read at a time."""
         return self._values.items()
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return hash(tuple(self._values.values()))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Configuration) and self._key == other._key
+        return isinstance(other, Configuration) and self.key == other.key
 
     def __repr__(self) -> str:
         return "Configuration(" + ", ".join(f"{k}={v!r}" for k, v in self._values.items()) + ")"
@@ -45,6 +56,8 @@ class Configuration(Mapping[str, KnobValue]):
     @property
     def key(self) -> str:
         """Canonical JSON: equal configurations have equal keys, whatever order they were given in."""
+        if self._key is None:
+            self._key = _CANONICAL.encode(dict(self._values))
         return self._key
 
     def with_(self, **changes: KnobValue) -> Configuration:
@@ -106,6 +119,10 @@ class Resources:
     """Processes that train on a CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
     per_micro_batch: str = ""
     """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
+
+    def __hash__(self) -> int:
+        # The packages are a mapping, which cannot be hashed; they are still compared.
+        return hash((self.gpus, self.nodes, self.device, self.framework, self.rows_per_update, self.model))
 
     @property
     def training_processes(self) -> int:

@@ -15,7 +15,7 @@ from search_spaces.baseline import capped, complete
 from search_spaces.batch import batch_of, data_ranks, fit
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Effect
-from search_spaces.legality.case import Reference
+from search_spaces.legality.case import COMPARED, Reference
 from search_spaces.legality.knob_rules import resting
 from search_spaces.product import spread
 from search_spaces.unset import UNSET, resolved
@@ -85,25 +85,32 @@ class Situation:
         needed = {n for name in {*self.domains, *self.baseline} if name in KNOBS for n in KNOBS[name].needs}
         switches = [name for name in self.domains if name in needed]
         seen: set[str] = set()
+        made: dict[str, tuple[dict[str, KnobValue], ...]] = {}
         for choice in itertools.product(*(self.domains[name] for name in switches)):
             context = resting({**self._single(), **dict(zip(switches, choice, strict=True))}, self.resources)
             key = repr([context[name] for name in switches])
             if key not in seen:
                 seen.add(key)
-                yield self._part(context, switches)
+                yield self._part(context, switches, made)
 
     def _single(self) -> dict[str, KnobValue]:
         """The baseline with every listed knob at its first value, which may be ``UNSET``."""
         return {**self.baseline, **{name: found[0] for name, found in self.domains.items()}}
 
-    def _part(self, context: dict[str, KnobValue], switches: list[str]) -> Part:
+    def _part(
+        self, context: dict[str, KnobValue], switches: list[str], made: dict[str, tuple[dict[str, KnobValue], ...]]
+    ) -> Part:
+        """``made`` keeps the batches of earlier parts: they follow from few of the knobs that parts differ in."""
         free: Domains = {}
         for name, found in self.domains.items():
             if name in switches:
                 continue
             rests = any(resting({**context, name: value}, self.resources)[name] != value for value in found)
             free[name] = (context[name],) if rests else found
-        batches = tuple(self._batches(context, free)) or (self._own_batch(),)
+        key = repr([(context.get(name), free.get(name)) for name in (*sorted(COMPARED), "logprob_rows")])
+        if key not in made:
+            made[key] = tuple(self._batches(context, free)) or (self._own_batch(),)
+        batches = made[key]
         context.update(batches[0])
         others = [(name, found) for name, found in free.items() if name not in BATCH_CHOICES]
         context.update({name: found[0] for name, found in others})

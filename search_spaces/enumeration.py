@@ -8,18 +8,39 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from search_spaces.configuration import Configuration, KnobValue, Resources
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.configuration import Configuration
 from search_spaces.domains import Part, Situation
-from search_spaces.legality import RULES, Case, Reference, Rule
+from search_spaces.legality import Rule
 from search_spaces.product import at, size
+from search_spaces.verdicts import Codes, JudgedPart, Option, verdicts_of
 
-Option = dict[str, KnobValue]
+MAX_GROUP = 1_000_000
+"""Combinations of one tied group that are all looked at."""
+MAX_DRAWN = 150_000
+"""Of more, so many are drawn by chance."""
 
-MAX_GROUP = 150_000
-"""Combinations of one tied group that are all looked at; of more, that many drawn by chance."""
+
+@dataclass(frozen=True)
+class Group:
+    """The legal combinations of variables that rules tie together."""
+
+    variables: tuple[tuple[Option, ...], ...]
+    rows: NDArray[np.intp]
+    """Combinations x variables: the number of each variable's option."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def put(self, place: int, values: Option) -> None:
+        """Write the knobs that the combination at ``place`` sets into ``values``."""
+        for options, index in zip(self.variables, self.rows[place].tolist(), strict=True):
+            values.update(options[index])
 
 
 @dataclass(frozen=True)
@@ -27,8 +48,8 @@ class Legal:
     """The legal combinations of one part, as a product."""
 
     part: Part
-    groups: tuple[tuple[Option, ...], ...]
-    """Each group's legal options; empty groups mean nothing is legal."""
+    groups: tuple[Group, ...]
+    """An empty group means nothing is legal."""
     exact: bool = True
     """False if a group was too large to be looked at whole."""
 
@@ -41,14 +62,19 @@ class Legal:
         values = dict(self.part.context)
         for group in reversed(self.groups):
             index, place = divmod(index, len(group))
-            values.update(group[place])
+            group.put(place, values)
         return Configuration(values)
 
 
-def legal_parts(situation: Situation, seed: int) -> tuple[Legal, ...]:
+def judged_parts(situation: Situation) -> tuple[JudgedPart, ...]:
+    """The parts of what a space leaves to choose, with what the rules say of each."""
+    verdicts = verdicts_of(situation.resources, situation.reference)
+    return tuple(JudgedPart(part, verdicts) for part in situation.parts())
+
+
+def legal_parts(parts: Iterable[JudgedPart], seed: int) -> tuple[Legal, ...]:
     """The parts that have legal combinations."""
-    found = (_legal(part, situation.resources, situation.reference, seed) for part in situation.parts())
-    return tuple(legal for legal in found if legal.count)
+    return tuple(legal for part in parts if (legal := _legal(part, seed)).count)
 
 
 def take(parts: Sequence[Legal], limit: int, seed: int) -> tuple[Configuration, ...]:
@@ -87,32 +113,18 @@ def _draw(total: int, count: int, seed: int | str) -> list[int]:
     return sorted(drawn)
 
 
-def applicable(part: Part) -> tuple[tuple[Rule, tuple[int, ...]], ...]:
-    """Every rule with the variables of ``part`` it reads."""
-    keys = [frozenset(options[0] or options[1]) for options in part.variables]  # one may leave its knob unset
-    return tuple((rule, tuple(i for i, names in enumerate(keys) if names & rule.reads)) for rule in RULES)
-
-
-def _legal(part: Part, resources: Resources, reference: Reference, seed: int) -> Legal:
-    rules = applicable(part)
-
-    def holds(rule: Rule, options: Sequence[Option]) -> bool:
-        values = dict(part.context)
-        for option in options:
-            values.update(option)
-        return rule.judge(Case(values, resources, reference)) is None
-
-    if not all(holds(rule, ()) for rule, read in rules if not read):
-        return Legal(part, ((),))
-    options = [
-        tuple(o for o in variable if all(holds(rule, (o,)) for rule, read in rules if read == (index,)))
-        for index, variable in enumerate(part.variables)
-    ]
-    if not all(options):
-        return Legal(part, ((),))
-    tied = [(rule, read) for rule, read in rules if len(read) > 1]
+def _legal(judged: JudgedPart, seed: int) -> Legal:
+    part = judged.part
+    if not all(judged.holds(rule) for rule, read in judged.rules if not read):
+        return Legal(part, (Group((), np.empty((0, 0), dtype=np.intp)),))
+    options = [np.arange(len(variable)) for variable in part.variables]
+    for rule, read in judged.rules:
+        if len(read) == 1:
+            (i,) = read
+            options[i] = options[i][judged.allow(rule, {i: options[i]})]
+    tied = [(rule, read) for rule, read in judged.rules if len(read) > 1]
     groups = _tied_groups(len(options), [read for _, read in tied])
-    solved = [_solve([options[i] for i in group], group, tied, holds, seed) for group in groups]
+    solved = [_solve(judged, {i: options[i] for i in group}, tied, seed) for group in groups]
     return Legal(part, tuple(found for found, _ in solved), all(exact for _, exact in solved))
 
 
@@ -126,36 +138,33 @@ def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...
 
 
 def _solve(
-    options: list[tuple[Option, ...]],
-    group: tuple[int, ...],
-    tied: list[tuple[Rule, tuple[int, ...]]],
-    holds: Callable[[Rule, Sequence[Option]], bool],
-    seed: int,
-) -> tuple[tuple[Option, ...], bool]:
-    """Legal options of a group of variables, merged; and whether all were looked at."""
-    places = {variable: place for place, variable in enumerate(group)}
-    # A rule is asked as soon as the last variable it reads is chosen.
-    due: list[list[Rule]] = [[] for _ in group]
-    for rule, read in tied:
-        if read[0] in places:
-            due[max(places[i] for i in read)].append(rule)
-    total = size(options)
-    if total > MAX_GROUP:
-        every = (at(options, index) for index in _draw(total, MAX_GROUP, seed))
-        chosen = (row for row in every if all(holds(rule, row) for rules in due for rule in rules))
-        return tuple(_merged(row) for row in chosen), False
+    judged: JudgedPart, options: Mapping[int, Codes], tied: Sequence[tuple[Rule, tuple[int, ...]]], seed: int
+) -> tuple[Group, bool]:
+    """The legal combinations of tied variables, and whether all were looked at.
 
-    def extend(row: tuple[Option, ...]) -> Iterator[Option]:
-        if len(row) == len(options):
-            yield _merged(row)
-            return
-        for option in options[len(row)]:
-            longer = (*row, option)
-            if all(holds(rule, longer) for rule in due[len(row)]):
-                yield from extend(longer)
-
-    return tuple(extend(())), True
-
-
-def _merged(row: Sequence[Option]) -> Option:
-    return {name: value for option in row for name, value in option.items()}
+    Args:
+        judged: the part they belong to.
+        options: for each variable the numbers of the options to combine.
+        tied: rules that read several variables.
+        seed: of what is drawn where there are too many.
+    """
+    numbered: list[list[int]] = [numbers.tolist() for numbers in options.values()]
+    total = size(numbered)
+    exact = total <= MAX_GROUP
+    columns: dict[int, Codes] = {}
+    if not exact:
+        rows = [at(numbered, index) for index in _draw(total, MAX_DRAWN, seed)]
+        columns = dict(zip(options, np.array(rows, dtype=np.intp).T, strict=True))
+    count = 1 if exact else MAX_DRAWN
+    for variable, numbers in options.items():
+        if exact:
+            columns = {i: np.repeat(column, len(numbers)) for i, column in columns.items()}
+            columns[variable] = np.tile(numbers, count)
+            count *= len(numbers)
+        for rule, read in tied:
+            if variable == max(read):  # a rule is asked as soon as the last variable it reads is chosen
+                kept = judged.allow(rule, columns)
+                columns = {i: column[kept] for i, column in columns.items()}
+                count = int(kept.sum())
+    variables = tuple(judged.part.variables[i] for i in options)
+    return Group(variables, np.column_stack([columns[i] for i in options])), exact

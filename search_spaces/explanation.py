@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from search_spaces.configuration import KnobValue
-from search_spaces.domains import Part, Situation
-from search_spaces.enumeration import applicable, legal_parts
+from search_spaces.domains import Situation
+from search_spaces.enumeration import judged_parts, legal_parts
 from search_spaces.legality import Case, Rule, Violation, violation
-from search_spaces.product import spread
+from search_spaces.product import size, spread
+from search_spaces.verdicts import JudgedPart, Option
 
 MAX_JUDGED = 20_000
 """Combinations of the knobs one rule reads that are judged; of more, that many all over stand for them."""
@@ -41,44 +41,43 @@ class Explanation:
 
 def explain(situation: Situation, seed: int = 0) -> Explanation:
     """Count the combinations, the legal ones, and those each rule forbids."""
-    legal = legal_parts(situation, seed)
+    parts = judged_parts(situation)
+    legal = legal_parts(parts, seed)
     counts: dict[str, int] = {}
     examples: dict[str, Violation] = {}
     combinations, exact = 0, all(part.exact for part in legal)
-    for part in situation.parts():
-        size = math.prod(len(options) for options in part.variables)
-        combinations += size
-        for rule, read in applicable(part):
-            broken, judged, first = _broken(part, rule, read, situation)
-            if first is None:
+    for judged in parts:
+        total = size(judged.part.variables)
+        combinations += total
+        for rule, read in judged.rules:
+            found = _broken(judged, rule, read)
+            if found.first is None:
                 continue
-            whole = math.prod(len(part.variables[i]) for i in read)
-            counts[rule.name] = counts.get(rule.name, 0) + round(size * broken / judged)
-            exact = exact and judged == whole
-            examples.setdefault(rule.name, violation(*first))
+            counts[rule.name] = counts.get(rule.name, 0) + round(total * found.broken / found.judged)
+            exact = exact and found.judged == size([judged.part.variables[i] for i in read])
+            if rule.name not in examples:
+                case = Case(found.first, situation.resources, situation.reference)
+                examples[rule.name] = violation(case, rule, rule.judge(case) or "")
     removed = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return Explanation(combinations, sum(part.count for part in legal), removed, examples, exact)
 
 
-def _broken(
-    part: Part, rule: Rule, read: tuple[int, ...], situation: Situation
-) -> tuple[int, int, tuple[Case, Rule, str] | None]:
-    """(combinations broken, combinations judged, the first broken one)."""
-    broken = judged = 0
-    first: tuple[Case, Rule, str] | None = None
-    for values in _choices(part, read):
-        case = Case(values, situation.resources, situation.reference)
-        sentence = rule.judge(case)
-        judged += 1
-        if sentence is not None:
-            broken += 1
-            first = first or (case, rule, sentence)
-    return broken, judged, first
+class _Broken(NamedTuple):
+    """What one rule forbids of the combinations of the variables it reads."""
+
+    broken: int
+    judged: int
+    first: Option | None
+    """The knobs of the first combination it forbids."""
 
 
-def _choices(part: Part, read: tuple[int, ...]) -> Iterator[dict[str, KnobValue]]:
-    for row in spread([part.variables[i] for i in read], MAX_JUDGED):
-        values = dict(part.context)
-        for option in row:
-            values.update(option)
-        yield values
+def _broken(judged: JudgedPart, rule: Rule, read: tuple[int, ...]) -> _Broken:
+    variables = [judged.part.variables[i] for i in read]
+    table = judged.table(rule)
+    if table is not None:
+        first = table.first_broken()
+        row = None if first is None else [v[i] for v, i in zip(variables, first, strict=True)]
+        return _Broken(table.broken, table.size, None if row is None else judged.merged(row))
+    rows = list(spread(variables, MAX_JUDGED))
+    broken = [row for row in rows if not judged.holds(rule, row)]
+    return _Broken(len(broken), len(rows), judged.merged(broken[0]) if broken else None)

@@ -13,7 +13,7 @@ from search_spaces import baseline as baselines
 from search_spaces import yaml_text
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.domains import Situation
-from search_spaces.enumeration import legal_parts, take
+from search_spaces.enumeration import judged_parts, legal_parts, take
 from search_spaces.errors import SpaceError
 from search_spaces.explanation import Explanation, explain
 from search_spaces.knobs import KNOBS, Kind
@@ -112,7 +112,8 @@ class SearchSpace:
         """
         if self.require.problem(resources):
             return ()
-        return take(legal_parts(self._situation(baseline, resources, same_learning), seed), limit, seed)
+        situation = self._situation(baseline, resources, same_learning)
+        return take(legal_parts(judged_parts(situation), seed), limit, seed)
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
         """Of this space what agrees with ``base`` in all knobs but ``free``; one that ``base`` has not stays unset."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
-from search_spaces.legality.case import Case, Rule
+from search_spaces.legality.case import COMPARED, Case, Rule
 
 _REACH = 4096
 """How far from a number its neighbours are looked for."""
@@ -39,6 +40,8 @@ def _closest(case: Case, name: str, broken: Rule, held: list[Rule]) -> KnobValue
     knob = KNOBS[name]
     if case.framework not in knob.frameworks:
         return None
+    touched = frozenset({name, *BATCH_KNOBS}) if name in COMPARED else frozenset({name})
+    held = [rule for rule in held if rule.reads & touched]  # the others are as before
     for value in _outwards(knob, case.get(name)):
         try:
             knob.parse(value)

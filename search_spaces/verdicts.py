@@ -1,0 +1,164 @@
+"""Which combinations of options a rule allows, as arrays: each combination of the values a rule reads is judged once.
+
+A rule reads few knobs, and the options of a part differ in them far less often than in all knobs. So a rule is judged
+on the distinct values of the knobs it reads, and its verdict is looked up for everything else.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.domains import Part
+from search_spaces.legality import RULES
+from search_spaces.legality.case import Case, Reference, Rule
+
+Option = dict[str, KnobValue]
+Codes = NDArray[np.intp]
+
+MAX_JUDGED = 200_000
+"""Distinct combinations of the values one rule reads that are all judged."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The verdicts of one rule on every combination of the variables it reads."""
+
+    holds: NDArray[np.bool_]
+    """One axis for each variable, over the distinct values the rule reads of its options."""
+    codes: tuple[Codes, ...]
+    """For each variable: the place on its axis of each option."""
+
+    def of(self, options: Sequence[Codes]) -> NDArray[np.bool_]:
+        """The verdict on each row; ``options`` has one column for each variable, of option numbers."""
+        found: NDArray[np.bool_] = self.holds[
+            tuple(code[column] for code, column in zip(self.codes, options, strict=True))
+        ]
+        return found
+
+    @property
+    def size(self) -> int:
+        """Combinations of options."""
+        return math.prod(len(code) for code in self.codes)
+
+    @property
+    def broken(self) -> int:
+        """Combinations of options that the rule forbids."""
+        weights: NDArray[np.int64] = np.ones((), dtype=np.int64)
+        for axis, code in enumerate(self.codes):
+            counts = np.bincount(code, minlength=self.holds.shape[axis])
+            weights = np.multiply.outer(weights, counts)
+        return int(weights[~self.holds].sum())
+
+    def first_broken(self) -> tuple[int, ...] | None:
+        """The first combination that the rule forbids, the last variable changing fastest; ``None`` without one."""
+        if self.holds.all():
+            return None
+        whole = self.holds[np.ix_(*self.codes)] if self.codes else self.holds
+        place = int(np.argmin(whole))
+        return tuple(int(i) for i in np.unravel_index(place, whole.shape))
+
+
+class Verdicts:
+    """The verdicts of all rules on one machine, beside one reference."""
+
+    def __init__(self, resources: Resources, reference: Reference) -> None:
+        self.resources = resources
+        self.reference = reference
+        self._known: dict[Rule, dict[tuple[KnobValue | None, ...], bool]] = {}
+
+    def holds(self, rule: Rule, values: Mapping[str, KnobValue]) -> bool:
+        """Whether ``rule`` allows ``values``."""
+        read = tuple(map(values.get, rule.reads))
+        known = self._known.setdefault(rule, {})
+        found = known.get(read)
+        if found is None:
+            found = known[read] = rule.judge(Case(values, self.resources, self.reference)) is None
+        return found
+
+
+class JudgedPart:
+    """A part of a space, with what each rule says of its combinations.
+
+    A column holds for each row the number of a variable's option.
+    """
+
+    def __init__(self, part: Part, verdicts: Verdicts) -> None:
+        self.part = part
+        self._verdicts = verdicts
+        self._knobs = [frozenset(options[0] or options[1]) for options in part.variables]  # one may set nothing
+        self._projected: dict[tuple[int, frozenset[str]], tuple[list[Option], Codes]] = {}
+        self._tables: dict[Rule, Table | None] = {}
+        self.rules = tuple((rule, self._read(rule)) for rule in RULES)
+        """Every rule with the numbers of the variables it reads."""
+
+    def holds(self, rule: Rule, options: Iterable[Option] = ()) -> bool:
+        """Whether ``rule`` allows the part's context with what ``options`` set."""
+        return self._verdicts.holds(rule, self.merged(options))
+
+    def merged(self, options: Iterable[Option]) -> Option:
+        """The part's context with what ``options`` set."""
+        return _merged(self.part.context, options)
+
+    def allow(self, rule: Rule, columns: Mapping[int, Codes]) -> NDArray[np.bool_]:
+        """The verdict of ``rule`` on each row; ``columns`` holds those of the variables it reads."""
+        read = self._read(rule)
+        table = self.table(rule)
+        if table is not None:
+            return table.of([columns[i] for i in read])
+        rows = zip(*(columns[i].tolist() for i in read), strict=True)
+        chosen = ([self.part.variables[i][number] for i, number in zip(read, row, strict=True)] for row in rows)
+        return np.array([self.holds(rule, options) for options in chosen], dtype=np.bool_)
+
+    def table(self, rule: Rule) -> Table | None:
+        """The verdicts of ``rule``; ``None`` where more than ``MAX_JUDGED`` combinations would have to be judged."""
+        if rule not in self._tables:
+            self._tables[rule] = self._table(rule)
+        return self._tables[rule]
+
+    def _table(self, rule: Rule) -> Table | None:
+        projected = [self._projection(i, self._knobs[i] & rule.reads) for i in self._read(rule)]
+        shape = tuple(len(distinct) for distinct, _ in projected)
+        if math.prod(shape) > MAX_JUDGED:
+            return None
+        own = {name: value for name, value in self.part.context.items() if name in rule.reads}
+        rows = itertools.product(*(distinct for distinct, _ in projected))
+        holds = [self._verdicts.holds(rule, _merged(own, row)) for row in rows]
+        return Table(np.array(holds, dtype=np.bool_).reshape(shape), tuple(codes for _, codes in projected))
+
+    def _read(self, rule: Rule) -> tuple[int, ...]:
+        return tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads))
+
+    def _projection(self, variable: int, names: frozenset[str]) -> tuple[list[Option], Codes]:
+        """The different values that the options of a variable give ``names``, and which of them each option has."""
+        if (variable, names) not in self._projected:
+            options, ordered = self.part.variables[variable], sorted(names)
+            places: dict[tuple[KnobValue | None, ...], int] = {}
+            codes = [places.setdefault(tuple(map(option.get, ordered)), len(places)) for option in options]
+            distinct = [
+                {name: value for name, value in zip(ordered, values, strict=True) if value is not None}
+                for values in places
+            ]
+            self._projected[variable, names] = distinct, np.array(codes, dtype=np.intp)
+        return self._projected[variable, names]
+
+
+def _merged(context: Mapping[str, KnobValue], options: Iterable[Option]) -> Option:
+    """``context`` with what the options set."""
+    values = dict(context)
+    for option in options:
+        values.update(option)
+    return values
+
+
+@functools.lru_cache(maxsize=8)
+def verdicts_of(resources: Resources, reference: Reference) -> Verdicts:
+    """The verdicts on one machine; those of the last few machines are kept, because a search asks many times."""
+    return Verdicts(resources, reference)
