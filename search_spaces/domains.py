@@ -31,7 +31,7 @@ BATCH_CHOICES = (
     "sequence_parallel_size",
     "logprob_rows",
 )
-MAX_BATCHES = 50_000
+MAX_BATCHES = 20_000
 """Batch combinations looked at; of more, that many all over."""
 
 
@@ -127,12 +127,13 @@ class Situation:
         names = [name for name in BATCH_CHOICES if name in free and name != "steps_per_generation"]
         steps = self._steps(free.get("steps_per_generation"))
         seen: set[tuple[KnobValue, ...]] = set()
+        share = self._share(self.baseline)
         choices: list[tuple[KnobValue | Fraction, ...]] = [*(free[name] for name in names), steps]
         for *chosen, count in spread(choices, MAX_BATCHES):
             set_here = {n: v for n, v in zip(names, chosen, strict=True) if not isinstance(v, Fraction)}
             found = self._batch(context, set_here, count)
             key = tuple(found.values())
-            if key not in seen and (not self.same_rollouts or self._share(found) == self._share(self.baseline)):
+            if key not in seen and (not self.same_rollouts or self._share(found) == share):
                 seen.add(key)
                 yield found
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from search_spaces import baseline as baselines
 from search_spaces import yaml_text
@@ -28,6 +28,14 @@ __all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_f
 
 _SUFFIXES = (".yaml", ".yml")
 _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+class Count(NamedTuple):
+    """How many combinations are legal."""
+
+    legal: int
+    exact: bool
+    """False if the number is an estimate because the space is too large to be looked at whole."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,13 @@ class SearchSpace:
             return ()
         situation = self._situation(baseline, resources, same_learning)
         return take(legal_parts(judged_parts(situation), seed), limit, seed)
+
+    def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
+        """How many of the combinations are legal; what each rule removes takes longer, see ``explain``."""
+        if self.require.problem(resources):
+            return Count(0, True)
+        legal = legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), 0)
+        return Count(sum(part.count for part in legal), all(part.exact for part in legal))
 
     def about(self, base: Mapping[str, KnobValue], free: Collection[str]) -> SearchSpace:
         """Of this space what agrees with ``base`` in all knobs but ``free``; one that ``base`` has not stays unset."""

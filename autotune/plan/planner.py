@@ -58,12 +58,12 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if missing:
         raise UsageError(f"{question.space_name}: {missing}")
     forecasts, baseline = models(question), question.baseline()
-    told = question.space.explain(baseline, question.resources)
     asked = Asked(question.space, baseline, question.resources, same_learning=True)
     same = search(asked, forecasts, count)
     if same is None:
-        worst = next(iter(told.removed), "")
+        worst = next(iter(question.space.explain(baseline, question.resources).removed), "")
         raise UsageError(f"no combination of {question.space_name} is legal there; rule {worst} removes most")
+    counted = question.space.count(baseline, question.resources)
     freer = search(replace(asked, same_learning=False), forecasts, 1)
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)
     likely = tuple(found for found in best if found.fits >= SURE)
@@ -71,8 +71,8 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
         load=question.load,
         machine=question.machine,
         space=question.space_name,
-        legal=told.legal,
-        exact=told.exact,
+        legal=counted.legal,
+        exact=counted.exact,
         looked_at=same.looked_at + (0 if freer is None else freer.looked_at),
         fitting=same.fitting + (0 if freer is None else freer.fitting),
         baseline=_one(forecasts, baseline),

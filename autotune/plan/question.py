@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from autotune import preparation
@@ -66,7 +67,7 @@ class Question:
     space_name: str
     space: SearchSpace
 
-    @property
+    @cached_property
     def resources(self) -> Resources:
         """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
         load, machine = self.load, self.machine

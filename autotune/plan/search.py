@@ -99,19 +99,15 @@ def search(asked: Asked, forecasts: Forecasts, count: int) -> Found | None:
 def _climbed(asked: Asked, forecasts: Forecasts, start: Configuration, score: float) -> dict[Configuration, float]:
     """The steps from ``start`` to where no block of knobs has anything better, with their scores."""
     path: dict[Configuration, float] = {}
-    here = start
-    for _ in range(ROUNDS):
-        before = score
-        for block in BLOCKS:
-            near = _around(asked, here, block)
-            if not near:
-                continue
-            scores = forecasts.table(near).score()
-            best = int(np.argmax(scores))
-            if float(scores[best]) > score + TINY:
-                here, score = near[best], float(scores[best])
-                path[here] = score
-        if score <= before + TINY:
+    here, unmoved = start, 0
+    for block in BLOCKS * ROUNDS:
+        near = _around(asked, here, block)
+        scores = forecasts.table(near).score() if near else np.empty(0)
+        unmoved += 1
+        if near and float(scores.max()) > score + TINY:
+            here, score, unmoved = near[int(np.argmax(scores))], float(scores.max()), 0
+            path[here] = score
+        if unmoved == len(BLOCKS):
             break
     return path
 

@@ -170,5 +170,6 @@ def _matrix(rows: Mapping[Moment, Mapping[Part, Column]], count: int) -> Matrix:
     matrix = np.zeros((count, len(MOMENTS), len(PARTS)))
     for moment, columns in rows.items():
         for part, column in columns.items():
-            matrix[:, WHEN[moment], PLACE[part]] = np.maximum(0.0, np.nan_to_num(column, posinf=1e18))
-    return matrix
+            matrix[:, WHEN[moment], PLACE[part]] = column
+    found: Matrix = np.maximum(0.0, np.nan_to_num(matrix, copy=False, posinf=1e18))
+    return found

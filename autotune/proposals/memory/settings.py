@@ -17,7 +17,7 @@ class Columns:
     """One column for each knob asked for."""
 
     def __init__(self, configurations: Sequence[Configuration], framework: str, device: str) -> None:
-        self._all = configurations
+        self._all = [dict(configuration.items()) for configuration in configurations]
         self._set = set().union(*configurations) if configurations else set()
         self._unset = defaults(framework, device)
 

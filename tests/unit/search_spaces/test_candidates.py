@@ -225,8 +225,9 @@ def test_a_sample_covers_the_space() -> None:
     baseline = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 8})
     every = space.candidates(baseline, machine, same_learning=False)
     some = space.candidates(baseline, machine, same_learning=False, limit=400)
-    assert set(some) < set(every)
-    assert [c for c in every if c in set(some)] == list(some), "in the order of the whole"
+    chosen = set(some)
+    assert chosen < set(every)
+    assert [c for c in every if c in chosen] == list(some), "in the order of the whole"
     for name in space.values:
         assert {c[name] for c in some if name != "steps_per_generation"} == {
             c[name] for c in every if name != "steps_per_generation"
