@@ -33,6 +33,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
 from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
+from .gpu_opened import Watch, uses_gpu
 from .memory import Beside
 from .retag import NoRoomError, retag
 
@@ -50,8 +51,8 @@ def main(directory: Path) -> Result:
     try:
         spec = first_spec(directory)
         framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
-        import_ahead(framework, spec)
-        why = unfit() or rehearsed(framework)
+        culprit = import_ahead(framework, spec)
+        why = unfit(culprit) or rehearsed(framework)
     except BaseException as error:  # whatever it is: the trial itself says it better
         why = "%s: %s" % (type(error).__name__, error)
     if why:
@@ -71,27 +72,33 @@ def first_spec(directory: Path) -> TrialSpec:
     return read_spec(paths.config)
 
 
-def import_ahead(framework: ModuleType, spec: Any) -> None:
-    """Import; whoever asks meanwhile whether there is a GPU is answered by the driver's library, not by CUDA."""
+def import_ahead(framework: ModuleType, spec: Any) -> str:
+    """Import; whoever asks meanwhile whether there is a GPU is answered by the driver's library, not by CUDA.
+
+    Returns:
+        The import that opened a GPU all the same; empty without one.
+    """
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     own = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        framework.bring_in_ahead(spec)
+        with Watch() as watch:
+            framework.bring_in_ahead(spec)
     finally:
         if own is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = own
+    return watch.culprit
 
 
-def unfit() -> str:
-    """Why this process must not be forked; empty if it may."""
+def unfit(culprit: str = "") -> str:
+    """Why this process must not be forked; empty if it may. ``culprit`` is what opened a GPU, if that is known."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         return "CUDA is initialised"
     if uses_gpu():
-        return "something imported has opened a GPU"
+        return "%s has opened a GPU" % (culprit or "something imported")
     end = time.monotonic() + SETTLE_S
     while threading.active_count() > 1 and time.monotonic() < end:
         time.sleep(0.02)
@@ -124,15 +131,6 @@ def rehearsed(framework: ModuleType) -> str:
     if not ended:
         return "a fork hangs when it computes"
     return "" if status == 0 else "a fork cannot compute (exit code %d)" % os.waitstatus_to_exitcode(status)
-
-
-def uses_gpu() -> bool:
-    """A CUDA context opens this device; the driver's library for questions about GPUs does not."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            if os.readlink("/proc/self/fd/" + name).startswith("/dev/nvidia-uvm"):
-                return True
-    return False
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
