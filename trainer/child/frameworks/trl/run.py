@@ -10,7 +10,7 @@ from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
 from ...trial import Trial
-from . import engine, engine_values, importing, ranks
+from . import engine, engine_start, engine_values, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
@@ -43,8 +43,12 @@ def run_trial(trial: Trial) -> None:
     with trial.startup(StartupPart.ENGINE):
         if spec.settings.get("use_vllm"):
             install(trial, watches)
-        trainer = build.build_trainer(spec, config, model, rewards, dataset)
+        with engine_start.timed() as steps:
+            trainer = build.build_trainer(spec, config, model, rewards, dataset)
         watches += watch_server(trainer)
+    if steps and trial.rank == 0:
+        facts = engine_start.compiled(trainer.vllm_generation.llm)
+        trial.journal.write(NoteRecord("engine_start", {**steps, **facts}))
     kept.watch_leaks(trial, model=model, trainer=trainer)
     kept.note(trial)
     trial.guard_memory()

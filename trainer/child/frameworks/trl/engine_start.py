@@ -1,0 +1,75 @@
+"""The parts of the start of vLLM: seconds for weights, profiling, cache and warm-up, read at the worker's own steps."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+import time
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+WORKERS = (("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker"))
+STEPS = {
+    "init_device": "device",
+    "load_model": "weights",
+    "determine_available_memory": "profile",
+    "initialize_from_config": "cache",
+    "compile_or_warm_up_model": "warm_up",
+}
+"""Method of vLLM's worker -> name of the part. Compiling happens in ``profile``, capturing graphs in ``warm_up``."""
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[Dict[str, float]]:
+    """While open, the seconds of each step of every engine built in this process are added to what is yielded.
+
+    Without vLLM, and for an engine of another process, nothing is.
+    """
+    seconds: Dict[str, float] = {}
+    replaced: List[Tuple[Any, str, Any]] = []
+    open_steps: List[str] = []
+    for worker in _workers():
+        for method, part in STEPS.items():
+            original = vars(worker).get(method)
+            if original is not None:
+                replaced.append((worker, method, original))
+                setattr(worker, method, _timing(original, part, seconds, open_steps))
+    try:
+        yield seconds
+    finally:
+        for worker, method, original in replaced:
+            setattr(worker, method, original)
+
+
+def compiled(llm: Any) -> Dict[str, float]:
+    """Seconds that compiling took and the sizes graphs are captured for, as the engine's configuration has them."""
+    try:
+        told = llm.llm_engine.vllm_config.compilation_config
+        return {"compiled": float(told.compilation_time), "graph_sizes": len(told.cudagraph_capture_sizes or ())}
+    except AttributeError:
+        return {}  # an engine of another version: the steps alone are told
+
+
+def _workers() -> Iterator[Any]:
+    if "vllm" not in sys.modules:
+        return
+    for module, name in WORKERS:
+        with contextlib.suppress(ImportError, AttributeError):
+            yield getattr(importlib.import_module(module), name)
+
+
+def _timing(original: Any, part: str, seconds: Dict[str, float], open_steps: List[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        if part in open_steps:  # a subclass calls the step of its base
+            return original(*args, **kwargs)
+        began = time.perf_counter()
+        open_steps.append(part)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            open_steps.remove(part)
+            seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - began
+
+    return step
