@@ -7,15 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from search_spaces import baseline as baselines
 from search_spaces import yaml_text
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.domains import Situation
-from search_spaces.enumeration import judged_parts, legal_parts, take
 from search_spaces.errors import SpaceError
-from search_spaces.explanation import Explanation, explain
 from search_spaces.knobs import KNOBS, Kind
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
@@ -23,6 +21,9 @@ from search_spaces.legality.knob_rules import unknown_knob
 from search_spaces.space_file import Content, Requirements, preset_for, preset_names, preset_path, understand
 from search_spaces.unset import resolved
 from search_spaces.yaml_text import problem
+
+if TYPE_CHECKING:
+    from search_spaces.explanation import Explanation
 
 __all__ = ["ACCUMULATION", "SearchSpace", "SpaceError", "parse_value", "preset_for", "preset_names"]
 
@@ -118,6 +119,8 @@ class SearchSpace:
             same_learning: keep what would change numerics or learning at the baseline's values.
             limit: of more, this many are drawn without repeats by ``seed``.
         """
+        from search_spaces.enumeration import judged_parts, legal_parts, take
+
         if self.require.problem(resources):
             return ()
         situation = self._situation(baseline, resources, same_learning)
@@ -125,6 +128,8 @@ class SearchSpace:
 
     def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
         """How many of the combinations are legal; what each rule removes takes longer, see ``explain``."""
+        from search_spaces.enumeration import judged_parts, legal_parts
+
         if self.require.problem(resources):
             return Count(0, True)
         legal = legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), 0)
@@ -138,6 +143,8 @@ class SearchSpace:
 
     def explain(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Explanation:
         """How many combinations there are, how many are legal, and what each rule removes."""
+        from search_spaces.explanation import Explanation, explain
+
         told = explain(self._situation(baseline, resources, same_learning))
         missing = self.require.problem(resources)
         if missing is None:
