@@ -10,8 +10,11 @@ from pathlib import Path
 from autotune import domain
 from autotune.gpu_samples import Sample, use_of
 from autotune.nvml import GpuReading
+from autotune.settings import Settings
+from autotune.store import open_store
 from search_spaces.configuration import Configuration, ModelFacts
 from tests import factories as make
+from tests.recorded import record
 from trainer.child.contract import parse_record
 
 FOLDER = Path(__file__).parent / "fixtures" / "h100_gpu"
@@ -62,10 +65,10 @@ def with_gpu(trial: int) -> list[domain.CycleRecord]:
 
 def trial(number: int) -> domain.Trial:
     """0: the baseline, TRL's defaults; 1: generation by vLLM."""
-    engine = {} if number == 0 else {"rollout_engine": "vllm", "rollout_mode": "colocate"}
+    engine = {"rollout_engine": "vllm" if number else "transformers"}
     return make.trial(
         number,
-        configuration=Configuration({**RENDERED, "gradient_checkpointing": True, "precision": "bf16", **engine}),
+        configuration=Configuration({**RENDERED, "gradient_checkpointing": True, **engine}),
         rows_per_update=128,
         state=domain.TrialState.COMPLETE,
         outcome=domain.Outcome(),
@@ -96,3 +99,16 @@ def spec() -> domain.StudySpec:
         ),
     )
     return make.study_spec("h100", baseline=trial(0).configuration, resources=resources, memory_limit=None)
+
+
+def stored(settings: Settings) -> domain.Study:
+    """Both trials as a study of that home."""
+    store = open_store(settings.database)
+    study = store.create_study(spec(), make.NOW)
+    store.set_lengths(study.id, cycles(0)[3].lengths)
+    store.save_fingerprint(study.id, make.fingerprint(hardware={"gpus": [{"name": "NVIDIA H100 80GB HBM3"}]}), make.NOW)
+    for number in (0, 1):
+        record(store, study, trial(number))
+    found = store.study(study.id)
+    store.close()
+    return found

@@ -127,7 +127,9 @@ STATUS_EXAMPLE = answering(
     }
 )
 
-TRIAL_EXAMPLE = answering({"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE]}})
+TRIAL_EXAMPLE = answering(
+    {"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE], "usage": None}}
+)
 
 CYCLES_EXAMPLE = answering({"study": "first", "trial": 7, "cycles": [_CYCLE], "next_cursor": None})
 

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape, Share, Time
 from autotune.domain import CycleKind, FailureReason, Pool, TrialKind, TrialState
+from autotune.insights.blame import Resource
 
 
 class Change(Shape):
@@ -187,11 +188,42 @@ class Cycle(Shape):
     )
 
 
+class PhaseOfUse(Shape):
+    """One phase of the mean speed cycle."""
+
+    seconds: Seconds | None
+    main_thread_share: float | None = Field(description="Of a core, by the thread that drives the training.")
+    cores: float | None = Field(description="Used by all threads of the process.")
+    watts: float | None = Field(description="Of all GPUs.")
+    gpu: GpuUse
+
+
+class Blame(Shape):
+    """What the speed hangs on."""
+
+    resource: Resource = Field(strict=False)
+    phase: str = Field(description="`cycle` where it is all of it.")
+    sentence: str
+
+
+class Usage(Shape):
+    """What a trial's speed cycles used, and whether its speed is normal."""
+
+    cycles: int
+    phases: dict[str, PhaseOfUse] = Field(description="By phase; `cycle` is the whole cycle.")
+    joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
+    device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
+    alloc_retries_per_cycle: float | None
+    blame: Blame | None = Field(description="`null` where too little was recorded to say.")
+    roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
+
+
 class TrialWithCycles(Trial):
     """A trial with how it measured and every cycle."""
 
     protocol: Protocol
     cycles: list[Cycle]
+    usage: Usage | None = Field(description="`null` where it was not recorded.")
 
 
 class OneTrial(Shape):
