@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from dataclasses import replace
 from typing import Any, Callable, List, Optional, Sequence
@@ -34,6 +35,7 @@ from .compiling import CompileWatch
 from .engine import ENGINE_KNOBS
 from .prime import held, prime_optimizer
 from .quality import Quality
+from .remedies import reserve, switch_attention
 from .rollout import Rollout
 from .seams import SeamError, apply_seams
 from .server_rollout import Watch
@@ -137,6 +139,7 @@ class Loop:
 
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
+        switch_attention(os.environ)
         if self._trial.rank == 0:
             self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
 
@@ -177,6 +180,9 @@ class Loop:
         self._trial.part = None
         if self._plan.protocol.warmup and not prime_optimizer(self._trainer) and self._trial.rank == 0:
             self._trial.journal.write(NoteRecord("optimizer_not_primed"))
+        reserved = reserve(os.environ)
+        if reserved is not None and self._trial.rank == 0:
+            self._trial.journal.write(NoteRecord("reserved", {"bytes": reserved}))
         if self._together.size > 1:
             weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
             if self._trial.rank == 0:
