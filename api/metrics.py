@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from api.snapshot import Snapshot
 from autotune.insights.standings import count
+from autotune.insights.usage import TrialUse, use_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
@@ -106,6 +107,13 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
     failures = [({**labels, "reason": k}, n) for labels, c in counted for k, n in c.failures.items()]
     rows = [(labels, s.recommendation.rows[0]) for labels, s in named if s.recommendation and s.recommendation.rows]
     gains = [(labels, row.gain.value) for labels, row in rows if row.gain is not None]
+    uses = [(labels, use) for labels, s in named if (use := _best_use(s)) is not None]
+    busy = [
+        ({**labels, "phase": phase.phase}, phase.gpu.busy)
+        for labels, use in uses
+        for phase in (*use.phases, use.whole)
+        if phase.gpu.busy is not None
+    ]
     return (
         Metric("autotune_study_open", "gauge", "1 while it can gain trials, else 0.", [
             (labels, float(s.study.status.value == "open")) for labels, s in named
@@ -122,7 +130,25 @@ def of_studies(snapshots: Sequence[Snapshot]) -> tuple[Metric, ...]:
             (labels, row.tokens_per_hour) for labels, row in rows
         ]),
         Metric("autotune_best_gain_ratio", "gauge", "Of it over the baseline, minus 1.", gains),
+        Metric("autotune_best_gpu_busy_ratio", "gauge", "Of it, by phase: share of the time a kernel ran.", busy),
+        Metric("autotune_best_gpu_watts", "gauge", "Of it, over all GPUs.", [
+            (labels, use.whole.watts) for labels, use in uses if use.whole.watts is not None
+        ]),
+        Metric("autotune_best_joules_per_token", "gauge", "Of it, energy of all GPUs for a completion token.", [
+            (labels, use.joules_per_token) for labels, use in uses if use.joules_per_token is not None
+        ]),
+        Metric("autotune_best_cores", "gauge", "Of it, cores the process of a rank used.", [
+            (labels, use.whole.cores) for labels, use in uses if use.whole.cores is not None
+        ]),
     )  # fmt: skip
+
+
+def _best_use(found: Snapshot) -> TrialUse | None:
+    """Of all trials that measured the configuration recommended now."""
+    if found.recommendation is None or not found.recommendation.rows:
+        return None
+    numbers = found.recommendation.rows[0].trials
+    return use_of([c for t in found.trials if t.number in numbers for c in t.speed_cycles()])
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from autotune import evidence, student
 from autotune.domain import Configuration, Fingerprint, Study, Trial
 from autotune.insights import phases
+from autotune.insights.usage import TrialUse, use_of
 from autotune.preparation import differing
 from search_spaces.configuration import KnobValue
 from search_spaces.native import emulated
@@ -62,6 +63,8 @@ class Side:
     """Bytes."""
     device_peak: int | None
     """Bytes."""
+    use: TrialUse | None
+    """Of the speed cycles; ``None`` where it was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,7 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
         startup=_mean([t.startup for t in runs if t.startup]),
         host_peak=max((p for t in runs if (p := phases.host_peak(t)) is not None), default=None),
         device_peak=max((p for t in runs if (p := phases.device_peak(t)) is not None), default=None),
+        use=use_of(cycles),
     )
 
 

@@ -13,7 +13,20 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from autotune.domain import Budget, Ceiling, Configuration, CycleRecord, Event, Outcome, Peaks, Protocol, Study, Trial
+from autotune.domain import (
+    Budget,
+    Ceiling,
+    Configuration,
+    CycleRecord,
+    Event,
+    GpuUse,
+    Outcome,
+    Peaks,
+    ProcessUse,
+    Protocol,
+    Study,
+    Trial,
+)
 
 Document = dict[str, Any]
 
@@ -205,6 +218,46 @@ def cycle_json(cycle: CycleRecord) -> Document:
         "cache_usage_share": plain(cycle.cache_usage),
         "engine_bytes": cycle.engine_bytes,
         "alloc_retries": cycle.alloc_retries,
+        "process": None if cycle.process is None else process_json(cycle.process),
+        "gpu": {plain(name): gpu_json(use) for name, use in cycle.gpu.items()},
+    }
+
+
+def process_json(use: ProcessUse) -> Document:
+    """What a rank's process did in a cycle; ``null`` where there is no such counter."""
+    return {
+        "main_thread_cpu_seconds": plain(use.main_thread),
+        "all_threads_cpu_seconds": plain(use.all_threads),
+        "system_cpu_seconds": plain(use.system_seconds),
+        "minor_faults": use.minor_faults,
+        "preempted": use.preempted,
+        "gc_seconds": plain(use.gc_seconds),
+        "new_shapes": use.new_shapes,
+        "device_allocations": use.device_allocations,
+        "device_frees": use.device_frees,
+        "device_ooms": use.device_ooms,
+        "new_segments": use.new_segments,
+        "reserved_growth_bytes": use.reserved_growth,
+        "split_bytes": use.split_bytes,
+    }
+
+
+def gpu_json(use: GpuUse) -> Document:
+    """What the GPUs did in a phase; ``null`` where NVML does not say it."""
+    return {
+        "samples": use.samples,
+        "busy_share": plain(use.busy),
+        "memory_busy_share": plain(use.memory_busy),
+        "sm_mhz": plain(use.sm_mhz),
+        "sm_mhz_max": plain(use.sm_mhz_max),
+        "joules": plain(use.joules),
+        "pcie_sent_bytes": plain(use.pcie_sent),
+        "pcie_received_bytes": plain(use.pcie_received),
+        "nvlink_sent_bytes": plain(use.nvlink_sent),
+        "nvlink_received_bytes": plain(use.nvlink_received),
+        "power_capped_share": plain(use.power_capped),
+        "hot_share": plain(use.hot),
+        "celsius": plain(use.celsius),
     }
 
 

@@ -12,17 +12,18 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
 from autotune.insights import phases
+from autotune.insights.roofline import Roof, roof_for, told
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.gpu.journal import row_of, rows, trial_of
-from benchmarks.gpu.roofline import Peak, ideal_rate, peak_of, told
+from search_spaces.configuration import ModelFacts
 from search_spaces.knobs.model import show
 from trainer.child.contract import encode
 
@@ -31,47 +32,14 @@ GIB = 1 << 30
 MOST_WORDS = 70
 
 
-@dataclass(frozen=True)
-class Roof:
-    """What one GPU could do at most with a study's model and lengths (``benchmarks.gpu.roofline``)."""
-
-    parameters: int
-    layers: int
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    peak: Peak
-    lengths: tuple[int, ...]
-    """Completion tokens of each row of an update, as the speed cycles replay them."""
-
-    @property
-    def head_size(self) -> int:
-        """The model's facts do not tell it; only the cache's part of the decoding depends on it."""
-        return self.hidden_size // self.heads
-
-    def share(self, trial: Trial) -> float | None:
-        """Measured over most possible tokens/hour; ``None`` of a trial without a figure, or an emulated one."""
-        cycles, rate = trial.speed_cycles(), trial.tokens_per_hour
-        if rate is None or trial.emulated:
-            return None
-        rows_of_all = sum(cycle.rows for cycle in cycles)
-        # A generation that serves several updates decodes their rows together.
-        together = self.lengths * max(1, round(rows_of_all / len(cycles) / len(self.lengths)))
-        passes = int(any(cycle.phases.get("logprob", 0.0) > 0 for cycle in cycles))
-        prompt = sum(cycle.prompt_tokens for cycle in cycles) / rows_of_all
-        return rate / ideal_rate(self, self.peak, prompt, together, passes)
-
-
 def roof_of(head: Mapping[str, Any]) -> Roof | None:
     """By a ``header``; ``None`` where no GPU, several or an unknown one was used, or the model's shape is not known."""
     gpus = (head["hardware"] or {}).get("gpus") or []
-    lengths, facts = tuple(head["recorded_lengths_tokens"]), head["model"]
-    peak = peak_of(gpus[0]["name"]) if head["measures_a_gpu"] and len(gpus) == 1 else None
-    names = ("parameters", "layers", "hidden_size", "attention_heads", "key_value_heads")
-    parameters, layers, hidden_size, heads, kv_heads = (facts.get(name) for name in names)
-    if peak is None or not lengths or not (parameters and layers and hidden_size and heads and kv_heads):
+    if not head["measures_a_gpu"] or len(gpus) != 1:
         return None
-    return Roof(parameters, layers, hidden_size, heads, kv_heads, peak, lengths)
+    known = {field.name for field in fields(ModelFacts)}
+    model = ModelFacts(**{name: value for name, value in head["model"].items() if name in known})
+    return roof_for(model, gpus[0]["name"], head["recorded_lengths_tokens"])
 
 
 def header(study: Study, fingerprint: Fingerprint | None) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from autotune.domain import Trial
 from autotune.figures import format_duration, format_size, signed_percent
 from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
+from autotune.insights.usage import trial_use
+from autotune.insights.usage_words import energy_words, percent
 from autotune.sentences import measured_words
 from autotune.words import clean, differing, knob_value
 
@@ -120,6 +122,8 @@ def _figures(found: Snapshot, trials: Sequence[Trial]) -> list[Line]:
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
         ("host peak", lambda t: _size(host_peak(t))),
         ("GPU peak", lambda t: _size(device_peak(t))),
+        ("GPU busy", lambda t: percent(use.whole.gpu.busy) if (use := trial_use(t)) is not None else "-"),
+        ("energy", lambda t: energy_words(trial_use(t)) or "-"),
         ("cause", lambda t: clean(t.outcome.sentence()) if t.outcome is not None and not t.outcome.ok else "-"),
     ]
     pool = capacity_of(found.study.spec).pool

@@ -21,7 +21,10 @@ from autotune.domain import Configuration, Trial, TrialState
 from autotune.exporting import Exported
 from autotune.figures import format_duration, format_size, signed_percent
 from autotune.insights.phases import device_peak, host_peak, limit_sentence
+from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
+from autotune.insights.usage import trial_use
+from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
 from autotune.memory_timeline import MemoryTimeline
 from autotune.sentences import measured_words, phase_words
 from autotune.serialise import plain, timestamp
@@ -67,6 +70,9 @@ class TrialView:
     cycles: Chart
     memory: Chart
     timeline: Chart
+    usage: tuple[Cells, ...]
+    """What the GPU and the host did, by phase and by cycle; empty where it was not recorded."""
+    usage_legend: str
     startup: tuple[tuple[str, str], ...]
     notes: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
@@ -117,6 +123,8 @@ def trial_view(
         cycles=by_cycle(trial),
         memory=over_cycles(trial, capacity),
         timeline=over_time(timeline, capacity),
+        usage=tuple(cells for cells in usage_of(trial) if cells is not None),
+        usage_legend=LEGEND,
         startup=_startup(trial),
         notes=tuple((clean(n.name), _note(n)) for n in list(notes)[:SHOWN_NOTES]),
         logs=tuple(logs),
@@ -177,6 +185,8 @@ def _facts(found: Snapshot, trial: Trial) -> tuple[tuple[str, str], ...]:
         ("worst case", "passed" if trial.worst_case_passed else "not passed"),
         ("speed cycles", str(len(trial.speed_cycles()))),
         ("limited by", clean(limit_sentence(trial, spec.memory_limit, spec.resources.device_memory))),
+        ("speed", clean(speed_sentence(trial, roof_of(found.study, found.fingerprint)))),
+        ("energy", energy_words(trial_use(trial))),
         ("host peak", format_size(host) if host is not None else ""),
         ("GPU peak", format_size(device) if device is not None else ""),
         ("stopped", clean(trial.outcome.sentence()) if trial.outcome is not None and trial.at_most is not None else ""),

@@ -21,6 +21,8 @@ from api.schemas.trials import Cycles, OneTrial, Trials
 from api.snapshot import Snapshot
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.errors import NotFoundError
+from autotune.insights.roofline import roof_of
+from autotune.insights.usage_json import usage_json
 from autotune.serialise import cycle_json, plain, trial_json
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
@@ -115,7 +117,9 @@ def list_trials(
 def get_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
     """A trial with its protocol and every cycle, phases and memory included."""
     found = studies.snapshot(study_id)
-    document = trial_json(trial_of(found, number), found.study.spec.baseline, cycles=True)
+    trial = trial_of(found, number)
+    document = trial_json(trial, found.study.spec.baseline, cycles=True)
+    document["usage"] = usage_json(trial, roof_of(found.study, found.fingerprint))
     return conditional(request, dumps({"study": plain(found.study.spec.name), "trial": document}), JSON)
 
 

@@ -64,6 +64,22 @@ _CYCLE: dict[str, Any] = {
     "cache_usage_share": None,
     "engine_bytes": None,
     "alloc_retries": None,
+    "process": {
+        "main_thread_cpu_seconds": {"generate": 2.4, "reward": 0.1, "logprob": 0.5, "update": 1.8},
+        "all_threads_cpu_seconds": {"generate": 4.7, "reward": 0.1, "logprob": 1.0, "update": 3.7},
+        "system_cpu_seconds": 0.3,
+        "minor_faults": 40211,
+        "preempted": 12,
+        "gc_seconds": 0.02,
+        "new_shapes": 0,
+        "device_allocations": None,
+        "device_frees": None,
+        "device_ooms": None,
+        "new_segments": None,
+        "reserved_growth_bytes": None,
+        "split_bytes": None,
+    },
+    "gpu": {},
 }
 
 _PROTOCOL: dict[str, Any] = {
@@ -111,7 +127,9 @@ STATUS_EXAMPLE = answering(
     }
 )
 
-TRIAL_EXAMPLE = answering({"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE]}})
+TRIAL_EXAMPLE = answering(
+    {"study": "first", "trial": {**TRIAL, "protocol": _PROTOCOL, "cycles": [_CYCLE], "usage": None}}
+)
 
 CYCLES_EXAMPLE = answering({"study": "first", "trial": 7, "cycles": [_CYCLE], "next_cursor": None})
 

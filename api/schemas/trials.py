@@ -6,6 +6,7 @@ from pydantic import Field
 
 from api.schemas.base import Bytes, Knob, Rate, Seconds, Shape, Share, Time
 from autotune.domain import CycleKind, FailureReason, Pool, TrialKind, TrialState
+from autotune.insights.blame import Resource
 
 
 class Change(Shape):
@@ -104,6 +105,44 @@ class PeakBytes(Shape):
     host_bytes: Bytes | None
 
 
+class ProcessUse(Shape):
+    """What a rank's process did in a cycle, by its own counters; `null` where there is no such counter."""
+
+    main_thread_cpu_seconds: dict[str, float | None] = Field(
+        description="By phase, of the thread that drives the training."
+    )
+    all_threads_cpu_seconds: dict[str, float | None] = Field(description="By phase, of every thread.")
+    system_cpu_seconds: Seconds | None = Field(description="Of all threads' CPU seconds, those in the kernel.")
+    minor_faults: int | None = Field(description="Page faults without a disk.")
+    preempted: int | None = Field(description="Times a CPU was taken from a thread that still had work.")
+    gc_seconds: Seconds | None = Field(description="Of Python's garbage collector.")
+    new_shapes: int | None = Field(description="(rows, tokens) shapes of forward passes that no cycle before had.")
+    device_allocations: int | None = Field(description="Times CUDA's allocator asked the driver for memory.")
+    device_frees: int | None = Field(description="Times it gave memory back to the driver.")
+    device_ooms: int | None = Field(description="Times neither its cache nor the driver had memory.")
+    new_segments: int | None = Field(description="Segments it held at the end, less those at the start.")
+    reserved_growth_bytes: int | None = Field(description="Bytes reserved at the end, less those at the start.")
+    split_bytes: Bytes | None = Field(description="Free at the end, but of segments partly in use.")
+
+
+class GpuUse(Shape):
+    """What the GPUs did in a phase, by NVML: means over samples and GPUs, joules and bytes summed over GPUs."""
+
+    samples: int = Field(description="Readings this rests on; few say little of a short phase.")
+    busy_share: Share | None = Field(description="Of the time in which a kernel ran.")
+    memory_busy_share: Share | None = Field(description="Of the time in which device memory was read or written.")
+    sm_mhz: float | None
+    sm_mhz_max: float | None = Field(description="What that clock can be at most.")
+    joules: float | None
+    pcie_sent_bytes: float | None = Field(description="To the host.")
+    pcie_received_bytes: float | None = Field(description="From the host.")
+    nvlink_sent_bytes: float | None
+    nvlink_received_bytes: float | None
+    power_capped_share: Share | None = Field(description="Of the samples with the clock held down for power.")
+    hot_share: Share | None = Field(description="Of the samples with the clock held down for heat.")
+    celsius: float | None = Field(description="Highest temperature.")
+
+
 class Cycle(Shape):
     """One generate to sync round, as one rank saw it."""
 
@@ -143,6 +182,40 @@ class Cycle(Shape):
     cache_usage_share: Share | None = Field(description="Highest share of the KV cache in use.")
     engine_bytes: int | None = Field(description="Memory the rollout engine took when it was built.")
     alloc_retries: int | None = Field(description="Retries of the CUDA allocator.")
+    process: ProcessUse | None = Field(description="`null` where the framework does not tell it, as verl.")
+    gpu: dict[str, GpuUse] = Field(
+        description="By phase, `cycle` is the whole cycle; of all GPUs, in rank 0's cycles. Empty without NVML."
+    )
+
+
+class PhaseOfUse(Shape):
+    """One phase of the mean speed cycle."""
+
+    seconds: Seconds | None
+    main_thread_share: float | None = Field(description="Of a core, by the thread that drives the training.")
+    cores: float | None = Field(description="Used by all threads of the process.")
+    watts: float | None = Field(description="Of all GPUs.")
+    gpu: GpuUse
+
+
+class Blame(Shape):
+    """What the speed hangs on."""
+
+    resource: Resource = Field(strict=False)
+    phase: str = Field(description="`cycle` where it is all of it.")
+    sentence: str
+
+
+class Usage(Shape):
+    """What a trial's speed cycles used, and whether its speed is normal."""
+
+    cycles: int
+    phases: dict[str, PhaseOfUse] = Field(description="By phase; `cycle` is the whole cycle.")
+    joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
+    device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
+    alloc_retries_per_cycle: float | None
+    blame: Blame | None = Field(description="`null` where too little was recorded to say.")
+    roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 
 
 class TrialWithCycles(Trial):
@@ -150,6 +223,7 @@ class TrialWithCycles(Trial):
 
     protocol: Protocol
     cycles: list[Cycle]
+    usage: Usage | None = Field(description="`null` where it was not recorded.")
 
 
 class OneTrial(Shape):

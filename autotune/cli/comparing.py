@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +18,9 @@ from autotune.comparison import Comparison, Interval, Side, StudyRecord, compare
 from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.figures import format_size, rate, signed_percent
+from autotune.insights.usage import TrialUse
+from autotune.insights.usage_json import use_json
+from autotune.insights.usage_words import percent
 from autotune.ports import Store
 from autotune.sentences import PERMITTED_MARK
 from autotune.serialise import configuration_json, plain
@@ -145,11 +148,27 @@ def _figures(a: Side, b: Side, comparison: Comparison) -> Table:
     row("host peak", _size(a.host_peak), _size(b.host_peak), _change(a.host_peak, b.host_peak))
     if a.device_peak is not None or b.device_peak is not None:
         row("GPU peak", _size(a.device_peak), _size(b.device_peak), _change(a.device_peak, b.device_peak))
+    for name, used in _uses(a, b).items():
+        row(name, *used)
     row("start-up", _total(a.startup), _total(b.startup), _change(sum(a.startup.values()), sum(b.startup.values())))
     for name in _ordered(a.startup, b.startup, [p.value for p in StartupPart]):
         here, there = a.startup.get(name), b.startup.get(name)
         row(f"  {name.replace('_', ' ')}", _seconds(here), _seconds(there), _change(here, there))
     return table
+
+
+def _uses(a: Side, b: Side) -> dict[str, tuple[str, str]]:
+    """What the two used, by name; only what was recorded of one of them."""
+    figures: dict[str, Callable[[TrialUse], str]] = {
+        "GPU busy": lambda u: percent(u.whole.gpu.busy),
+        "GPU power": lambda u: "-" if u.whole.watts is None else f"{u.whole.watts:.0f} W",
+        "energy of a token": lambda u: "-" if u.joules_per_token is None else f"{u.joules_per_token:.3g} J",
+        "cores used": lambda u: "-" if u.whole.cores is None else f"{u.whole.cores:.1f}",
+    }
+    found = {
+        name: tuple("-" if side.use is None else words(side.use) for side in (a, b)) for name, words in figures.items()
+    }
+    return {name: (here, there) for name, (here, there) in found.items() if (here, there) != ("-", "-")}
 
 
 def _knobs(comparison: Comparison) -> Table:
@@ -257,6 +276,7 @@ def side_json(side: Side) -> dict[str, Any]:
         "startup_seconds": plain(side.startup),
         "host_peak_bytes": side.host_peak,
         "device_peak_bytes": side.device_peak,
+        "usage": None if side.use is None else use_json(side.use),
     }
 
 

@@ -18,6 +18,8 @@ from autotune.cli.text import clean
 from autotune.cli.trial_view import NUMERICS, trial_screen
 from autotune.domain import Study, Trial, TrialState
 from autotune.errors import NotFoundError
+from autotune.insights.roofline import roof_of
+from autotune.insights.usage_json import usage_json
 from autotune.serialise import plain, trial_json
 from autotune.settings import HomePaths
 
@@ -38,7 +40,7 @@ def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = No
 def show(
     number: TrialArgument, study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
-    """One trial in full: knobs, outcome, phases, memory, lengths.
+    """One trial in full: knobs, outcome, phases, memory, GPU, lengths, and whether its speed is normal.
 
     \b
     Examples:
@@ -49,16 +51,18 @@ def show(
         found = find_study(store, study)
         trial = find_trial(store.trials(found.id), number, found)
         notes = store.notes(found.id, number)
+        roof = roof_of(found, store.fingerprint(found.id))
     log = log_of(settings.home, found, trial)
     last = tail(log, LOG_LINES) if trial.state is TrialState.FAIL else ()
     if as_json:
         document = trial_json(trial, found.spec.baseline, cycles=True)
         guards = {note.name: plain(note.data) for note in notes if note.name in NUMERICS}
-        console.document({"study": found.spec.name, "trial": {**document, "numerics": guards, "log_tail": plain(last)}})
+        more = {"usage": usage_json(trial, roof), "numerics": guards, "log_tail": plain(last)}
+        console.document({"study": found.spec.name, "trial": {**document, **more}})
         return
     where = str(log) if trial.attempt else ""
     timeline = memory_timeline.read(attempt_paths(settings.home, found, trial).memory) if trial.attempt else None
-    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes, timeline=timeline))
+    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes, timeline=timeline, roof=roof))
 
 
 def logs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,6 +18,10 @@ from autotune.cli.sizes import format_size
 from autotune.cli.tables import plain_table
 from autotune.cli.text import clean, in_order, knob_value, rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.insights.roofline import Roof
+from autotune.insights.usage import trial_use
+from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
+from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
 from autotune.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.serialise import cycle_rate
 from search_spaces import legality
@@ -38,6 +43,7 @@ def trial_screen(
     log_path: str = "",
     notes: Sequence[NoteRecord] = (),
     timeline: MemoryTimeline | None = None,
+    roof: Roof | None = None,
 ) -> RenderableType:
     """Everything known of a trial, at most 80 columns wide.
 
@@ -48,14 +54,19 @@ def trial_screen(
         log_path: where the whole log is.
         notes: what the trial said of itself.
         timeline: its memory over time, if that is known.
+        roof: what its GPU could do at most, if that is known.
     """
     facts, more = LabelGrid(), LabelGrid()
     _add_outcome(facts, trial)
+    if speed := speed_sentence(trial, roof):
+        facts.add("speed", speed)
     for note in legality.notes(trial.configuration, study.spec.resources):
         facts.add("rows", note)
     _add_figures(more, trial)
     told = {
         "memory": timeline_words(timeline),
+        "energy": energy_words(trial_use(trial)),
+        "attention": attention_words(notes),
         "GPUs": gpu_words(trial, study, notes),
         "numerics": numerics_words(notes),
         "beware": beware_words(notes),
@@ -74,6 +85,10 @@ def trial_screen(
     peaks = peaks_table(trial)
     if peaks is not None:
         parts += [Text(), peaks]
+    used = [cells for cells in usage_of(trial) if cells is not None]
+    parts += [part for cells in used for part in (Text(), usage_table(cells))]
+    if used:
+        parts.append(Text(USAGE_LEGEND, "dim", overflow="fold"))
     if more.table.row_count:
         parts += [Text(), more.table]
     if log:
@@ -154,6 +169,22 @@ def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
             style="" if cycle.accepted else "dim",
         )
     return table
+
+
+def usage_table(cells: Cells) -> Table:
+    """What was used, by phase or by cycle."""
+    table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
+    for row in cells.rows:
+        table.add_row(*row)
+    return table
+
+
+def attention_words(notes: Sequence[NoteRecord]) -> str:
+    """``sdpa, by one of cudnn, flash, mem_efficient, math``; empty where it is not known."""
+    found: Mapping[str, Any] = next((note.data for note in notes if note.name == "attention"), {})
+    kernels = ", ".join(str(name) for name in found.get("sdpa") or ())
+    made = clean(found.get("implementation") or "")
+    return f"{made}, by one of {clean(kernels)}" if made == "sdpa" and kernels else made
 
 
 def guard_words(cycle: CycleRecord) -> str:

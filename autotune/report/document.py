@@ -12,7 +12,7 @@ from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Stud
 from autotune.figures import format_duration, format_size
 from autotune.insights import phases
 from autotune.insights.why import Why
-from autotune.report import found, measured, verified, why
+from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.sentences import (
     baseline_words,
@@ -56,6 +56,7 @@ def report(material: Material) -> str:
         [
             ("Answer", _answer(material)),
             ("Where the time goes", _times(material)),
+            ("What the GPU and the host did", _usage(material)),
             ("Why", why.section(material.why)),
             ("Workload", [_workload(material.study)]),
             ("Machine and versions", [_machine(material)]),
@@ -133,6 +134,10 @@ def _times(material: Material) -> list[str]:
     if material.plot:
         parts.append(f"![tokens/hour of every trial in the order they ran]({material.plot})")
     return parts
+
+
+def _usage(material: Material) -> list[str]:
+    return usage.section(material.study, material.trials, material.recommendation, material.fingerprint)
 
 
 def _workload(study: Study) -> str:

@@ -20,7 +20,7 @@ ALLOWED = re.compile(
     | CUDA.* | NVIDIA.* | NCCL_.* | GLOO_.* | UCX_.* | FI_.* | OMP_.* | GOMP_.* | KMP_.* | MKL_.*
     | OPENBLAS_.* | NUMEXPR_.*
     | HF_.* | HUGGINGFACE_.* | TRANSFORMERS_.* | TOKENIZERS_.* | SAFETENSORS_.* | TORCH.* | PYTORCH_.* | TRITON_.*
-    | VLLM_.* | DS_.* | DEEPSPEED_.* | ACCELERATE_.*
+    | AUTOTUNE_TRIAL_.* | VLLM_.* | DS_.* | DEEPSPEED_.* | ACCELERATE_.*
     """,
     re.VERBOSE,
 )

@@ -43,6 +43,8 @@ class Job:
     """A server that must be ready first; the trial ends with it, and it with the trial."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """On top of what every trial sees."""
+    gpus: tuple[str, ...] = ()
+    """NVML's names of the GPUs it holds."""
     worker: Worker | None = None
     """Who runs the trial, if it is not a process of its own; ``argv`` and ``tag`` are then the worker's."""
 

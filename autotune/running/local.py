@@ -165,6 +165,7 @@ class LocalRunner:
             memory_limit=study.spec.memory_limit if self.memory_limit is None else self.memory_limit,
             guard=self._guard(study),
             companion=companion,
+            gpus=tuple(gpu.uuid for gpu in gpus),
         )
 
     def _supervise(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from autotune import nvml
 from autotune.domain import FailureReason
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of
 from autotune.running.ending import Ending, Stop
+from autotune.running.gpu_sampler import GpuSampler
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits, Pulse, Vigil, advance, verdict
 from autotune.running.log import read_tail
@@ -38,6 +41,7 @@ class Supervisor:
     send: Send = proc.send
     spawn: Spawn = spawn
     """Starts the trial's own process."""
+    open_gpus: Callable[[Sequence[str]], nvml.GpuReader | None] = nvml.open_gpus
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
@@ -76,6 +80,7 @@ class _Attempt:
         self._tree, self._server = self._processes.tree, self._processes.server
         memory = TreeMemory(beside=self._processes.beside)
         self._watchdog = Watchdog(self._tree, memory, job.memory_limit, job.paths.phase, self._timeline.host)
+        self._gpus = GpuSampler(lambda: settings.open_gpus(job.gpus), job.paths.phase, self._clock)
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
@@ -86,11 +91,14 @@ class _Attempt:
             return self._run(watcher, stop)
         finally:
             self._metrics.close()
+            self._gpus.finish()
             self._timeline.finish()
             shutil.rmtree(self._job.paths.sockets, ignore_errors=True)
 
     def _run(self, watcher: Watcher, stop: StopToken) -> Ending:
         self._watchdog.start()
+        if self._job.gpus:
+            self._gpus.start()
         why: tuple[Stop, str] | None = None
         result: Result | None = None
         quarantined: tuple[int, ...] = ()
@@ -159,12 +167,15 @@ class _Attempt:
         if (phase := self._phase.poll()) is not None:
             watcher.phase(phase)
         for record in self._metrics.poll():
-            watcher.record(record)
+            watcher.record(self._with_gpus(record))
             self._answer(record, watcher)
         if self._clock.monotonic() - self._ticked >= TICK_S:
             self._ticked = self._clock.monotonic()
             self._timeline.save()
             watcher.tick()
+
+    def _with_gpus(self, record: Record) -> Record:
+        return self._gpus.add_to(record) if self._job.gpus and isinstance(record, CycleRecord) else record
 
     def _answer(self, record: Record, watcher: Watcher) -> None:
         """Tell the child whether its recorded cycles are enough; one that cannot be told makes the next."""
@@ -231,7 +242,7 @@ class _Attempt:
         """Everything that is left to learn once the tree is gone."""
         self._pass_on(watcher)
         for record in self._metrics.finish():
-            watcher.record(record)
+            watcher.record(self._with_gpus(record))
         stop, sentence = why or (None, "")
         late, error = report_of(self._job.paths)
         if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped

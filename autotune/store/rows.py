@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +16,10 @@ from autotune.domain import (
     CycleKind,
     CycleRecord,
     Event,
+    GpuUse,
     Outcome,
     Peaks,
+    ProcessUse,
     Protocol,
     Study,
     StudySpec,
@@ -63,6 +65,8 @@ class CycleRest:
     engine_bytes: int | None = None
     alloc_retries: int | None = None
     reference_seconds: float | None = None
+    process: ProcessUse | None = None
+    gpu: Mapping[str, GpuUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune import evidence
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
-from benchmarks.gpu.roofline import ideal_rate, peak_of, told
+from autotune.insights.roofline import ideal_rate, peak_of, told
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
 

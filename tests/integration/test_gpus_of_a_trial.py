@@ -5,7 +5,9 @@ Were one of these to fail, a trial would train on GPUs of somebody else, or be m
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,9 +20,10 @@ from autotune import hardware
 from autotune.domain import FailureReason
 from autotune.hardware import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
-from autotune.running import gpu_guard, supervisor
+from autotune.running import gpu_guard, gpu_sampler, supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
+from tests.nvml import pynvml as made_up_driver
 from tests.scripted import assignment, local_runner
 from trainer.child.contract import NoteRecord
 
@@ -143,3 +146,21 @@ def test_what_was_in_use_on_each_gpu_is_kept_with_the_trial(node: Node, tmp_path
     assert outcome.ok, outcome.sentence()
     (note,) = [r for r in seen.records if isinstance(r, NoteRecord) and r.name == "gpu_peaks"]
     assert note.data == {"bytes": {"4": 60 * GIB, "5": 61 * GIB, "6": 62 * GIB, "7": 71 * GIB}}
+
+
+def test_what_the_gpus_did_is_told_with_the_cycles(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a driver that is made up, whose eight GPUs are half busy; a study that holds none asks no driver."""
+    monkeypatch.setitem(sys.modules, "pynvml", made_up_driver)
+    monkeypatch.setenv("MADE_UP_GPUS", json.dumps([{"busy": 40}] * 5 + [{"busy": 60}] * 3))
+    monkeypatch.setattr(gpu_sampler, "PERIOD_S", 0.02)
+    seen = Seen()
+    made = wanted(tmp_path, 2, [{"do": "sleep", "at": index, "seconds": 0.5} for index in range(3)])
+    assert run(made, seen).outcome.ok
+    used = [cycle.gpu for cycle in seen.cycles() if cycle.gpu]
+    assert used, "every cycle was over before the driver was asked once"
+    assert {use["cycle"].busy for use in used} == {0.5}, "the mean of the fifth GPU and the sixth"
+    assert {use["cycle"].sm_mhz for use in used} == {1800.0}
+    assert all(use["cycle"].pcie_sent is None for use in used)
+    none = Seen()
+    assert run(wanted(tmp_path / "cpu", 0, []), none).outcome.ok
+    assert [cycle.gpu for cycle in none.cycles() if cycle.gpu] == []

@@ -121,6 +121,26 @@ def test_a_sleeping_reward_is_found_in_the_reward_phase(slow_reward: Ran) -> Non
     assert sum(spent) == pytest.approx(sum(span["ended"] - span["started"] for span in seen), rel=0.05, abs=0.03)
 
 
+def test_every_cycle_tells_what_its_process_did(slow_reward: Ran) -> None:
+    """Shapes are those of forward passes: the warm-up's are all new, and cycles of the same lengths meet fewer."""
+    for cycle in slow_reward.cycles:
+        use = cycle.process
+        assert use is not None
+        assert set(use.main_thread) == set(use.all_threads) == set(cycle.phases)
+        assert 0 < sum(use.main_thread.values()) <= sum(use.all_threads.values()) + 0.01
+        assert use.main_thread["reward"] < SLEPT_S, "a thread that sleeps uses no CPU"
+        assert use.minor_faults is not None
+        assert use.device_allocations is None, "a CPU has no such allocator"
+    shapes = [cycle.process.new_shapes for cycle in slow_reward.cycles if cycle.process is not None]
+    assert shapes[0] is not None
+    assert shapes[0] > 0
+    assert shapes[-1] is not None
+    assert shapes[-1] < shapes[0]
+    attention = slow_reward.note("attention").data
+    assert attention["implementation"] in ("sdpa", "eager")
+    assert "math" in attention["sdpa"]
+
+
 def test_several_generations_lie_in_one_cycle(slow_reward: Ran) -> None:
     for cycle in slow_reward.cycles:
         assert (cycle.rows, cycle.updates, cycle.groups) == (16, 1, 4)

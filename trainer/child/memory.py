@@ -145,6 +145,8 @@ class MemoryWatch:
         self._peaks: Dict[str, Peaks] = {}
         self._retries: Dict[str, int] = {}
         self._retried = 0
+        self.stats: Optional[Mapping[str, Any]] = None
+        """``torch.cuda.memory_stats`` as last read; ``None`` on a CPU."""
 
     def begin(self) -> None:
         """Forget what was; the next ``close`` speaks of what follows."""
@@ -178,7 +180,7 @@ class MemoryWatch:
         if self._cuda is None:
             return Peaks(host=host)
         free, total = self._cuda.mem_get_info()
-        stats = self._cuda.memory_stats()
+        stats = self.stats = self._cuda.memory_stats()
         self._retried = int(stats.get("num_alloc_retries", 0))
         peaks = Peaks(
             device_allocated=int(stats.get("allocated_bytes.all.peak", 0)),

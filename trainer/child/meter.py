@@ -13,10 +13,11 @@ import functools
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .contract import Peaks, Phase
+from .contract import Peaks, Phase, ProcessUse
 from .failures import chain
 from .journal import Journal
 from .memory import MemoryWatch
+from .usage import UsageWatch
 
 
 class HostTimer:
@@ -77,6 +78,7 @@ class Meter:
         """Seconds spent in the meter's own hooks since the cycle began."""
         self._journal = journal
         self._memory = memory
+        self._usage = UsageWatch()
         self._timer: Any = DeviceTimer() if device == "cuda" else HostTimer()
         self._stack: List[Phase] = []
         self._boundaries: List[Tuple[Any, Phase]] = []
@@ -101,10 +103,12 @@ class Meter:
         self._timer.settle()
         if self.enabled:
             self._memory.begin()
+            self._usage.begin(self._memory.stats)
             self._peak_phase = Phase.IDLE
         meet()
         if self.enabled:
             self._boundaries.append((self._timer.mark(), Phase.IDLE))
+            self._usage.mark(Phase.IDLE)
         self.overhead = 0.0
         self._running = True
         self._started = time.perf_counter()
@@ -117,6 +121,7 @@ class Meter:
         self._running = False
         if not self.enabled:
             return seconds, {Phase.IDLE.value: seconds}
+        self._usage.mark(Phase.IDLE)
         self._memory.close(self._peak_phase)
         by_phase = attribute(self._boundaries, last, self._timer.between)
         phases = {phase.value: spent for phase, spent in by_phase.items() if phase is not Phase.IDLE}
@@ -130,6 +135,10 @@ class Meter:
     def retries(self) -> Optional[Mapping[str, int]]:
         """Of the cycle just ended, by phase: how often CUDA's allocator had to try again; ``None`` on a CPU."""
         return self._memory.retries() if self.enabled else None
+
+    def usage(self, new_shapes: Optional[int] = None) -> Optional[ProcessUse]:
+        """Of the cycle just ended, what this process did in it; ``new_shapes`` is handed on."""
+        return self._usage.end(self._memory.stats, new_shapes) if self.enabled else None
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -184,6 +193,7 @@ class Meter:
         entered = time.perf_counter()
         if self.enabled and self._running:
             self._boundaries.append((self._timer.mark(), phase))
+            self._usage.mark(phase)
             # Idle gaps keep the phase before them, so that UPDATE, idle, UPDATE is one reading, not three.
             if phase is not Phase.IDLE and phase is not self._peak_phase:
                 self._memory.close(self._peak_phase)

@@ -62,7 +62,9 @@ def test_every_document_has_an_example_of_its_shape() -> None:
     assert shown >= 12
 
 
-UNITS = re.compile(r"(^|_)(seconds|bytes|hours|tokens|per_hour|shares?|probability)(_|$)")
+UNITS = re.compile(
+    r"(^|_)(seconds|bytes|hours|tokens|per_hour|per_cycle|shares?|probability|joules|watts|mhz|celsius|cores)(_|$)"
+)
 WITHOUT_UNIT = {
     *("baseline", "configuration", "seams", "here", "there", "before", "after", "value"),  # of knobs, as they are
     *("study", "wanted"),  # of any property

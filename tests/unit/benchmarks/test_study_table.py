@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from autotune.domain import TrialDraft, TrialKind
+from autotune.insights.roofline import PEAKS, ideal_rate
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import study_table
 from benchmarks.gpu.architectures import ARCHITECTURES
 from benchmarks.gpu.journal import trial_of
-from benchmarks.gpu.roofline import PEAKS, ideal_rate
 from tests import factories
 
 TABLES = Path(study_table.__file__).parent / "tables"

@@ -8,7 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autotune import serialise
-from autotune.domain import Budget, Configuration, CycleRecord, Event, Gain, Outcome, RecommendationRow, Trial
+from autotune.domain import (
+    Budget,
+    Configuration,
+    CycleRecord,
+    Event,
+    Gain,
+    GpuUse,
+    Outcome,
+    ProcessUse,
+    RecommendationRow,
+    Trial,
+)
 from autotune.recommendation_json import gain_json, recommendation_json, row_json
 from tests import factories
 
@@ -92,6 +103,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         "computed_tokens", "lengths", "peaks", "cpu_seconds", "drift", "outside_cpu", "accepted", "noisy",
         "clipped_share", "groups", "zero_std_groups", "reward_mean", "loss", "grad_norm", "logp_mismatch", "rank",
         "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries", "reference_seconds",
+        "process", "gpu",
     }  # fmt: skip
     assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in serialise.py"
 
@@ -99,6 +111,30 @@ def test_no_field_of_a_cycle_is_lost() -> None:
 @pytest.mark.parametrize(
     ("shape", "document", "apart"),
     [
+        (
+            ProcessUse,
+            serialise.process_json(ProcessUse()),
+            {
+                "main_thread": "main_thread_cpu_seconds",
+                "all_threads": "all_threads_cpu_seconds",
+                "system_seconds": "system_cpu_seconds",
+                "reserved_growth": "reserved_growth_bytes",
+            },
+        ),
+        (
+            GpuUse,
+            serialise.gpu_json(GpuUse()),
+            {
+                "busy": "busy_share",
+                "memory_busy": "memory_busy_share",
+                "pcie_sent": "pcie_sent_bytes",
+                "pcie_received": "pcie_received_bytes",
+                "nvlink_sent": "nvlink_sent_bytes",
+                "nvlink_received": "nvlink_received_bytes",
+                "power_capped": "power_capped_share",
+                "hot": "hot_share",
+            },
+        ),
         (Outcome, serialise.outcome_json(factories.oom()), {"fresh": "fresh_worker"}),
         (Gain, gain_json(factories.gain()), {}),
         (

@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.cli.trial_view import beware_words, engine_words, guard_words, timeline_words, trial_screen
-from autotune.domain import CycleKind, TrialState
+from autotune.domain import CycleKind, GpuUse, ProcessUse, TrialState
 from tests import factories
 from tests.unit.cli.drawing import lines, text, widest
 from trainer.child.contract import NoteRecord
@@ -108,3 +108,27 @@ def test_the_peak_is_told_with_its_second_and_phase_of_each_series() -> None:
     assert timeline_words(both).endswith("; GPU: most after 2.0 s, in generate of cycle 1 (7.00 GiB)")
     drawn = " ".join(text(show(factories.finished(1), timeline=host)).split())
     assert "memory host: most after 4.0 s, in update of cycle 0 (3.00 GiB)" in drawn
+
+
+def test_with_every_figure_of_its_use_the_screen_stays_narrow() -> None:
+    """And every column is whole."""
+    gpu = GpuUse(25, 0.45, 0.3, 1755.0, 1980.0, 3421.0, 3.5e9, 2.25e9, None, None, 0.0, 0.0, 61.0)
+    phases = {"generate": 4.5, "update": 5.5}
+    process = ProcessUse(phases, phases, 1.25, 1_204_567, 45, 0.31, 184, 1204, 3, 0, 12, 1 << 30, 1 << 29)
+    one = factories.cycle(
+        seconds=10.0,
+        phases=phases,
+        process=process,
+        gpu=dict.fromkeys((*phases, "cycle"), gpu),
+        alloc_retries=2,
+        cpu_seconds=11.0,
+    )
+    screen = show(factories.finished(1).with_(cycles=(one, replace(one, index=1))))
+    drawn = [line.split() for line in lines(screen)]
+    assert widest(screen) <= 80
+    shown = {" ".join(line) for line in drawn}
+    assert "cycle busy cores kernel faults gc shapes allocs retries" in shown
+    assert "1 recorded 45 % 1.1 1.25 s 1,205k 0.31 s 184 1,204 2" in shown
+    assert "phase busy memory MHz watts main cores PCIe" in shown
+    assert "update 45 % 30 % 1755 622 100 % 1.0 5.36 GiB" in shown
+    assert "the allocator: it freed its cache and tried again 2 times in a cycle" in " ".join(text(screen).split())

@@ -20,6 +20,7 @@ from trainer.child.contract import TAG_VARIABLE
         "OMP_NUM_THREADS",
         "TOKENIZERS_PARALLELISM",
         "PYTORCH_CUDA_ALLOC_CONF",
+        "AUTOTUNE_TRIAL_RESERVE",
         "LD_LIBRARY_PATH",
         "TMPDIR",
         "VIRTUAL_ENV",

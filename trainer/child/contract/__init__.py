@@ -34,6 +34,7 @@ from .shapes import (
 )
 from .sign_table import SIGNS
 from .signs import Nearness, Reading, Sign, read_signs
+from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,
     SERVER_VARIABLE,
@@ -60,6 +61,7 @@ __all__ = [
     "CycleKind",
     "CycleRecord",
     "FailureReason",
+    "GpuUse",
     "Letter",
     "Mailbox",
     "Nearness",
@@ -68,6 +70,7 @@ __all__ = [
     "Phase",
     "PhaseMark",
     "Pool",
+    "ProcessUse",
     "Protocol",
     "Reading",
     "Record",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Tuple, Union
 
+from .usage import GpuUse, ProcessUse
 from .words import CONTRACT_VERSION, CycleKind, FailureReason, Phase, Pool, StartupPart
 
 
@@ -171,6 +172,10 @@ class CycleRecord:
     """Memory the rollout engine took when it was built: device memory, or on a CPU resident memory."""
     alloc_retries: Optional[int] = None
     """Times the CUDA allocator freed its cache and tried again."""
+    process: Optional[ProcessUse] = None
+    gpu: Mapping[str, GpuUse] = field(default_factory=dict)
+    """Of all GPUs of the trial, in rank 0's record; by ``Phase`` value, ``cycle`` is the whole cycle. The parent adds
+    it when it reads the record."""
     rank: int = 0
     started: float = 0.0
     """``time.time()`` at the cycle's start."""

@@ -30,6 +30,8 @@ class Rollout:
         tokenizer = trainer.template.tokenizer
         self._pad = tokenizer.pad_token_id
         self.tally = Tally()
+        self.shapes = None
+        """TRL's ``Rollout`` counts shapes of forward passes here; of ms-swift's they are not told."""
 
     def install(self) -> None:
         """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited.

@@ -12,10 +12,11 @@ import torch
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
-from ...contract import CycleKind, CycleRecord, Phase
+from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
 from ...failures import MeterError, NotFiniteError
 from ...guard import Verdict
 from ...meter import Meter
+from ...usage import ShapesMet
 from .clipping import wrap_clipping
 from .rollout import Rollout, Tally
 from .together import Together, install_waits
@@ -110,6 +111,21 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
+def install_shapes(trainer: Any, shapes: ShapesMet) -> None:
+    """Tell ``shapes`` of the passes without gradients; before anything cuts them into smaller ones, so that those are
+    told. Of the update's passes ``counting`` tells."""
+    compute = trainer._get_per_token_logps_and_entropies
+
+    @functools.wraps(compute)
+    def met(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            rows, tokens = (kwargs["input_ids"] if "input_ids" in kwargs else args[1]).shape
+            shapes.meet(min(int(rows), int(kwargs.get("batch_size") or rows)), int(tokens))
+        return compute(*args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = met
+
+
 def counting(compute_loss: Any, rollout: Rollout) -> Any:
     """``compute_loss`` that tells ``rollout`` what it works on."""
 
@@ -157,6 +173,7 @@ class Clocked:
     peaks: Any
     retries: Optional[Mapping[str, int]] = None
     """Of the CUDA allocator, by phase."""
+    process: Optional[ProcessUse] = None
 
 
 def over_ranks(tally: Tally, together: Together) -> Tally:
@@ -205,6 +222,7 @@ def make_record(
         loss=seen.mean("loss"),
         grad_norm=seen.mean("grad_norm"),
         alloc_retries=None if clock.retries is None else sum(clock.retries.values()),
+        process=clock.process,
         rank=rank,
         started=clock.started,
     )

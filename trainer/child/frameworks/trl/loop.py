@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from dataclasses import replace
 from typing import Any, Callable, List, Optional, Sequence
@@ -29,10 +30,12 @@ from ...settling import Settling
 from ...thrash import ThrashWatch
 from ...trial import Trial
 from . import cycle
+from .attention import attention_facts
 from .compiling import CompileWatch
 from .engine import ENGINE_KNOBS
 from .prime import held, prime_optimizer
 from .quality import Quality
+from .remedies import reserve, switch_attention
 from .rollout import Rollout
 from .seams import SeamError, apply_seams
 from .server_rollout import Watch
@@ -52,15 +55,15 @@ def drive(
     """
     spec, args = trial.spec, trainer.args
     cycle.check_methods(trainer)
+    generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
+    rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
+    cycle.install_shapes(trainer, rollout.shapes)
     try:
         apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
     except SeamError as error:
         raise IllegalSettingError(str(error)) from error
     if trial.rank == 0:
         trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
-    micro_steps = updates * args.gradient_accumulation_steps
-    generations = micro_steps // (args.steps_per_generation * args.num_iterations)
-    rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
     seen = cycle.Seen()
     quality = Quality(trainer, trial.journal, trial.rank)
     quality.install()
@@ -136,6 +139,9 @@ class Loop:
 
         trainer.get_batch_samples = get_batch_samples
         trainer._maybe_log_save_evaluate = maybe_log_save_evaluate
+        switch_attention(os.environ)
+        if self._trial.rank == 0:
+            self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
 
     def run(self, train: Callable[[], Any]) -> Any:
         """``train()``; whatever ends it, no finished cycle stays untold."""
@@ -174,6 +180,9 @@ class Loop:
         self._trial.part = None
         if self._plan.protocol.warmup and not prime_optimizer(self._trainer) and self._trial.rank == 0:
             self._trial.journal.write(NoteRecord("optimizer_not_primed"))
+        reserved = reserve(os.environ)
+        if reserved is not None and self._trial.rank == 0:
+            self._trial.journal.write(NoteRecord("reserved", {"bytes": reserved}))
         if self._together.size > 1:
             weights, optimizer = zip(*self._together.all(held(self._trainer)), strict=True)
             if self._trial.rank == 0:
@@ -218,7 +227,9 @@ class Loop:
             self._trial.journal.write(NoteRecord("compiled", {"cycle": self._index, "kind": kind.value}))
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
-        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries)
+        shapes = self._rollout.shapes
+        usage = self._meter.usage(None if shapes is None else shapes.take())
+        clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries, usage)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
         record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))
         told = self._settling.pass_on(record)

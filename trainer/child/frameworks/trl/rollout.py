@@ -8,6 +8,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ...contract import CycleKind
 from ...failures import MeterError
+from ...usage import ShapesMet
 from . import batching
 from .lengths import ExactLengths, stretch
 from .sampling import exactly
@@ -51,6 +52,8 @@ class Rollout:
         self._pending: Optional[List[int]] = None
         self._masks_truncated = bool(trainer.mask_truncated_completions)
         self.tally = Tally()
+        self.shapes = ShapesMet()
+        """Of the model's forward passes in this trial, those of an engine of its own aside."""
         self.before_sleep: Callable[[], None] = _nothing
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
@@ -113,7 +116,10 @@ class Rollout:
                     self._pending, ids.shape[1], self._max_completion, self._trainer.eos_token_ids, ids.device
                 )
                 kwargs["logits_processor"] = [*(kwargs.get("logits_processor") or []), exact]
-            return generate(*args, **kwargs)
+            generated = generate(*args, **kwargs)
+            rows, tokens = kwargs["input_ids"].shape
+            self.shapes.meet(int(rows), int(tokens), last=int(generated.shape[1]) - 1)
+            return generated
 
         return generate_with_lengths
 
@@ -193,4 +199,5 @@ class Rollout:
         """An update's forward pass is about to work on these."""
         prompt, completion = int(prompt_ids.shape[1]), int(completion_ids.shape[1])
         self.tally.computed_tokens += int(prompt_ids.shape[0]) * (prompt + completion)
+        self.shapes.meet(int(prompt_ids.shape[0]), prompt + completion)
         self.tally.widest = max(self.tally.widest, (prompt + completion, prompt, completion))

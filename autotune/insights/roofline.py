@@ -8,9 +8,12 @@ for themselves. Efficiencies are 1, and there is no overhead: nothing reaches it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from autotune.domain import Fingerprint, Study, Trial
+from search_spaces.configuration import ModelFacts
 
 BYTES = 2
 """Of a weight and of a cached key or value: bfloat16."""
@@ -96,10 +99,64 @@ def ideal_rate(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int], 
     return 3600.0 * sum(lengths) / ideal_seconds(shape, peak, prompt, lengths, logprob_passes)
 
 
+@dataclass(frozen=True)
+class Roof:
+    """What one GPU could do at most with a study's model and lengths."""
+
+    parameters: int
+    layers: int
+    hidden_size: int
+    heads: int
+    kv_heads: int
+    peak: Peak
+    lengths: tuple[int, ...]
+    """Completion tokens of each row of an update, as the speed cycles replay them."""
+
+    @property
+    def head_size(self) -> int:
+        """The model's facts do not tell it; only the cache's part of the decoding depends on it."""
+        return self.hidden_size // self.heads
+
+    def share(self, trial: Trial) -> float | None:
+        """Measured over most possible tokens/hour; ``None`` of a trial without a figure, or an emulated one."""
+        cycles, rate = trial.speed_cycles(), trial.tokens_per_hour
+        if rate is None or trial.emulated:
+            return None
+        rows_of_all = sum(cycle.rows for cycle in cycles)
+        # A generation that serves several updates decodes their rows together.
+        together = self.lengths * max(1, round(rows_of_all / len(cycles) / len(self.lengths)))
+        passes = int(any(cycle.phases.get("logprob", 0.0) > 0 for cycle in cycles))
+        prompt = sum(cycle.prompt_tokens for cycle in cycles) / rows_of_all
+        return rate / ideal_rate(self, self.peak, prompt, together, passes)
+
+
+def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
+    """``None`` where no GPU, several or an unknown one was used, or the model's shape or lengths are not known."""
+    gpus = fingerprint.hardware.get("gpus") if fingerprint is not None else None
+    names = [str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)]
+    resources = study.spec.resources
+    if resources.device != "cuda" or len(names) != 1:
+        return None
+    return roof_for(resources.model, names[0], study.lengths)
+
+
+def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None:
+    """Of one GPU by the driver's name; ``None`` where it, the model's shape or the lengths are not known."""
+    peak = peak_of(gpu)
+    if peak is None or not lengths:
+        return None
+    if not (model.parameters and model.layers and model.hidden_size):
+        return None
+    if not (model.attention_heads and model.key_value_heads):
+        return None
+    sizes = (model.parameters, model.layers, model.hidden_size, model.attention_heads, model.key_value_heads)
+    return Roof(*sizes, peak, tuple(lengths))
+
+
 def told(peak: Peak) -> str:
     """What a share of the roofline is a share of, as a sentence."""
     return (
-        "a roofline (`benchmarks/gpu/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
+        "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
         f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "
         "together and nothing ever waiting."
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.insights.roofline import PEAKS, Peak, ideal_rate, ideal_seconds, peak_of
 from benchmarks.gpu.architectures import ARCHITECTURES
-from benchmarks.gpu.roofline import PEAKS, Peak, ideal_rate, ideal_seconds, peak_of
 
 H200 = PEAKS["H200"]
 

@@ -1,0 +1,181 @@
+"""Is a trial's speed normal: which phase and which resource is to blame, in one sentence; pure.
+
+Every rule is a threshold on what was recorded of the speed cycles, with its reason beside it. The rules were written
+on one recording of an H100 (``tests/fixtures/h100_gpu``), so on other machines they are not yet measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.domain import Configuration, Phase, Trial
+from autotune.insights.usage import PhaseUse, TrialUse, trial_use
+
+LEAST_SAMPLES = 10
+"""Of NVML, over all speed cycles: at five a second two seconds' worth; NVML's own figures are means of up to one."""
+LEAST_OF_PHASE = 3
+"""Samples of a phase below which nothing is said of it."""
+LONG = 0.15
+"""Share of a cycle below which a phase is nobody's bottleneck."""
+IDLE = 0.7
+"""A GPU less busy than this in a phase waits for something. Well-fed training keeps one above 0.9."""
+FULL = 0.9
+"""Share of a core above which a thread has no time left: the rest is switching."""
+MEMORY_BOUND = 0.5
+"""Share of the time in which memory was busy. A decode step that only reads weights has 0.5 to 0.6 by NVML, a training
+pass 0.25 to 0.35."""
+SLOWED = 0.9
+"""Of the highest clock. Below it a tenth of all arithmetic is lost."""
+HELD = 0.2
+"""Share of the samples in which the driver said that it held the clock down."""
+ALLOCATION_S = 1e-3
+"""A call of the driver for memory, of the order it takes where it must wait for the GPU."""
+ALLOCATING = 0.05
+"""Share of a cycle such calls may take."""
+LINK_BYTES_S = 5e9
+"""Over PCIe, one way: a fifth of what a fourth-generation link of 16 lanes moves."""
+
+
+class Resource(StrEnum):
+    """What a trial's speed hangs on."""
+
+    HOST = "host"
+    COMPUTE = "GPU compute"
+    BANDWIDTH = "GPU memory bandwidth"
+    ALLOCATOR = "allocator"
+    LINK = "PCIe"
+    WAITING = "waiting"
+    POWER = "power limit"
+    HEAT = "heat"
+    NOTHING = "nothing stands out"
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What to blame, and where."""
+
+    resource: Resource
+    phase: str
+    """``Phase`` value; ``cycle`` where it is all of it."""
+    sentence: str
+    """Begins with the resource: ``the host: the GPU was busy 45 % of the update while ...``."""
+
+
+_PHASE_WORDS = {
+    Phase.GENERATE.value: "the generation",
+    Phase.REWARD.value: "the rewards",
+    Phase.LOGPROB.value: "the log-probability passes",
+    Phase.UPDATE.value: "the update",
+    Phase.SYNC.value: "the weight sync",
+    Phase.WAIT.value: "the waits between ranks",
+    Phase.IDLE.value: "the time outside every phase",
+}
+
+
+def blame(trial: Trial) -> Blame | None:
+    """``None`` where not enough was recorded to say: no speed cycle, no NVML, or too few samples."""
+    use = trial_use(trial)
+    if use is None or use.whole.gpu.samples < LEAST_SAMPLES or use.whole.gpu.busy is None:
+        return None
+    return _of_clock(use) or _of_allocator(use) or _of_waiting(use, trial.configuration) or _of_work(use)
+
+
+def _of_clock(use: TrialUse) -> Blame | None:
+    """The driver held the clock down and it shows."""
+    gpu = use.whole.gpu
+    if gpu.sm_mhz is None or gpu.sm_mhz_max is None or gpu.sm_mhz >= SLOWED * gpu.sm_mhz_max:
+        return None
+    clock = f"the clock was {gpu.sm_mhz:.0f} of {gpu.sm_mhz_max:.0f} MHz"
+    if (gpu.hot or 0.0) >= HELD:
+        heat = "" if gpu.celsius is None else f" at {gpu.celsius:.0f} °C"
+        return Blame(Resource.HEAT, use.whole.phase, f"heat: {clock}, held down for heat{heat}; cool the GPU")
+    if (gpu.power_capped or 0.0) >= HELD:
+        return Blame(Resource.POWER, use.whole.phase, f"the power limit: {clock}; a higher limit, if there is one")
+    return None
+
+
+def _of_allocator(use: TrialUse) -> Blame | None:
+    """Steady training asks the driver for no memory: what it freed a cycle ago fits again."""
+    retries, calls = use.alloc_retries or 0.0, use.device_allocations or 0.0
+    if retries >= 1.0:
+        said = f"it freed its cache and tried again {retries:.0f} times in a cycle"
+        return Blame(Resource.ALLOCATOR, use.whole.phase, f"the allocator: {said}; leave the GPU more free memory")
+    if calls * ALLOCATION_S < ALLOCATING * use.whole.seconds:
+        return None
+    said = f"it asked the driver for memory {calls:.0f} times in a cycle"
+    return Blame(Resource.ALLOCATOR, use.whole.phase, f"the allocator: {said}; try expandable_segments true")
+
+
+def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
+    """The phase in which the GPU idled longest, if that is a good part of a cycle."""
+    idle = [(p.seconds * (1.0 - p.gpu.busy), p) for p in _judged(use) if p.gpu.busy is not None and p.gpu.busy < IDLE]
+    lost, phase = max(idle, key=lambda one: one[0], default=(0.0, use.whole))
+    if lost < LONG * use.whole.seconds:
+        return None
+    busy = f"the GPU was busy {_percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
+    if (host := _host_words(phase, use)) is not None:
+        advice = _fewer_launches(phase.phase, configuration)
+        return Blame(Resource.HOST, phase.phase, f"the host: {busy} while {host}; {advice}")
+    moved = max(phase.gpu.pcie_sent or 0.0, phase.gpu.pcie_received or 0.0) / phase.seconds
+    if moved >= LINK_BYTES_S:
+        return Blame(Resource.LINK, phase.phase, f"PCIe: {busy} while {moved / 1e9:.1f} GB/s went over it")
+    cores = phase.cores if phase.cores is not None else use.whole.cores
+    host = "what the host did was not recorded" if cores is None else f"the trial used {cores:.1f} cores: both waited"
+    return Blame(Resource.WAITING, phase.phase, f"waiting: {busy}; {host}")
+
+
+def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
+    """How the host was busy; ``None`` if it was not, or nobody knows."""
+    if phase.main_thread is not None and phase.main_thread >= FULL:
+        return "the main thread used all of a core"
+    if phase.cores is not None and phase.cores >= FULL:  # a backward pass is driven by autograd's thread
+        return f"the trial's process used {phase.cores:.1f} cores"
+    # Records of earlier versions tell of whole cycles only.
+    if phase.cores is None and (use.whole.cores or 0.0) >= FULL:
+        return f"the trial used {use.whole.cores:.1f} cores all along"
+    return None
+
+
+def _fewer_launches(phase: str, configuration: Configuration) -> str:
+    """What gives the GPU more work for each thing the host does."""
+    if phase == Phase.GENERATE.value:
+        if configuration.get("rollout_engine") in (None, "transformers"):
+            return "vLLM's CUDA graphs launch a decode step at once"
+        return "CUDA graphs (enforce_eager false) launch a decode step at once"
+    if phase == Phase.UPDATE.value and configuration.get("gradient_checkpointing") is True:
+        return "larger micro-batches and no checkpointing cut launches"
+    if phase == Phase.UPDATE.value:
+        return "larger micro-batches cut launches"
+    if phase == Phase.LOGPROB.value:
+        return "larger logprob_rows cut launches"
+    return "what runs there is the host's own work"
+
+
+def _of_work(use: TrialUse) -> Blame:
+    """The GPU was kept busy: with what."""
+    judged = _judged(use)
+    if not judged or (judged[0].gpu.busy or 0.0) < IDLE:
+        busy = f"the GPU was busy {_percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"
+        return Blame(Resource.NOTHING, use.whole.phase, f"nothing stands out: {busy}")
+    phase = judged[0]
+    busy = f"the GPU was busy {_percent(phase.gpu.busy)} of {phase_words(phase.phase)}"
+    if (phase.gpu.memory_busy or 0.0) >= MEMORY_BOUND:
+        said = f"{busy}, its memory {_percent(phase.gpu.memory_busy)}"
+        return Blame(Resource.BANDWIDTH, phase.phase, f"GPU memory bandwidth: {said}; fewer or smaller bytes help")
+    return Blame(Resource.COMPUTE, phase.phase, f"GPU compute: {busy}, so that the host kept it fed")
+
+
+def _judged(use: TrialUse) -> list[PhaseUse]:
+    """Phases long enough and seen often enough, the longest first."""
+    least = LONG * use.whole.seconds
+    return [p for p in use.phases if p.seconds >= least and p.gpu.samples >= LEAST_OF_PHASE]
+
+
+def phase_words(phase: str) -> str:
+    """``the update``."""
+    return _PHASE_WORDS.get(phase, phase)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,133 @@
+"""What a trial's steady cycles used: GPU, power, links and CPU by phase; pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import CycleRecord, GpuUse, Trial
+from autotune.gpu_samples import WHOLE
+
+
+@dataclass(frozen=True)
+class PhaseUse:
+    """One phase, or the whole of it (``cycle``), in the mean of the speed cycles."""
+
+    phase: str
+    seconds: float
+    gpu: GpuUse
+    """Means over the cycles' samples; joules and bytes are of one cycle."""
+    main_thread: float | None
+    """Share of a core that the thread which drives the training used."""
+    cores: float | None
+    """Cores that all threads of the process used."""
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power of all GPUs."""
+        return self.gpu.joules / self.seconds if self.gpu.joules is not None and self.seconds > 0 else None
+
+
+@dataclass(frozen=True)
+class TrialUse:
+    """Of the speed cycles of one trial, or of several."""
+
+    cycles: int
+    phases: tuple[PhaseUse, ...]
+    """The longest first."""
+    whole: PhaseUse
+    joules_per_token: float | None
+    """Energy of all GPUs for one completion token."""
+    device_allocations: float | None
+    """Calls of the driver for memory, in a cycle."""
+    alloc_retries: float | None
+    """Times the allocator freed its cache and tried again, in a cycle."""
+
+
+def trial_use(trial: Trial) -> TrialUse | None:
+    """``use_of`` its speed cycles."""
+    return use_of(trial.speed_cycles())
+
+
+def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
+    """``None`` where no cycle tells of its process or its GPUs: of an earlier version, or no cycle at all.
+
+    Args:
+        cycles: of rank 0.
+    """
+    cycles = [c for c in cycles if c.seconds > 0]
+    if not any(c.gpu or c.process is not None for c in cycles):
+        return None
+    names = dict.fromkeys(name for cycle in cycles for name in cycle.phases)
+    phases = [_phase(name, cycles, lambda c, n=name: c.phases.get(n, 0.0)) for name in names]  # type: ignore[misc]
+    whole = _phase(WHOLE, cycles, lambda c: c.seconds)
+    tokens = statistics.fmean(c.completion_tokens for c in cycles)
+    asked = [c.process.device_allocations for c in cycles if c.process is not None]
+    return TrialUse(
+        cycles=len(cycles),
+        phases=tuple(sorted(phases, key=lambda p: (-p.seconds, p.phase))),
+        whole=whole,
+        joules_per_token=whole.gpu.joules / tokens if whole.gpu.joules is not None and tokens else None,
+        device_allocations=_mean(asked),
+        alloc_retries=_mean([c.alloc_retries for c in cycles]),
+    )
+
+
+def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[CycleRecord], float]) -> PhaseUse:
+    seconds = statistics.fmean(seconds_of(c) for c in cycles)
+    told = [c.process for c in cycles if c.process is not None]
+    main = [_spent(use.main_thread, name) for use in told]
+    every = [_spent(use.all_threads, name) for use in told]
+    return PhaseUse(
+        phase=name,
+        seconds=seconds,
+        gpu=merged([c.gpu[name] for c in cycles if name in c.gpu]),
+        main_thread=_over(_mean(main), seconds),
+        # The clock guard's figure is of the whole tree, and of the whole cycle only.
+        cores=_over(_mean(every), seconds)
+        if told or name != WHOLE
+        else _over(_mean([c.cpu_seconds for c in cycles]), seconds),
+    )
+
+
+def _spent(seconds: Mapping[str, float], name: str) -> float:
+    return sum(seconds.values()) if name == WHOLE else seconds.get(name, 0.0)
+
+
+def merged(uses: Sequence[GpuUse]) -> GpuUse:
+    """Of several cycles: gauges are means over samples, sums are those of the mean cycle."""
+    if not uses:
+        return GpuUse()
+
+    def gauge(value: Callable[[GpuUse], float | None]) -> float | None:
+        known = [(v, u.samples) for u in uses if (v := value(u)) is not None and u.samples]
+        return sum(v * n for v, n in known) / sum(n for _, n in known) if known else None
+
+    def amount(value: Callable[[GpuUse], float | None]) -> float | None:
+        return _mean([value(u) for u in uses])
+
+    return GpuUse(
+        samples=sum(u.samples for u in uses),
+        busy=gauge(lambda u: u.busy),
+        memory_busy=gauge(lambda u: u.memory_busy),
+        sm_mhz=gauge(lambda u: u.sm_mhz),
+        sm_mhz_max=gauge(lambda u: u.sm_mhz_max),
+        joules=amount(lambda u: u.joules),
+        pcie_sent=amount(lambda u: u.pcie_sent),
+        pcie_received=amount(lambda u: u.pcie_received),
+        nvlink_sent=amount(lambda u: u.nvlink_sent),
+        nvlink_received=amount(lambda u: u.nvlink_received),
+        power_capped=gauge(lambda u: u.power_capped),
+        hot=gauge(lambda u: u.hot),
+        celsius=max((u.celsius for u in uses if u.celsius is not None), default=None),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _over(amount: float | None, seconds: float) -> float | None:
+    return amount / seconds if amount is not None and seconds > 0 else None

@@ -1,0 +1,43 @@
+"""The public JSON of what a trial used and of whether its speed is normal."""
+
+from __future__ import annotations
+
+from autotune.domain import Trial
+from autotune.insights.blame import blame
+from autotune.insights.roofline import Roof
+from autotune.insights.usage import PhaseUse, TrialUse, trial_use
+from autotune.serialise import Document, gpu_json, plain
+
+
+def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
+    """``null`` where nothing was recorded."""
+    use, found = trial_use(trial), blame(trial)
+    if use is None:
+        return None
+    blamed = None if found is None else {"resource": found.resource.value, "phase": plain(found.phase)}
+    return {
+        **use_json(use),
+        "blame": None if found is None or blamed is None else {**blamed, "sentence": found.sentence},
+        "roofline_share": None if roof is None else plain(roof.share(trial)),
+    }
+
+
+def use_json(use: TrialUse) -> Document:
+    """Of the mean speed cycle; ``null`` where it is not known."""
+    return {
+        "cycles": use.cycles,
+        "phases": {plain(phase.phase): _phase(phase) for phase in (*use.phases, use.whole)},
+        "joules_per_token": plain(use.joules_per_token),
+        "device_allocations_per_cycle": plain(use.device_allocations),
+        "alloc_retries_per_cycle": plain(use.alloc_retries),
+    }
+
+
+def _phase(use: PhaseUse) -> Document:
+    return {
+        "seconds": plain(use.seconds),
+        "main_thread_share": plain(use.main_thread),
+        "cores": plain(use.cores),
+        "watts": plain(use.watts),
+        "gpu": gpu_json(use.gpu),
+    }

@@ -1,0 +1,151 @@
+"""What a trial used, as the screen, the page and the report say it: tables as text, and whether its speed is normal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.domain import CycleRecord, Trial
+from autotune.figures import format_size
+from autotune.gpu_samples import WHOLE
+from autotune.insights.blame import blame
+from autotune.insights.roofline import Roof
+from autotune.insights.usage import PhaseUse, TrialUse, trial_use
+from autotune.words import clean
+
+LEAST_SHARE = 0.01
+"""Of a cycle, below which a phase has no row."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table: of each row the first cell is its name. Columns nobody knows anything of are left out."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def speed_sentence(trial: Trial, roof: Roof | None) -> str:
+    """Is my speed normal: what to blame, and the share of the roofline; empty where neither is known."""
+    found, share = blame(trial), None if roof is None else roof.share(trial)
+    said = [] if found is None else [found.sentence]
+    if share is not None:
+        said.append(f"{share:.1%} of what this GPU could do at most, if nothing ever waited")
+    return "; ".join(said)
+
+
+def energy_words(use: TrialUse | None) -> str:
+    """``0.301 J for a completion token, 320 W``; empty where it is not known."""
+    if use is None or use.joules_per_token is None:
+        return ""
+    power = "" if use.whole.watts is None else f", {use.whole.watts:.0f} W"
+    return f"{use.joules_per_token:.3g} J for a completion token{power}"
+
+
+_BY_PHASE: Mapping[str, Callable[[PhaseUse], str]] = {
+    "busy": lambda p: percent(p.gpu.busy),
+    "memory": lambda p: percent(p.gpu.memory_busy),
+    "MHz": lambda p: _plain(p.gpu.sm_mhz),
+    "watts": lambda p: _plain(p.watts),
+    "main": lambda p: percent(p.main_thread),
+    "cores": lambda p: _one(p.cores),
+    "PCIe": lambda p: _size(_sum(p.gpu.pcie_sent, p.gpu.pcie_received)),
+    "NVLink": lambda p: _size(_sum(p.gpu.nvlink_sent, p.gpu.nvlink_received)),
+}
+
+
+def by_phase(use: TrialUse | None) -> Cells | None:
+    """A row for each phase something is known of, and one for all of it; ``None`` where nothing is."""
+    if use is None:
+        return None
+    rows = [p for p in use.phases if p.seconds >= LEAST_SHARE * use.whole.seconds and (p.gpu.samples or p.cores)]
+    return _table(
+        "phase", [("whole cycle" if p.phase == WHOLE else clean(p.phase), p) for p in (*rows, use.whole)], _BY_PHASE
+    )
+
+
+_BY_CYCLE: Mapping[str, Callable[[CycleRecord], str]] = {
+    "busy": lambda c: percent(_of_gpu(c, "busy")),
+    "cores": lambda c: _one(_per_second(c.cpu_seconds, c.seconds)),
+    "kernel": lambda c: _seconds(_of_process(c, "system_seconds")),
+    "faults": lambda c: _thousands(_of_process(c, "minor_faults")),
+    "gc": lambda c: _seconds(_of_process(c, "gc_seconds")),
+    "shapes": lambda c: _whole(_of_process(c, "new_shapes")),
+    "allocs": lambda c: _whole(_of_process(c, "device_allocations")),
+    "retries": lambda c: _whole(c.alloc_retries),
+}
+LEGEND = (
+    "busy, memory: share of the time the GPU computed, or read and wrote its memory; main: of a core, by the main "
+    "thread; kernel: CPU seconds in the system's kernel; faults: pages; gc: Python's collector; shapes: met for the "
+    "first time; allocs: times the GPU's allocator asked the driver"
+)
+"""What the columns of both tables are."""
+
+
+def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
+    """What tells slow cycles apart, a row for each cycle of rank 0; ``None`` where no cycle tells of it."""
+    own = [c for c in cycles if c.rank == 0]
+    if not any(c.gpu or c.process is not None for c in own):
+        return None
+    return _table("cycle", [(f"{c.index} {c.cycle_kind.value}", c) for c in own], _BY_CYCLE)
+
+
+def usage_of(trial: Trial) -> tuple[Cells | None, Cells | None]:
+    """(by phase, by cycle)."""
+    return by_phase(trial_use(trial)), by_cycle(trial.cycles)
+
+
+def _table(name: str, rows: Sequence[tuple[str, Any]], columns: Mapping[str, Callable[[Any], str]]) -> Cells:
+    cells = [[words(value) for words in columns.values()] for _, value in rows]
+    known = [place for place in range(len(columns)) if any(row[place] != "-" for row in cells)]
+    heads = tuple(columns)
+    return Cells(
+        (name, *(heads[place] for place in known)),
+        tuple((label, *(row[place] for place in known)) for (label, _), row in zip(rows, cells, strict=True)),
+    )
+
+
+def _of_gpu(cycle: CycleRecord, name: str) -> float | None:
+    return getattr(cycle.gpu.get(WHOLE), name, None)
+
+
+def _of_process(cycle: CycleRecord, name: str) -> float | None:
+    return getattr(cycle.process, name, None)
+
+
+def percent(share: float | None) -> str:
+    """``45 %``; ``-`` where it is not known."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def _per_second(amount: float | None, seconds: float) -> float | None:
+    return None if amount is None or seconds <= 0 else amount / seconds
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _thousands(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1000:,.0f}k"
+
+
+def _one(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _size(value: float | None) -> str:
+    return "-" if value is None else format_size(value)

@@ -1,0 +1,84 @@
+"""Asks NVML what the trial's GPUs do while it runs, and adds it to the cycles it told of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.domain import CycleRecord
+from autotune.gpu_samples import Sample, use_of
+from autotune.nvml import GpuReader
+from autotune.ports import Clock
+from trainer.child.contract import read_phase
+
+PERIOD_S = 0.2
+"""Between two readings; the driver's own figures are no finer."""
+DUTY = 0.01
+"""Share of one core that reading may cost: where it takes longer, it is done less often."""
+MOST_SAMPLES = 36_000
+"""Kept at a time, two hours of them; of a longer cycle the last ones count."""
+
+
+class GpuSampler(threading.Thread):
+    """A thread of its own from ``start`` to ``finish``; without a driver it ends at once.
+
+    Args:
+        open_reader: called on this thread, because the driver takes its time.
+        phase_file: where the trial says what it is doing.
+    """
+
+    def __init__(self, open_reader: Callable[[], GpuReader | None], phase_file: Path, clock: Clock) -> None:
+        super().__init__(name="gpu-sampler", daemon=True)
+        self._open = open_reader
+        self._phase_file = phase_file
+        self._clock = clock
+        self._done = threading.Event()
+        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._lock = threading.Lock()
+        self.cpu_s = 0.0
+        """CPU seconds this thread has used."""
+
+    def run(self) -> None:
+        began = time.thread_time()
+        reader = self._open()
+        if reader is None:
+            return
+        try:
+            pause = 0.0
+            while not self._done.wait(pause):
+                before = time.thread_time()
+                self.look(reader)
+                now = time.thread_time()
+                self.cpu_s = now - began
+                pause = max(PERIOD_S, (now - before) / DUTY)
+        finally:
+            reader.close()
+
+    def look(self, reader: GpuReader) -> None:
+        """One sample."""
+        mark = read_phase(self._phase_file)
+        phase, cycle = ("", -1) if mark is None else (mark.phase, mark.cycle)
+        sample = Sample(self._clock.now(), phase, cycle, reader.read())
+        with self._lock:
+            self._samples.append(sample)
+
+    def add_to(self, record: CycleRecord) -> CycleRecord:
+        """Rank 0's record with what the GPUs did in its cycle; any other as it is."""
+        if record.rank:
+            return record
+        with self._lock:
+            # A record may come late, after the next cycle, but none comes of a cycle before one that was told.
+            while len(self._samples) > 1 and self._samples[1].at < record.started:
+                self._samples.popleft()
+            samples = tuple(self._samples)
+        return replace(record, gpu=use_of(samples, record))
+
+    def finish(self) -> None:
+        """Stop; waits for a reading under way."""
+        self._done.set()
+        if self.is_alive():
+            self.join()

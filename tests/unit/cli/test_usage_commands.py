@@ -1,0 +1,79 @@
+"""``show``, ``compare`` and ``report`` on two trials recorded on an H100."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.domain import Study
+from autotune.settings import HomePaths, read_settings
+from autotune.store import open_store
+from tests import factories as make
+from tests import recorded_gpu
+from tests.unit.cli.conftest import Run
+from trainer.child.contract import NoteRecord
+
+BLAMED = "the host: the GPU was busy 42 % of the update while the trial used 1.0 cores all along"
+
+
+@pytest.fixture
+def h100(home: HomePaths) -> Study:
+    settings = read_settings()
+    settings.home.prepare()
+    return recorded_gpu.stored(settings)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_show_says_whether_the_speed_is_normal_and_what_was_used(h100: Study, autotune: Run) -> None:
+    code, out, _ = autotune("show", "0")
+    assert code == 0
+    assert BLAMED in flat(out)
+    assert "of what this GPU could do at most, if nothing ever waited" in flat(out)
+    assert "energy 0.301 J for a completion token, 320 W" in flat(out)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["generate", "60", "%", "44", "%", "1976", "340", "-"] in lines
+    assert ["whole", "cycle", "51", "%", "34", "%", "1978", "320", "1.0"] in lines
+    assert ["1", "natural", "23", "%", "1.0", "0"] in lines
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+def test_show_as_json_has_the_same(h100: Study, autotune: Run) -> None:
+    trial = json.loads(autotune("show", "1", "--json")[1])["trial"]
+    assert trial["usage"]["blame"]["resource"] == "host"
+    assert trial["usage"]["phases"]["update"]["gpu"]["busy_share"] == pytest.approx(0.51, abs=0.01)
+    assert trial["cycles"][1]["gpu"]["update"]["samples"] >= 7
+
+
+def test_show_names_the_attention_that_may_run(home: HomePaths, autotune: Run) -> None:
+    settings = read_settings()
+    settings.home.prepare()
+    store = open_store(settings.database)
+    study = store.create_study(make.study_spec(), make.NOW)
+    store.add_trial(study.id, make.draft(), make.NOW)
+    store.start_attempt(study.id, 0, make.NOW)
+    store.add_note(study.id, 0, 1, NoteRecord("attention", {"implementation": "sdpa", "sdpa": ["flash", "math"]}))
+    store.close()
+    assert "attention sdpa, by one of flash, math" in flat(autotune("show", "0")[1])
+
+
+def test_compare_shows_the_use_of_both(h100: Study, autotune: Run) -> None:
+    _, out, _ = autotune("compare", "0", "1")
+    assert "GPU busy 51 % 46 % GPU power 320 W 311 W energy of a token 0.301 J 0.178 J cores used 1.0 1.0" in flat(out)
+    document = json.loads(autotune("compare", "0", "1", "--json")[1])
+    assert document["a"]["usage"]["joules_per_token"] > document["b"]["usage"]["joules_per_token"]
+
+
+def test_the_report_has_the_reference_and_the_answer(h100: Study, autotune: Run, tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    code, _, err = autotune("report", "--output", str(file))
+    assert code == 0, err
+    text = file.read_text()
+    part = text[text.index("## What the GPU and the host did") : text.index("## Why")]
+    assert BLAMED in flat(part)
+    assert "| generate | 60 % | 44 % | 1976 | 340 | - |" in part
+    assert "trial #1" in part

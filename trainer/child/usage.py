@@ -1,0 +1,130 @@
+"""What the process of a rank does in a cycle, by counters that the kernel, Python and CUDA's allocator keep anyway."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import threading
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .contract import Phase, ProcessUse
+
+Stats = Optional[Mapping[str, Any]]
+"""``torch.cuda.memory_stats()``; ``None`` on a CPU."""
+
+
+class CpuClock:
+    """CPU seconds of the thread that makes it and of the whole process; a reading takes a microsecond or two."""
+
+    def __init__(self) -> None:
+        self._thread = time.pthread_getcpuclockid(threading.get_ident())
+
+    def read(self) -> Tuple[float, float]:
+        """(of the thread, of the process), whichever thread asks."""
+        return time.clock_gettime(self._thread), time.process_time()
+
+
+class GcClock:
+    """Seconds spent in Python's garbage collector since the process began to be watched."""
+
+    seconds = 0.0
+    _started = 0.0
+
+    @classmethod
+    def watch(cls) -> None:
+        """May be called again: a process is watched once."""
+        if cls._collected not in gc.callbacks:
+            gc.callbacks.append(cls._collected)
+
+    @classmethod
+    def _collected(cls, phase: str, _: Mapping[str, int]) -> None:
+        if phase == "start":
+            cls._started = time.perf_counter()
+        else:
+            cls.seconds += time.perf_counter() - cls._started
+
+
+class ShapesMet:
+    """(rows, tokens) shapes of forward passes; libraries that plan for each shape work the first time it comes."""
+
+    def __init__(self) -> None:
+        self._known: Set[Tuple[int, int]] = set()
+        self._new = 0
+
+    def meet(self, rows: int, tokens: int, last: Optional[int] = None) -> None:
+        """A pass, or with ``last`` one for each number of tokens from ``tokens`` to ``last``."""
+        shapes = {(rows, count) for count in range(tokens, (tokens if last is None else last) + 1)} - self._known
+        self._known |= shapes
+        self._new += len(shapes)
+
+    def take(self) -> int:
+        """New ones since the last call."""
+        new, self._new = self._new, 0
+        return new
+
+
+class UsageWatch:
+    """The counters of one rank's process: ``begin`` and ``end`` enclose a cycle, ``mark`` opens a phase of it."""
+
+    def __init__(self) -> None:
+        GcClock.watch()
+        self._clock = CpuClock()
+        self._marks: List[Tuple[Tuple[float, float], Phase]] = []
+        self._stats: Stats = None
+        self._kernel = self._read_kernel()
+        self._gc = 0.0
+
+    def begin(self, stats: Stats) -> None:
+        """A cycle is about to begin; its first ``mark`` does it."""
+        self._marks.clear()
+        self._stats = stats
+        self._kernel = self._read_kernel()
+        self._gc = GcClock.seconds
+
+    def mark(self, phase: Phase) -> None:
+        """What follows is of ``phase``."""
+        self._marks.append((self._clock.read(), phase))
+
+    def end(self, stats: Stats, new_shapes: Optional[int] = None) -> ProcessUse:
+        """Of the cycle, which ended with the last ``mark``."""
+        main: Dict[str, float] = {}
+        every: Dict[str, float] = {}
+        for (before, phase), (after, _) in zip(self._marks, self._marks[1:]):  # noqa: B905  (each with the next)
+            main[phase.value] = main.get(phase.value, 0.0) + after[0] - before[0]
+            every[phase.value] = every.get(phase.value, 0.0) + after[1] - before[1]
+        system, faults, preempted = (now - then for now, then in zip(self._read_kernel(), self._kernel, strict=True))
+        return ProcessUse(
+            main_thread=main,
+            all_threads=every,
+            system_seconds=system,
+            minor_faults=int(faults),
+            preempted=int(preempted),
+            gc_seconds=GcClock.seconds - self._gc,
+            new_shapes=new_shapes,
+            **allocator_use(self._stats, stats),
+        )
+
+    @staticmethod
+    def _read_kernel() -> Sequence[float]:
+        seen = resource.getrusage(resource.RUSAGE_SELF)
+        return seen.ru_stime, seen.ru_minflt, seen.ru_nivcsw
+
+
+def allocator_use(before: Stats, after: Stats) -> Dict[str, Optional[int]]:
+    """The allocator's fields of ``ProcessUse`` from its counters at a cycle's start and end."""
+
+    def grown(name: str) -> Optional[int]:
+        if before is None or after is None or name not in before or name not in after:
+            return None
+        return int(after[name]) - int(before[name])
+
+    split = None if after is None else after.get("inactive_split_bytes.all.current")
+    return {
+        "device_allocations": grown("num_device_alloc"),
+        "device_frees": grown("num_device_free"),
+        "device_ooms": grown("num_ooms"),
+        "new_segments": grown("segment.all.current"),
+        "reserved_growth": grown("reserved_bytes.all.current"),
+        "split_bytes": None if split is None else int(split),
+    }
