@@ -25,10 +25,13 @@ from autotune.domain import (
 )
 from autotune.evidence import Leader, Row
 from autotune.insights import fp8, phases, rewards
-from autotune.retries import disproved
+from autotune.retries import broken_off, disproved
 from search_spaces import legality
 from search_spaces.knobs import Effect, effects_of_change
 from search_spaces.native import emulated, is_native
+
+UNMEASURED = "not measured yet"
+UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; more budget measures it first"
 
 
 def recommend(
@@ -228,7 +231,11 @@ def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
     for trial in own:
         if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
             return trial.outcome.sentence()
-    return "it ran FP8 in emulation, so nothing is stated over it" if emulated(spec.baseline) else "ok"
+    if emulated(spec.baseline):
+        return "it ran FP8 in emulation, so nothing is stated over it"
+    if spec.baseline in evidence.feasible(trials):
+        return "ok"
+    return UNMEASURED_BY_BUDGET if broken_off(trials, spec.baseline) else UNMEASURED
 
 
 def _highest(values: Sequence[int | None]) -> int | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from autotune import retries
 from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow, Trial
 from autotune.figures import format_size, rate, signed_percent
 from autotune.lengths import figures_of
@@ -17,7 +20,8 @@ def headline(row: RecommendationRow, recommendation: Recommendation, baseline: C
     if row.configuration == baseline:
         return "Nothing is proven to beat your baseline with the same learning: keep it."
     if row.gain is None:
-        return "Your baseline failed; this is the first configuration that holds."
+        how = "failed" if recommendation.baseline_failed else "was not measured"
+        return f"Your baseline {how}; this is the first configuration that holds."
     sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
     return f"{sure}: {signed_percent(row.gain.value)} tokens/hour over {over(recommendation)}."
 
@@ -79,14 +83,31 @@ def memory_words(row: RecommendationRow) -> str:
 
 def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
     """How the baseline fared."""
-    if recommendation.baseline == "ok":
+    if recommendation.baseline == "ok" and not _without_baseline(recommendation, baseline):
         kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
         return "ok, and kept" if kept else "ok; gains are stated over it"
-    text = f"baseline: {clean(recommendation.baseline)}"
+    said = "not measured" if recommendation.baseline == "ok" else recommendation.baseline
+    text = f"baseline: {clean(said)}"
     row = recommendation.rows[0] if recommendation.rows else None
     if row is not None and row.gain is not None:
         return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
     return f"{text}; reference #{recommendation.reference} is recommended, nothing beats it"
+
+
+def _without_baseline(recommendation: Recommendation, baseline: Configuration) -> bool:
+    """Gains are stated over another configuration: earlier versions stored ``ok`` of a baseline never measured, too."""
+    rows = recommendation.rows
+    return bool(rows) and rows[0].gain is None and rows[0].configuration != baseline
+
+
+def nothing_words(trials: Sequence[Trial]) -> str:
+    """The result of a study that recommends nothing, in one sentence."""
+    ended = [t for t in trials if t.state.is_finished]
+    if any(retries.decided(t) for t in ended):
+        return "No configuration was feasible."
+    if any(retries.stopped_by_budget(t) for t in ended):
+        return "Nothing was measured: the budget ended before a trial did."
+    return "Nothing was measured: every trial was stopped or disturbed." if ended else "Nothing has been measured yet."
 
 
 def phase_words(phase: CurrentPhase) -> str:

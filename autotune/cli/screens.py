@@ -34,6 +34,7 @@ from autotune.sentences import (
     headline,
     lengths_words,
     memory_words,
+    nothing_words,
     over,
     speed_words,
 )
@@ -163,7 +164,7 @@ def end_screen(
 
 
 def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
-    grid.add("result", "No configuration was feasible.", "bold red")
+    grid.add("result", nothing_words(trials), "bold red")
     ran = sum(t.emulated and t.feasible for t in trials)
     if ran:
         grid.add("note", f"FP8 was emulated in every trial that held ({ran}); such a trial is never recommended.")

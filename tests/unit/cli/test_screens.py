@@ -141,7 +141,26 @@ def test_no_feasible_configuration_gives_the_causes_most_frequent_first(found: A
 
 
 def test_nothing_at_all_ran() -> None:
-    assert "0 tried: 0 ok" in text(end(None, []))
+    drawn = text(end(None, []))
+    assert "0 tried: 0 ok" in drawn
+    assert "Nothing has been measured yet." in drawn
+
+
+def test_a_baseline_the_budget_broke_off_has_not_failed() -> None:
+    drawn = " ".join(text(end(None, [factories.broken_off(0)])).split())
+    assert "Nothing was measured: the budget ended before a trial did." in drawn
+    assert "feasible" not in drawn
+
+
+@pytest.mark.parametrize("stored", ["not measured yet", "ok"])
+def test_of_a_baseline_without_a_figure_no_screen_says_that_it_failed_or_that_it_is_ok(stored: str) -> None:
+    """``ok`` beside a reference without a gain is what earlier versions stored of a baseline the budget broke off."""
+    found = factories.recommendation(rows=(factories.recommendation_row(gain=None),), baseline=stored, reference=3)
+    drawn = " ".join(text(end(found)).split())
+    assert "Your baseline was not measured; this is the first configuration that holds." in drawn
+    assert "baseline: not measured" in drawn
+    assert "failed" not in drawn
+    assert "ok;" not in drawn
 
 
 @given(st.text(max_size=150), st.integers(12, 80), st.floats(allow_nan=True))
