@@ -127,7 +127,7 @@ def start(
     wiring = import_module("autotune.wiring")
     say = (lambda _: None) if quiet else console.say
     wiring.check_store(settings)
-    prepared = wiring.prepare(request, settings, say, asked.bundled_model())
+    prepared = wiring.prepare(request, settings, say, asked.bundled_model(), limits)
     if dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return
@@ -229,6 +229,7 @@ def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
         legal=prepared.legal,
         same_learning=prepared.same_learning,
         scaling=prepared.scaling,
+        workload=prepared.workload,
         now=time.time(),
         spent_wall_s=spent,
     )
