@@ -132,7 +132,7 @@ def prepare(
         budget_s=total_s(limits, machine.gpus),
         talk=talk,
         models=settings.home.models,
-        stored=lambda name: _stored(settings, name),
+        stored=lambda name: stored(settings, name),
         speed=beforehand.measuring(python, talk),
     )
     sized = sizing.settle(whole, may)
@@ -191,7 +191,7 @@ def _judged(
     return len(legal)
 
 
-def _stored(settings: Settings, name: str) -> StudySpec | None:
+def stored(settings: Settings, name: str) -> StudySpec | None:
     """The study of that name, if there is one; no database is created by looking."""
     if "://" not in settings.database and not Path(settings.database).is_file():
         return None

@@ -45,6 +45,15 @@ def test_a_continued_study_says_what_is_used() -> None:
     assert "2 min of it used" in text(plan(spent_wall_s=120.0))
 
 
+def test_the_workload_that_was_chosen_is_told_whole() -> None:
+    said = "4 rows per update, completions of at most 16 tokens (chosen because the default is too large): " + "x " * 40
+    drawn = plan(workload=said.strip())
+    assert said.strip() in " ".join(text(drawn).split())
+    assert lines(drawn)[5].startswith("workload")
+    assert widest(drawn) <= 80
+    assert "workload" not in text(plan())
+
+
 def test_without_a_limit_the_plan_says_how_it_ends() -> None:
     assert "every legal combination has been tried, or at Ctrl-C" in text(plan(Budget()))
 
