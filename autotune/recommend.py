@@ -14,6 +14,7 @@ from dataclasses import replace
 from autotune import evidence, lengths
 from autotune.disturbance import disturbed
 from autotune.domain import (
+    ALONE,
     Configuration,
     Gain,
     Recommendation,
@@ -104,7 +105,9 @@ def _kept(
     and that is faster than ``floor`` (tokens/hour), else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
-            notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
+            compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
+            kept = "Nothing measured faster than the baseline with the same learning; keep it."
+            notes.append(kept if compared else ALONE)
         return anchor
     for configuration in _candidates(spec, trials, leader):
         if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from search_spaces.configuration import Configuration
 from trainer.child.contract import FailureReason
 
+ALONE = "No other configuration has a figure yet."
+"""Note of a recommendation that keeps a baseline which nothing was compared with."""
+
 
 @dataclass(frozen=True)
 class Gain:

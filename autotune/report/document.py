@@ -76,9 +76,10 @@ def report(material: Material) -> str:
 def _head(material: Material) -> str:
     study, (wall_s, gpu_s) = material.study, material.spent
     gpu = f", {gpu_s / 3600:.2f} GPU-hours" if gpu_s else ""
+    plural = "" if len(material.trials) == 1 else "s"
     begun = timestamp(study.created_at) or "at an unknown time"
     return (
-        f"Begun {begun}; {len(material.trials)} trials in {format_duration(wall_s)}{gpu}. "
+        f"Begun {begun}; {len(material.trials)} trial{plural} in {format_duration(wall_s)}{gpu}. "
         f"Study digest {code(study.spec.digest[:16])}."
     )
 
