@@ -12,8 +12,7 @@
 #
 # Variables: OUT (results), WORK (a new folder), PYTHON (interpreter of the trials), TOOL (interpreter of the tuner, else
 # PYTHON), LIMIT (seconds in all), STAGES (of: study forms rounds tests, in this order or another), ARCH, ROWS, PROMPT,
-# COMPLETION, STUDY_S (seconds of the study), NO_CUDNN (the variable that leaves cuDNN's attention out in a trial, as
-# NAME=VALUE).
+# COMPLETION, STUDY_S (seconds of the study).
 set -u
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BEGUN=$(date +%s)
@@ -22,7 +21,7 @@ for word in "$@"; do
   case $word in
     --short) SHORT=1 ;;
     --cpu) CPU=1 ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: $word is no option; expected --short, --cpu or a folder of packages" >&2; exit 2 ;;
     *) PACKAGES=$word ;;
   esac
@@ -37,7 +36,6 @@ else
   : "${ARCH:=qwen2.5-1.5b}" "${ROWS:=128}" "${PROMPT:=256}" "${COMPLETION:=96}" "${STUDY_S:=$((LIMIT * 400 / 780))}"
 fi
 : "${OUT:=results}" "${WORK:=$(mktemp -d)}" "${PYTHON:=python3}" "${TOOL:=$PYTHON}" "${COPY_S:=20}"
-: "${NO_CUDNN:=TORCH_CUDNN_SDPA_ENABLED=0}"
 END_S=12    # kept for the last copy
 mkdir -p "$OUT" "$WORK" || exit 2
 OUT=$(cd "$OUT" && pwd) WORK=$(cd "$WORK" && pwd) HOME_OF=$WORK/home LOGS=$WORK/logs
@@ -66,12 +64,13 @@ trap ended EXIT
 # stage NAME SECONDS COMMAND...: in a process group of its own, ended by SIGTERM when its seconds are over.
 stage() {
   local name=$1 seconds=$2; shift 2
+  [ "$seconds" -le "$(left)" ] || seconds=$(left)
   say "$name begins, $seconds s at most"
   setsid timeout -s TERM -k 15 "$seconds" "$@" > "$LOGS/$name.log" 2>&1 < /dev/null &
   STAGE=$!
   wait "$STAGE"; local code=$?
   STAGE=''
-  say "$name ended with $code: $(tail -n 1 "$LOGS/$name.log" | cut -c1-160)"
+  say "$name ended with $code: $(grep -m 1 '^result ' "$LOGS/$name.log" || tail -n 1 "$LOGS/$name.log" | cut -c1-160)"
   return $code
 }
 
@@ -106,7 +105,8 @@ forms() {
   FORM_S=$((LIMIT / (${#SHORT} ? 4 : 8)))
   [ -n "$SHORT" ] && form baseline-as-it-is    # else the study's own first trial is that
   form baseline-expandable-segments PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  form baseline-without-cudnn-attention "$NO_CUDNN"
+  form baseline-without-cudnn-attention AUTOTUNE_TRIAL_CUDNN_ATTENTION=0
+  [ -z "$SHORT" ] || form baseline-with-reserved-memory AUTOTUNE_TRIAL_RESERVE=0.5
 }
 
 rounds() {
@@ -119,26 +119,30 @@ tests() {
   stage tests "$(left)" env AUTOTUNE_TEST_PYTHON="$PYTHON" "$TOOL" -m pytest -q -rs -p no:cacheprovider tests/gpu
 }
 
-say "begins: $LIMIT s for $STAGES; $(nproc) cores"
-command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$LOGS/visit.log"
-if [ -n "$PACKAGES" ]; then
-  export KIT=$WORK/kit SITE=$WORK/site-packages PY=$PYTHON
-  bash "$PACKAGES/unpack.sh" > "$LOGS/unpack.log" 2>&1 || { say "not unpacked: $(tail -n 1 "$LOGS/unpack.log")"; exit 1; }
-  . "$KIT/env.sh"; unset PYTHONPATH
-  (cd "$ROOT" && "$PYTHON" -m benchmarks.gpu.visit environment "$WORK/env" "$SITE") || { say "no environment"; exit 1; }
-  PYTHON=$WORK/env/bin/python TOOL=$WORK/env/bin/python PATH=$WORK/env/bin:$PATH
-  say "packages unpacked"
-fi
-PYTHON=$(command -v "$PYTHON") && TOOL=$(command -v "$TOOL") || { echo "error: PYTHON or TOOL names no interpreter" >&2; exit 2; }
-cd "$ROOT" || exit 1
-"$TOOL" -m benchmarks.gpu.visit inputs "$WORK" "$ARCH" "$PROMPT" > "$LOGS/inputs.log" 2>&1 \
-  && "$PYTHON" benchmarks/gpu/random_model.py "$WORK/recipe.json" "$WORK/model" >> "$LOGS/inputs.log" 2>&1
-[ -d "$WORK/model" ] || { say "no model: $(tail -n 1 "$LOGS/inputs.log")"; exit 1; }
-say "model and prompts are there"
-(while sleep "$COPY_S"; do copied; done) & COPIER=$!
-for one in $STAGES; do
-  case $one in
-    study | forms | rounds | tests) "$one" ;;
-    *) echo "error: STAGES: $one is none of study, forms, rounds, tests" >&2; exit 2 ;;
-  esac
-done
+visit() {
+  say "begins: $LIMIT s for $STAGES; $(nproc) cores"
+  command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$LOGS/visit.log"
+  if [ -n "$PACKAGES" ]; then
+    export KIT=$WORK/kit SITE=$WORK/site-packages PY=$PYTHON
+    bash "$PACKAGES/unpack.sh" > "$LOGS/unpack.log" 2>&1 || { say "not unpacked: $(tail -n 1 "$LOGS/unpack.log")"; exit 1; }
+    . "$KIT/env.sh"; unset PYTHONPATH
+    (cd "$ROOT" && "$PYTHON" -m benchmarks.gpu.visit environment "$WORK/env" "$SITE") || { say "no environment"; exit 1; }
+    PYTHON=$WORK/env/bin/python TOOL=$WORK/env/bin/python PATH=$WORK/env/bin:$PATH
+    say "packages unpacked"
+  fi
+  PYTHON=$(command -v "$PYTHON") && TOOL=$(command -v "$TOOL") || { echo "error: PYTHON or TOOL names no interpreter" >&2; exit 2; }
+  cd "$ROOT" || exit 1
+  "$TOOL" -m benchmarks.gpu.visit inputs "$WORK" "$ARCH" "$PROMPT" > "$LOGS/inputs.log" 2>&1 \
+    && "$PYTHON" benchmarks/gpu/random_model.py "$WORK/recipe.json" "$WORK/model" >> "$LOGS/inputs.log" 2>&1
+  [ -d "$WORK/model" ] || { say "no model: $(tail -n 1 "$LOGS/inputs.log")"; exit 1; }
+  say "model and prompts are there"
+  (while sleep "$COPY_S"; do copied; done) & COPIER=$!
+  for one in $STAGES; do
+    case $one in
+      study | forms | rounds | tests) "$one" ;;
+      *) echo "error: STAGES: $one is none of study, forms, rounds, tests" >&2; exit 2 ;;
+    esac
+  done
+}
+
+visit
