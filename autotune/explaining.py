@@ -48,13 +48,28 @@ def explain(
     ]
     return Why(
         rows=rows,
-        ruled_out=(*legality, *_by_memory(spec, space, trials, told.legal), *by_trials(trials, sorted(answers))),
+        ruled_out=(
+            *legality,
+            *_by_memory(spec, space, trials, told.legal),
+            *by_trials(trials, sorted(answers), _faster(spec, trials, recommendation.rows)),
+        ),
         combinations=told.combinations,
         legal=told.legal,
         tried=len({t.configuration for t in trials if t.started_at is not None}),
         exact=told.exact,
         began=began_words(beforehand),
     )
+
+
+def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[RecommendationRow]) -> frozenset[Configuration]:
+    """Configurations that measured faster than the answer with as much learning changed."""
+
+    def answer(configuration: Configuration) -> float:
+        same = evidence.same_learning(configuration, spec.baseline, spec.framework)
+        return (rows[0] if same else rows[-1]).tokens_per_hour
+
+    held = evidence.feasible(trials)
+    return frozenset(c for c, runs in held.items() if evidence.speed(runs) > answer(c))
 
 
 def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configuration) -> RowReasons:

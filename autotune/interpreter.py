@@ -31,6 +31,8 @@ from trainer.child.contract import (
 PROBE_TIMEOUT_S = 180.0
 SPEED_TIMEOUT_S = 60.0
 """Of the hardware probe, which measures for 12 s and has to import torch first."""
+PRESENT_SPEED_S = 3.0
+"""What the probe of the present speed measures for."""
 PREPARE_TIMEOUT_S = 600.0
 DOWNLOAD_TIMEOUT_S = 6 * 3600.0
 """Of a preparation that may fetch a model or a dataset; set-up is outside the budget."""
@@ -85,6 +87,15 @@ class Interpreter:
             Not ok where it cannot be measured; the forecast of times then knows less, and nothing else is lost.
         """
         return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
+
+    def present_speed(self, device: str = "") -> Result:
+        """What its first device does at this moment, beside whatever else runs: averages over some seconds, not kept.
+
+        Args:
+            device: ``cpu`` measures the CPU, whatever else there is.
+        """
+        payload = {"device": device, "sustained": True, "seconds": PRESENT_SPEED_S}
+        return self.ask("probe_speed", payload, SPEED_TIMEOUT_S, keep=False)
 
     def knows_speed(self, hardware: Mapping[str, Any], device: str = "") -> bool:
         """Whether ``speed`` has the answer already."""

@@ -192,6 +192,11 @@ def resources_for(machine: Resources, request: Complete, facts: ModelFacts, soft
     )
 
 
+def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
+    """The facts of the model in ``Interpreter.prepare``'s data; what this version does not know is left out."""
+    return ModelFacts(**{k: v for k, v in prepared["model"].items() if k in ModelFacts.__dataclass_fields__})
+
+
 def model_digest(folder: Path) -> str:
     """SHA-256 over the names, sizes and small files of a model folder, so that another model there is noticed.
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from autotune import evidence, lengths
 from autotune.disturbance import disturbed
 from autotune.domain import (
+    ALONE,
     Configuration,
     Gain,
     Recommendation,
@@ -25,10 +26,13 @@ from autotune.domain import (
 )
 from autotune.evidence import Leader, Row
 from autotune.insights import fp8, phases, rewards
-from autotune.retries import disproved
+from autotune.retries import broken_off, disproved
 from search_spaces import legality
 from search_spaces.knobs import Effect, effects_of_change
 from search_spaces.native import emulated, is_native
+
+UNMEASURED = "not measured yet"
+UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; more budget measures it first"
 
 
 def recommend(
@@ -101,7 +105,9 @@ def _kept(
     and that is faster than ``floor`` (tokens/hour), else the reference."""
     if leader.configuration == anchor:
         if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
-            notes.append("Nothing measured faster than the baseline with the same learning; keep it.")
+            compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
+            kept = "Nothing measured faster than the baseline with the same learning; keep it."
+            notes.append(kept if compared else ALONE)
         return anchor
     for configuration in _candidates(spec, trials, leader):
         if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
@@ -228,7 +234,11 @@ def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
     for trial in own:
         if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
             return trial.outcome.sentence()
-    return "it ran FP8 in emulation, so nothing is stated over it" if emulated(spec.baseline) else "ok"
+    if emulated(spec.baseline):
+        return "it ran FP8 in emulation, so nothing is stated over it"
+    if spec.baseline in evidence.feasible(trials):
+        return "ok"
+    return UNMEASURED_BY_BUDGET if broken_off(trials, spec.baseline) else UNMEASURED
 
 
 def _highest(values: Sequence[int | None]) -> int | None:

@@ -12,6 +12,9 @@ from autotune.domain import Configuration, FailureReason, Trial, TrialKind, Tria
 SOURCE = "retry"
 """``Trial.source`` of a retry."""
 
+BUDGET_ENDED = "the study's budget ended"
+"""``Outcome.message`` of a trial that was stopped because the study's budget ended."""
+
 _NO_VERDICT = (FailureReason.INFRA, FailureReason.CANCELLED)
 _SEARCHED = (TrialKind.BASELINE, TrialKind.SEARCH)
 
@@ -19,6 +22,18 @@ _SEARCHED = (TrialKind.BASELINE, TrialKind.SEARCH)
 def is_retry(trial: Trial) -> bool:
     """Whether the user asked for this configuration to be run again."""
     return trial.source == SOURCE
+
+
+def broken_off(trials: Iterable[Trial], configuration: Configuration) -> bool:
+    """Whether the budget ended while this configuration was measured, and nothing has told since what it is worth."""
+    own = [t for t in trials if t.configuration == configuration]
+    return any(stopped_by_budget(t) for t in own) and not any(decided(t) for t in own)
+
+
+def stopped_by_budget(trial: Trial) -> bool:
+    """Whether the end of the study's budget stopped it; that says nothing of its configuration."""
+    ended = trial.outcome
+    return ended is not None and ended.reason is FailureReason.CANCELLED and ended.message == BUDGET_ENDED
 
 
 def disproved(trials: Iterable[Trial]) -> frozenset[int]:
@@ -42,7 +57,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     place, with its kind and its own number; failures a retry disproved are left out.
     """
     trials = tuple(trials)
-    latest = {t.configuration: t for t in sorted(trials, key=lambda t: t.number) if is_retry(t) and _decided(t)}
+    latest = {t.configuration: t for t in sorted(trials, key=lambda t: t.number) if is_retry(t) and decided(t)}
     if not latest:
         return trials
     gone, kinds = set(disproved(trials)), {}
@@ -50,13 +65,14 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
         retry = latest.get(trial.configuration)
         if retry is None or trial.kind not in _SEARCHED or is_retry(trial):
             continue
-        if not _decided(trial) or trial.feasible != retry.feasible:
+        if not decided(trial) or trial.feasible != retry.feasible:
             gone.add(trial.number)
             kinds[retry.number] = trial.kind
     return tuple(t.with_(kind=kinds[t.number]) if t.number in kinds else t for t in trials if t.number not in gone)
 
 
-def _decided(trial: Trial) -> bool:
+def decided(trial: Trial) -> bool:
+    """Whether a finished trial tells what its configuration is worth: it held, or failed for a reason of its own."""
     if trial.state is TrialState.FAIL:
         return trial.outcome is not None and trial.outcome.reason not in _NO_VERDICT
     return trial.feasible

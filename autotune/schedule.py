@@ -1,7 +1,7 @@
 """What a study does next: run a trial, or stop and why; pure.
 
-Order: the baseline, then proposals while the remaining budget holds a trial *and* the confirmation of
-the present leaders, then that confirmation, then nothing.
+Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget
+holds a trial *and* the confirmation of the present leaders, then that confirmation, then nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spen
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
         return Stop(limit_reached(budget, spent, trials) or "the budget is used up")
-    if not trials:
+    if not trials or retries.broken_off(trials, study.spec.baseline):
         return Run(baseline_draft(study))
     lost_cause = hopeless(trials)
     if lost_cause is not None:
@@ -168,7 +168,7 @@ def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
     success without a measurement did not succeed.
     """
     if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
-        ended = replace(outcome, reason=FailureReason.CANCELLED, message="the study's budget ended", suggestion="")
+        ended = replace(outcome, reason=FailureReason.CANCELLED, message=retries.BUDGET_ENDED, suggestion="")
         return replace(ended, suggestion=_more_budget(trial)) if trial.kind is TrialKind.BASELINE else ended
     if outcome.ok and not trial.worst_case_passed:
         return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
@@ -279,7 +279,9 @@ def _round_s(trials: Sequence[Trial], plan: confirm.Plan, protocol: Protocol) ->
 def hopeless(trials: Sequence[Trial]) -> str | None:
     """Why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
-    trials = [t for t in trials if t.number not in mended]
+    trials = [t for t in trials if t.number not in mended and not retries.stopped_by_budget(t)]
+    if not trials:
+        return None
     first = trials[0]
     if first.outcome is not None and first.outcome.reason is FailureReason.REWARD_ERROR:
         return f"the reward fails, which no configuration can mend: {first.outcome.message}"

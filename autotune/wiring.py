@@ -8,31 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from autotune import beforehand, hardware, preparation, slow_bf16
+from autotune.budget import total_s
 from autotune.clock import SystemClock
 from autotune.control import Control
 from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
-from autotune.errors import MachineError, UsageError
+from autotune.errors import MachineError, NotFoundError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
 from autotune.held_gpus import usable_resources
-from autotune.inputs import Talk, complete, keep_prompts, prepared_prompts
+from autotune.inputs import Talk, complete, keep_prompts
 from autotune.interpreter import Interpreter, check_rewards, probe
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer, named_sampler
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
 from autotune.published_baseline import with_published
-from autotune.request import Request, packages_of
+from autotune.request import Complete, Request, packages_of
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads, most_alive
 from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
+from autotune.sizing import Open, Sizing
 from autotune.store import Patience, open_store
 from autotune.study import StudyLoop
 from autotune.study_identity import check_machine, find_or_create
 from autotune.user_input import is_folder
 from search_spaces import legality
-from search_spaces.configuration import COMPILER, NOT_THERE, ModelFacts
+from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 
@@ -56,6 +58,7 @@ __all__ = [
     "usable_resources",
 ]
 
+NO_LIMITS = Budget()
 READERS_PATIENCE = Patience(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
@@ -87,9 +90,13 @@ class Prepared:
     same_learning: int
     scaling: tuple[str, ...] = ()
     """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
+    workload: str = ""
+    """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
 
 
-def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "") -> Prepared:
+def prepare(
+    request: Request, settings: Settings, talk: Talk, bundled: str = "", limits: Budget = NO_LIMITS
+) -> Prepared:
     """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
     and baseline; nothing is stored yet.
 
@@ -98,6 +105,7 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         settings: where answers and prompts are kept.
         talk: told what takes time.
         bundled: the model folder to take when none is named.
+        limits: what may be spent; a workload nobody chose is made small enough for it.
 
     Raises:
         UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
@@ -110,7 +118,45 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     machine = replace(machine, framework=framework.name)
     request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
+    may = Open.of(request, machine, bundled)
     whole = complete(request, python, machine, bundled, talk)
+    whole, space = _searched(whole, framework, machine, talk)
+    if is_folder(whole.model):
+        preparation.model_digest(Path(whole.model))
+    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
+    sizing = Sizing(
+        python=python,
+        found=found,
+        machine=machine,
+        space=space,
+        budget_s=total_s(limits, machine.gpus),
+        talk=talk,
+        models=settings.home.models,
+        stored=lambda name: stored(settings, name),
+        speed=beforehand.measuring(python, talk),
+    )
+    sized = sizing.settle(whole, may)
+    whole, written = sized.request, sized.written
+    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
+    facts, software = preparation.model_facts(written.data), _software(found.data)
+    resources = preparation.resources_for(machine, whole, facts, software)
+    baseline = preparation.baseline_of(whole, space, resources)
+    legal = _judged(whole, framework, space, baseline, resources, talk)
+    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
+    workload = preparation.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
+    spec = preparation.specification(whole, workload, space, baseline, resources)
+    return Prepared(
+        spec=spec,
+        fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
+        legal=legal,
+        same_learning=len(space.candidates(baseline, resources, same_learning=True)),
+        scaling=scaling,
+        workload=sized.words,
+    )
+
+
+def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
+    """The space of the search, and the request with what this machine changes of its baseline."""
     preparation.refuse_server(framework, whole.baseline, machine)
     space = preparation.load_space(whole, machine)
     if whole.space is None:
@@ -122,14 +168,18 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
         whole, space, left_out = slow_bf16.avoided(whole, space)
         if left_out:
             talk(left_out)
-    if is_folder(whole.model):
-        preparation.model_digest(Path(whole.model))
-    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
-    written = prepared_prompts(whole, python, found, talk)
-    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
-    facts = ModelFacts(**{k: v for k, v in written.data["model"].items() if k in ModelFacts.__dataclass_fields__})
-    resources = preparation.resources_for(machine, whole, facts, _software(found.data))
-    baseline = preparation.baseline_of(whole, space, resources)
+    return whole, space
+
+
+def _judged(
+    whole: Complete,
+    framework: Integration,
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    talk: Talk,
+) -> int:
+    """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
     preparation.check_passthrough(whole, baseline, resources)
     preparation.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
@@ -138,16 +188,20 @@ def prepare(request: Request, settings: Settings, talk: Talk, bundled: str = "")
     legal = space.candidates(baseline, resources, same_learning=False)
     if not legal:
         raise UsageError(_nothing_legal(space, baseline, resources))
-    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
-    workload = preparation.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
-    spec = preparation.specification(whole, workload, space, baseline, resources)
-    return Prepared(
-        spec=spec,
-        fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
-        legal=len(legal),
-        same_learning=len(space.candidates(baseline, resources, same_learning=True)),
-        scaling=scaling,
-    )
+    return len(legal)
+
+
+def stored(settings: Settings, name: str) -> StudySpec | None:
+    """The study of that name, if there is one; no database is created by looking."""
+    if "://" not in settings.database and not Path(settings.database).is_file():
+        return None
+    store = open_store_for(settings)
+    try:
+        return store.study(name).spec
+    except NotFoundError:
+        return None
+    finally:
+        store.close()
 
 
 def begun(

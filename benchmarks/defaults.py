@@ -4,7 +4,8 @@
 is the framework's defaults, and runs in each round, one after the other and in turned-round order in every second one:
 
 * ``defaults``: the study's baseline, nothing set;
-* ``competent``: vLLM beside the trainer, all else as in the baseline (left out where it cannot run);
+* ``competent``: what the study tried as such, else vLLM beside the trainer and all else as in the baseline (left out
+  where it cannot run);
 * ``same learning`` and ``permitted``: the fastest of each row of the study's answer. Where the study could not prove
   its lead, and so kept the baseline, it says so: this run is what decides then;
 * ``asked``: each further argument, a configuration as it differs from ``same learning``.
@@ -27,7 +28,7 @@ import yaml
 from autotune import evidence, student
 from autotune.domain import Configuration, Study, Trial
 from autotune.insights import phases
-from autotune.proposals.openings import competent
+from autotune.proposals.openings import COMPETENT, competent
 from autotune.recommend import recommend
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store
@@ -39,15 +40,23 @@ def contenders(study: Study, trials: Sequence[Trial]) -> dict[str, Configuration
     """What is compared, by name; the defaults first."""
     spec = study.spec
     found = {"defaults": spec.baseline}
-    space = SearchSpace.from_json(spec.space)
-    same = space.candidates(spec.baseline, spec.resources, same_learning=True)
-    known = competent(same, space.complete(spec.baseline, spec.resources))
+    known = _competent(study, trials)
     if known is not None:
         found["competent"] = known
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
         if leader.configuration not in found.values():
             found["same learning" if leader.row is evidence.Row.SAME_LEARNING else "permitted"] = leader.configuration
     return found
+
+
+def _competent(study: Study, trials: Sequence[Trial]) -> Configuration | None:
+    """Of a space too large to be listed, candidates are drawn, and the draw may lack the one the study tried."""
+    tried = next((t.configuration for t in trials if t.source == COMPETENT), None)
+    if tried is not None:
+        return tried
+    space = SearchSpace.from_json(study.spec.space)
+    same = space.candidates(study.spec.baseline, study.spec.resources, same_learning=True)
+    return competent(same, space.complete(study.spec.baseline, study.spec.resources))
 
 
 def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:

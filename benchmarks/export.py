@@ -66,7 +66,17 @@ def three(study: Study, trials: Sequence[Trial]) -> list[Configuration]:
 
 
 def trial_now(study: Study, configuration: Configuration, settings: Settings, directory: Path) -> Trial:
-    """A trial of the configuration as a confirmation would run it."""
+    """A trial of the configuration as a confirmation would run it; ends the program if it fails."""
+    trial = attempt(study, configuration, settings, directory, TRIAL_DEADLINE_S)
+    if trial.outcome is not None and not trial.outcome.ok:
+        sys.exit(f"the trial failed: {trial.outcome.sentence()}")
+    return trial
+
+
+def attempt(
+    study: Study, configuration: Configuration, settings: Settings, directory: Path, deadline_s: float
+) -> Trial:
+    """The same, stopped after ``deadline_s`` seconds; FAIL with its outcome if it does not end well."""
     trial = Trial(
         study.id, 0, TrialKind.CONFIRM, configuration,
         replace(protocol_for(study.spec, study.lengths), maximum=0, double=0),
@@ -74,10 +84,9 @@ def trial_now(study: Study, configuration: Configuration, settings: Settings, di
     )  # fmt: skip
     watcher = Cycles()
     runner = wiring.runner_for(study.spec, settings, SystemClock())
-    report = runner.run(Assignment(study, trial, directory, TRIAL_DEADLINE_S), watcher, GoOn())
-    if not report.outcome.ok:
-        sys.exit(f"the trial failed: {report.outcome.sentence()}")
-    return trial.with_(cycles=tuple(watcher.cycles), state=TrialState.COMPLETE)
+    report = runner.run(Assignment(study, trial, directory, deadline_s), watcher, GoOn())
+    state = TrialState.COMPLETE if report.outcome.ok else TrialState.FAIL
+    return trial.with_(cycles=tuple(watcher.cycles), state=state, outcome=report.outcome, seconds=report.seconds)
 
 
 def pair(

@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune import domain
 from autotune.memory_timeline import MemoryTimeline, Point
+from autotune.retries import BUDGET_ENDED
 from search_spaces.configuration import KnobValue, ModelFacts
 from trainer.child.contract import NoteRecord, StartupPart, StartupRecord, WorstCaseRecord
 
@@ -251,6 +252,11 @@ def failed(number: int = 1, outcome: domain.Outcome | None = None, **changes: An
         seconds=20.0,
     )
     return base.with_(**changes)
+
+
+def broken_off(number: int = 0, **changes: Any) -> domain.Trial:
+    """A trial that the end of the study's budget stopped."""
+    return failed(number, failure(domain.FailureReason.CANCELLED, message=BUDGET_ENDED), **changes)
 
 
 def event(kind: str = "trial_started", message: str = "trial 0 started", **changes: Any) -> domain.Event:

@@ -16,7 +16,7 @@ from autotune.exporting import Exported
 from autotune.figures import format_size, rate
 from autotune.insights.standings import outcome_word
 from autotune.lengths import figures_of
-from autotune.sentences import baseline_words, headline, measured_words
+from autotune.sentences import baseline_words, headline, measured_words, nothing_words
 from autotune.serialise import plain, timestamp
 from autotune.words import clean
 
@@ -99,9 +99,9 @@ def answer_page(found: Snapshot, exports: Sequence[Exported | str]) -> AnswerPag
 
 def _headline(found: Snapshot, answered: Recommendation | None) -> str:
     if answered is None:
-        return "Nothing measured yet" if not found.trials else "No configuration was feasible so far."
+        return nothing_words(found.trials)
     if not answered.rows:
-        return "No configuration was feasible."
+        return nothing_words(found.trials)
     return headline(answered.rows[0], answered, found.study.spec.baseline)
 
 

@@ -16,7 +16,7 @@ from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.figures import format_size
 from autotune.insights.standings import count
-from autotune.sentences import baseline_words, headline, phase_words
+from autotune.sentences import baseline_words, headline, nothing_words, phase_words
 from autotune.serialise import timestamp
 from autotune.words import clean, in_order, knob_value
 
@@ -127,7 +127,7 @@ def _answer(found: Snapshot) -> AnswerView | None:
         return None
     rows = recommendation.rows
     return AnswerView(
-        headline=headline(rows[0], recommendation, baseline) if rows else "No configuration was feasible.",
+        headline=headline(rows[0], recommendation, baseline) if rows else nothing_words(found.trials),
         so_far=found.source is Source.BEST_SO_FAR,
         cards=tuple(card(row, recommendation, baseline) for row in rows),
         baseline=baseline_words(recommendation, baseline),

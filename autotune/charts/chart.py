@@ -83,10 +83,13 @@ class Frame:
 def left_axis(frame: Frame, scale: Scale, words: Callable[[float], str], title: str) -> Svg:
     """Lines across the frame at round values, with their figures to the left."""
     parts: list[str] = [label(frame.left - 62, frame.top - 10, title, "axis-title")]
+    last = ""
     for value in scale.ticks():
-        y = scale.at(value)
+        if (said := words(value)) == last:  # figures too coarse for the scale, as of no values at all
+            continue
+        y, last = scale.at(value), said
         parts.append(line(frame.left, y, frame.right, y, "grid"))
-        parts.append(label(frame.left - 8, y + 4, words(value), "tick", "end"))
+        parts.append(label(frame.left - 8, y + 4, said, "tick", "end"))
     return group(parts, class_="axis", aria_hidden="true")
 
 

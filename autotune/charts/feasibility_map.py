@@ -90,12 +90,14 @@ def feasibility_map(
         href: where the trials of a pair are listed; without it cells are no links.
     """
     across, up = knobs
+    if not across or not up or across == up:
+        return empty(NAME, "What fits", "A map needs two different knobs whose values differ between trials.")
     title = f"What fits: {across} and {up}"
     decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and has_verdict(t)]
     columns = [knob_value(v) for v in values_of(across, trials, listed.get(across, ()))]
     rows = [knob_value(v) for v in values_of(up, trials, listed.get(up, ()))]
-    if across == up or not columns or not rows:
-        return empty(NAME, title, "Two different knobs with values are needed.")
+    if not columns or not rows:
+        return empty(NAME, title, "Neither the trials nor the space have values of these knobs.")
     by_pair: dict[Pair, list[Trial]] = {}
     for trial in decided:
         by_pair.setdefault(pair_of(trial, across, up), []).append(trial)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune import evidence
+from autotune import evidence, retries
 from autotune.charts.chart import Chart, Frame, Href, Mark, bottom_axis, counted, drawing, empty, left_axis, nowhere
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
@@ -101,12 +101,14 @@ def history(trials: Sequence[Trial], spec: StudySpec, href: Href = nowhere) -> C
 
 def _says(shown: Sequence[Trial], best: Sequence[Step], half: float) -> str:
     if not best:
-        return f"{counted(len(shown), 'trial')}, none of them feasible so far."
+        judged = any(retries.decided(t) for t in shown)
+        return f"{counted(len(shown), 'trial')}; {'none is feasible so far' if judged else 'nothing is measured yet'}."
     last = best[-1]
     band = f"; {_within(last.tokens_per_hour, half)}" if half > 0 else ""
+    found = f", found in {len(best)} steps" if len(best) > 1 else ""
     return (
         f"{counted(len(shown), 'trial')}; the best so far is #{last.number} with {rate(last.tokens_per_hour)} "
-        f"tokens/hour, found in {counted(len(best), 'step')}{band}."
+        f"tokens/hour{found}{band}."
     )
 
 

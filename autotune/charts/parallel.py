@@ -108,6 +108,8 @@ def _some(trials: Sequence[Trial], most: int) -> list[Trial]:
 
 def _says(lines: int, every: int, failed: int, names: Sequence[str]) -> str:
     some = "" if lines == every else f" of {every}, the fastest {MOST_LINES // 2} among them,"
+    if not lines:
+        return f"{counted(failed, 'configuration')} failed, over {counted(len(names), 'knob')}; none held."
     also = f" and {failed} that failed" if failed else ""
     return f"{counted(lines, 'configuration')}{some}{also} over {counted(len(names), 'knob')}."
 

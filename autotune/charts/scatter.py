@@ -64,10 +64,20 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
             points.append(Point(trial.number, used / GIB, speed(trial), words, trial.number in best))
     if not points:
         return empty("pareto", title, "No feasible trial has both a speed and a peak.")
-    says = f"Of {counted(len(points), 'configuration')} nothing is both faster and smaller than one of {len(best)}."
     front = sorted((p for p in points if p.front), key=lambda p: p.x)
+    says = _front_words(len(points), front)
     rows = tuple((f"#{p.number}", rate(p.y), format_size(p.x * GIB)) for p in reversed(front))
     return _plane("pareto", title, says, points, ("peak, GiB", _plain), ("trial", "tokens/hour", "peak"), rows, href)
+
+
+def _front_words(count: int, front: Sequence[Point]) -> str:
+    if count == 1:
+        return f"Only #{front[0].number} has both a speed and a peak so far."
+    if len(front) == 1:
+        return f"Of {count} configurations #{front[0].number} is the fastest, and none needs less memory."
+    return (
+        f"Of {count} configurations {len(front)} are on the front: nothing is both faster and smaller than one of them."
+    )
 
 
 def teaching_front(trials: Sequence[Trial], href: Href = nowhere) -> Chart:
@@ -174,7 +184,8 @@ def _plane(
     if len(front) > 1:
         parts.append(tag("path", d=path(_stairs([(across.at(p.x), up.at(p.y)) for p in front])), class_="best"))
     parts += [_point(p, across, up, href) for p in thin(points)]
-    legend = (Mark("ok", "on the front", "●"), Mark("many", "beaten by another", "●")) if front else ()
+    beaten = (Mark("many", "beaten by another", "●"),) if len(front) < len(points) else ()
+    legend = (Mark("ok", "on the front", "●"), *beaten) if front else ()
     return Chart(name, title, says, drawing(HEIGHT, parts, says, name), heads, rows, legend)
 
 

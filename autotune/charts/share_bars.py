@@ -18,6 +18,8 @@ from autotune.words import knob_value
 ROW = 24.0
 MOST_KNOBS = 16
 SHOWN_MEANS = 6
+LEAST_SHARE = 0.005
+"""Where no knob explains as much, there is nothing to draw."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ def importance_chart(found: Importance) -> Chart:
     title = "What each knob explains of the difference in speed"
     if not found.influences:
         return empty("importance", title, found.note or "No knob differs between measured configurations.")
+    if found.influences[0].share < LEAST_SHARE:
+        told = f"{found.trials} configurations do not tell yet which knob explains the difference in speed."
+        return empty("importance", title, told)
     shown = found.influences[:MOST_KNOBS]
     shares = [Share(i.knob, i.share, f"{i.share:.0%} of the variance of log tokens/hour") for i in shown]
     rows = tuple(
@@ -64,7 +69,8 @@ def useful_share(trials: Sequence[Trial], baseline: Configuration, href: Href = 
     if not shares:
         return empty("useful", title, "No cycle said how many tokens it worked on.")
     low, high = min(s.share for s in shares), max(s.share for s in shares)
-    says = f"Between {low:.0%} and {high:.0%} of the tokens computed are of use."
+    span = f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"Between {low:.0%} and {high:.0%}"
+    says = f"{span} of the tokens computed are of use."
     rows = tuple((s.name, f"{s.share:.1%}") for s in shares)
     return _bars("useful", title, says, shares, ("trial", "useful share"), rows, "", href)
 

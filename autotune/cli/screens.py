@@ -34,6 +34,7 @@ from autotune.sentences import (
     headline,
     lengths_words,
     memory_words,
+    nothing_words,
     over,
     speed_words,
 )
@@ -50,6 +51,7 @@ def plan_screen(
     now: float,
     spent_wall_s: float = 0.0,
     scaling: Sequence[str] = (),
+    workload: str = "",
 ) -> RenderableType:
     """The plan in five lines: model, baseline, combinations, what is measured, when it stops.
 
@@ -61,6 +63,7 @@ def plan_screen(
         now: UTC seconds since the epoch.
         spent_wall_s: wall seconds earlier runs of this study used.
         scaling: of a published baseline, what it is and what was changed of it; shown whole under the lines.
+        workload: which size was chosen for the budget and why; shown whole under the lines.
     """
     lines = {
         "model": _model(spec),
@@ -70,6 +73,7 @@ def plan_screen(
         "stops": _stops(budget, now, spent_wall_s),
     }
     told = [("published" if not i else "", sentence) for i, sentence in enumerate(scaling)]
+    told += [("workload", workload)] if workload else []
     table = Table.grid(padding=0)
     table.add_column(width=LABEL_WIDTH, no_wrap=True)
     table.add_column(overflow="fold")
@@ -163,7 +167,7 @@ def end_screen(
 
 
 def _add_failure(grid: LabelGrid, trials: Sequence[Trial]) -> None:
-    grid.add("result", "No configuration was feasible.", "bold red")
+    grid.add("result", nothing_words(trials), "bold red")
     ran = sum(t.emulated and t.feasible for t in trials)
     if ran:
         grid.add("note", f"FP8 was emulated in every trial that held ({ran}); such a trial is never recommended.")

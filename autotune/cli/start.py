@@ -25,11 +25,12 @@ from autotune.cli.observer import choose_mode, observing
 from autotune.cli.options import HomeOption, settings_for
 from autotune.cli.sizes import parse_size
 from autotune.cli.stopping import SignalStop, stopping
-from autotune.domain import Budget, Study, TrialKind
+from autotune.domain import Budget, Study
 from autotune.errors import UsageError
 from autotune.ports import Store
 from autotune.recommendation_json import recommendation_json
 from autotune.request import DEFAULT_SAMPLER
+from autotune.retries import decided
 from autotune.settings import Settings
 from autotune.study import StudyResult
 from trainer.child.contract import write_atomic
@@ -126,7 +127,7 @@ def start(
     wiring = import_module("autotune.wiring")
     say = (lambda _: None) if quiet else console.say
     wiring.check_store(settings)
-    prepared = wiring.prepare(request, settings, say, asked.bundled_model())
+    prepared = wiring.prepare(request, settings, say, asked.bundled_model(), limits)
     if dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return
@@ -218,7 +219,7 @@ def _run_in(
         loop = wiring.loop(study, limits, store, settings, observer, stop, prepared.fingerprint, **runs)
         result = loop.run()
     _end(settings, study, result, store.spent(study.id)[0], show)
-    return _exit_code(result, stop)
+    return exit_code(result, stop)
 
 
 def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
@@ -228,6 +229,7 @@ def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
         legal=prepared.legal,
         same_learning=prepared.same_learning,
         scaling=prepared.scaling,
+        workload=prepared.workload,
         now=time.time(),
         spent_wall_s=spent,
     )
@@ -259,14 +261,13 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
     )
 
 
-def _exit_code(result: StudyResult, stop: SignalStop) -> int:
+def exit_code(result: StudyResult, stop: SignalStop) -> int:
+    """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.signal is not None:
         return EXIT_SIGNAL + stop.signal
     if result.recommendation is not None and result.recommendation.rows:
         return 0
-    searched = [t for t in result.trials if t.kind is not TrialKind.CONFIRM]
-    measured = any(t.cycles for t in searched)
-    return EXIT_NOTHING_FEASIBLE if measured or len(searched) > 1 else EXIT_NO_RESULT
+    return EXIT_NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else EXIT_NO_RESULT
 
 
 def register(app: typer.Typer) -> None:

@@ -39,7 +39,10 @@ def _add_row(grid: LabelGrid, row: RowReasons) -> None:
 def _add_ruled(grid: LabelGrid, why: Why) -> None:
     about = "" if why.exact else "about "
     space = f"{about}{why.combinations:,} combinations, {about}{why.legal:,} legal, {why.tried:,} run"
-    grid.add("ruled out", f"{space}; what ruled out the others, with overlaps:")
+    if not why.ruled_out:
+        grid.add("space", space)
+        return
+    grid.add("ruled out", f"{space}; what ruled out others, with overlaps:")
     for ruled in why.ruled_out[:MOST_RULED]:
         grid.add("", ruled_words(ruled))
     more = len(why.ruled_out) - MOST_RULED

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search_spaces.configuration import Configuration
+from trainer.child.contract import FailureReason
+
+ALONE = "No other configuration has a figure yet."
+"""Note of a recommendation that keeps a baseline which nothing was compared with."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,16 @@ class Recommendation:
     rows: tuple[RecommendationRow, ...]
     """First: same learning as the baseline. Second, if any: with permitted numerics or learning changes."""
     baseline: str
-    """``ok``, or the sentence of how the baseline failed."""
+    """``ok``; or how the baseline failed, as ``Outcome.sentence``; or why nothing is stated over it."""
     reference: int | None
     """Trial number gains are stated over; ``None`` if nothing ran."""
     ended_by: str
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
     created_at: float = 0.0
+
+    @property
+    def baseline_failed(self) -> bool:
+        """The baseline was measured and failed; ``False`` as well where it was not measured."""
+        first = self.baseline.partition(":")[0].partition(" ")[0]
+        return first in [reason.value for reason in FailureReason]

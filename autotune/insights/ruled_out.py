@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotune.domain import FailureReason, Trial, TrialState
+from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.insights.feasibility import cause
 from autotune.retries import disproved
 
@@ -29,7 +29,9 @@ class By(StrEnum):
     STOPPED = "stopped"
     """A trial was ended early because it could not win."""
     SLOWER = "slower"
-    """A trial was measured whole, and is slower."""
+    """A trial was measured whole, and is not faster."""
+    UNPROVEN = "unproven"
+    """A trial was measured faster, but its gain was not proven."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,20 @@ class Ruled:
     """``False``: an estimate, because the space is too large to be looked at whole."""
 
 
-def by_trials(trials: Sequence[Trial], answers: Sequence[int]) -> tuple[Ruled, ...]:
-    """What trials themselves showed: guards, failures, stopped ones, slower ones; each trial once.
+def by_trials(
+    trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
+) -> tuple[Ruled, ...]:
+    """What trials themselves showed: guards, failures, stopped ones, slower and unproven ones; each trial once.
 
     Args:
         trials: all of the study.
         answers: numbers of the trials behind the recommendation and its reference.
+        faster: configurations that measured faster than the answer they compete with.
     """
     mended = disproved(trials)
     groups: dict[tuple[By, str], list[Trial]] = {}
     for trial in sorted(trials, key=lambda t: t.number):
-        found = _verdict(trial) if trial.number not in mended and trial.number not in answers else None
+        found = _verdict(trial, faster) if trial.number not in mended and trial.number not in answers else None
         if found is not None:
             groups.setdefault(found, []).append(trial)
     order = list(By)
@@ -70,7 +75,7 @@ def by_trials(trials: Sequence[Trial], answers: Sequence[int]) -> tuple[Ruled, .
     return tuple(sorted(made, key=lambda r: (order.index(r.by), -r.count, r.name)))
 
 
-def _verdict(trial: Trial) -> tuple[By, str] | None:
+def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[By, str] | None:
     reason = None if trial.outcome is None else trial.outcome.reason
     if trial.state is TrialState.FAIL and trial.outcome is not None and reason is not None:
         if reason in _NO_VERDICT:
@@ -79,11 +84,15 @@ def _verdict(trial: Trial) -> tuple[By, str] | None:
     if trial.at_most is not None:
         return By.STOPPED, "cannot win"
     if trial.feasible and trial.tokens_per_hour and not trial.emulated:
-        return By.SLOWER, "measured and slower"
+        return _not_chosen(trial.configuration in faster)
     return None
 
 
+def _not_chosen(faster: bool) -> tuple[By, str]:
+    return (By.UNPROVEN, "measured faster, not proven") if faster else (By.SLOWER, "measured and not faster")
+
+
 def _example(by: By, trial: Trial) -> str:
-    if by is By.SLOWER or trial.outcome is None:
+    if by in (By.SLOWER, By.UNPROVEN) or trial.outcome is None:
         return ""
     return trial.outcome.sentence()

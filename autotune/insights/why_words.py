@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.domain import Gain
 from autotune.figures import signed_percent
 from autotune.insights.ruled_out import By, Ruled
 from autotune.insights.why import Change, Contrast, Fate, Reason, Why
+from autotune.sentences import gain_words
 from autotune.serialise import plain
 from autotune.words import knob_value
 from trainer.child.contract import encode
@@ -19,17 +19,10 @@ MOST_PHASES = 3
 MOST_NUMBERS = 8
 
 
-def gain_in_words(gain: Gain) -> str:
-    """``+31.0 % (95 % interval +27.0 % to +35.0 %)``; says so where nothing tells how sure it is."""
-    if gain.low == gain.high:
-        return f"{signed_percent(gain.value)} (nothing ran twice, so no interval)"
-    return f"{signed_percent(gain.value)} (95 % interval {signed_percent(gain.low)} to {signed_percent(gain.high)})"
-
-
 def contrast_words(contrast: Contrast) -> str:
     """``micro_batch_size 2 -> 8: +31.0 % (...), #0 -> #5; of the cycle update -22.1 %, logprob -1.9 %``."""
     steps = " with ".join(change.words() for change in contrast.changes)
-    said = f"{steps}: {gain_in_words(contrast.gain)}, {numbers(contrast.before)} -> {numbers(contrast.after)}"
+    said = f"{steps}: {gain_words(contrast.gain)}, {numbers(contrast.before)} -> {numbers(contrast.after)}"
     moved = {phase: share for phase, share in contrast.phases.items() if abs(share) >= LEAST_MOVE}
     parts = [f"{phase} {signed_percent(share)}" for phase, share in list(moved.items())[:MOST_PHASES]]
     return f"{said}; of the cycle {', '.join(parts)}" if parts else said

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import evidence
-from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial
+from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial, TrialState
 from autotune.figures import format_duration, format_size
 from autotune.insights import phases
 from autotune.insights.why import Why
@@ -22,6 +22,7 @@ from autotune.sentences import (
     lengths_words,
     measured_words,
     memory_words,
+    nothing_words,
     speed_words,
 )
 from autotune.serialise import plain, timestamp
@@ -76,9 +77,10 @@ def report(material: Material) -> str:
 def _head(material: Material) -> str:
     study, (wall_s, gpu_s) = material.study, material.spent
     gpu = f", {gpu_s / 3600:.2f} GPU-hours" if gpu_s else ""
+    plural = "" if len(material.trials) == 1 else "s"
     begun = timestamp(study.created_at) or "at an unknown time"
     return (
-        f"Begun {begun}; {len(material.trials)} trials in {format_duration(wall_s)}{gpu}. "
+        f"Begun {begun}; {len(material.trials)} trial{plural} in {format_duration(wall_s)}{gpu}. "
         f"Study digest {code(study.spec.digest[:16])}."
     )
 
@@ -88,7 +90,8 @@ def _answer(material: Material) -> list[str]:
     if recommendation is None or not recommendation.rows:
         if any(t.emulated and t.feasible for t in material.trials):
             return ["**No configuration can be recommended:** those that held ran FP8 in emulation."]
-        return ["**No configuration was feasible.** The failures below say why."]
+        failed = any(t.state is TrialState.FAIL for t in material.trials)
+        return [f"**{nothing_words(material.trials)}**" + (" The failures below say why." if failed else "")]
     said = [f"**{headline(recommendation.rows[0], recommendation, baseline)}**"]
     if not material.final:
         said.append("The study has not given its recommendation on these trials; this is what they support so far.")

@@ -32,11 +32,18 @@ def protocol(study: Study, trials: Sequence[Trial]) -> list[str]:
         f"cycle in which a reference kernel drifts by more than {how.drift_limit:.0%} or other processes take more "
         f"than {how.outside_cpu_limit:.0%} of the CPU is discarded and repeated, {how.max_repeats} times a trial at "
         "most and no more once a repeat was disturbed as well; after that it is kept and marked.",
-        "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between "
-        "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
-        "Intervals are two-sided 95 % ones.",
+        _confirmed(trials) + "Intervals are two-sided 95 % ones.",
     ]
     return [line for line in (*said, _noise(trials), startup_sentence(trials)) if line]
+
+
+def _confirmed(trials: Sequence[Trial]) -> str:
+    if not any(t.kind is TrialKind.CONFIRM for t in trials):
+        return ""
+    return (
+        "Leaders were run again in fresh processes in turn with the baseline, with maximum-length cycles in between "
+        "and one cycle at twice the recorded lengths. Stated figures of confirmed rows come from these runs alone. "
+    )
 
 
 def _noise(trials: Sequence[Trial]) -> str:

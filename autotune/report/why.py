@@ -23,9 +23,10 @@ def section(why: Why | None) -> list[str]:
         parts.append("The search began with what earlier studies measured:")
         parts.append("\n".join(f"- {code(words)}" for words in why.began))
     about = "" if why.exact else "about "
-    parts.append(
-        f"Of {about}{why.combinations} combinations {about}{why.legal} are legal and {why.tried} were run. "
-        "What ruled out the others; one may be counted several times:"
-    )
+    was = "was" if why.tried == 1 else "were"
+    said = f"Of {about}{why.combinations} combinations {about}{why.legal} are legal and {why.tried} {was} run."
+    if not why.ruled_out:
+        return [*parts, said]
+    parts.append(f"{said} What ruled out others; one may be counted several times:")
     parts.append("\n".join(f"- {code(ruled_words(ruled))}" for ruled in why.ruled_out))
     return parts

@@ -8,7 +8,7 @@ import pytest
 
 from autotune import evidence
 from autotune.domain import CycleKind, Trial, TrialKind
-from autotune.recommend import recommend, unconfirmed
+from autotune.recommend import UNMEASURED_BY_BUDGET, recommend, unconfirmed
 from tests import factories as f
 
 SPEC = f.study_spec()
@@ -102,6 +102,23 @@ def test_a_permitted_lead_that_is_not_proven_gives_no_second_row() -> None:
     assert [row.configuration for row in found.rows] == [SPEC.baseline]
 
 
+def test_a_baseline_the_budget_broke_off_is_neither_ok_nor_failed() -> None:
+    other = f.configuration(logprob_rows=1)
+    trials = [
+        f.broken_off(0),
+        f.finished(1, configuration=other),
+        f.finished(2, configuration=FASTER, cycle_seconds=5.0),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert found.baseline == UNMEASURED_BY_BUDGET
+    assert not found.baseline_failed
+    assert found.reference == 1
+    measured = recommend(SPEC, [*trials, f.finished(3, kind=TrialKind.BASELINE, configuration=SPEC.baseline)], "")
+    assert measured is not None
+    assert (measured.baseline, measured.reference) == ("ok", 3)
+
+
 def test_a_failed_baseline_is_told_and_gains_are_over_the_reference() -> None:
     trials = [
         f.failed(0, kind=TrialKind.BASELINE, configuration=SPEC.baseline),
@@ -112,6 +129,7 @@ def test_a_failed_baseline_is_told_and_gains_are_over_the_reference() -> None:
     found = recommend(SPEC, trials, "")
     assert found is not None
     assert found.baseline.startswith("OOM in update (host memory)")
+    assert found.baseline_failed
     assert found.reference == 1
     assert found.rows[0].configuration == FASTER
     assert found.rows[0].gain is not None

@@ -173,3 +173,15 @@ def test_proposers_learn_the_corrected_verdict_and_nothing_from_other_retries(sa
     assert any(
         proposer.propose([*made, broken], n) != proposer.propose([*made, broken, mended], n) for n in range(14, 24)
     )
+
+
+def test_only_what_the_budget_stopped_and_nothing_has_judged_since_is_broken_off() -> None:
+    own, other = SPEC.baseline, f.broken_off(1, configuration=FASTER)
+    stopped = f.broken_off(0)
+    assert retries.broken_off([stopped], own)
+    assert retries.broken_off([stopped, other, f.finished(2, configuration=FASTER)], own), "others tell nothing of it"
+    assert not retries.broken_off([f.failed(0, f.failure(FailureReason.CANCELLED), kind=TrialKind.BASELINE)], own)
+    assert not retries.broken_off([other], own)
+    held = f.finished(1, kind=TrialKind.BASELINE, configuration=own)
+    for judged in (held, f.failed(1, kind=TrialKind.BASELINE, configuration=own), passed(1, own)):
+        assert not retries.broken_off([stopped, judged], own)

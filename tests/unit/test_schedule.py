@@ -385,3 +385,26 @@ def test_all_rounds_of_one_leader_go_before_a_round_of_two() -> None:
         trials.append(done.with_(configuration=step.draft.configuration))
     assert ran.count(FASTER) == confirm.MIN_ROUNDS
     assert permitted not in ran
+
+
+def test_a_baseline_the_budget_broke_off_comes_before_every_proposal() -> None:
+    trials = [f.broken_off(0), f.finished(1, configuration=FASTER)]
+    step = schedule.next_step(STUDY, trials, Budget(wall_s=3600.0), NOTHING, PROPOSER)
+    assert isinstance(step, Run)
+    assert (step.draft.kind, step.draft.configuration) == (TrialKind.BASELINE, STUDY.spec.baseline)
+    again = schedule.next_step(
+        STUDY,
+        [*trials, f.finished(2, kind=TrialKind.BASELINE, configuration=STUDY.spec.baseline)],
+        Budget(),
+        NOTHING,
+        PROPOSER,
+    )
+    assert isinstance(again, Run)
+    assert again.draft.kind is TrialKind.SEARCH
+
+
+def test_budgets_that_ended_too_early_do_not_make_a_study_hopeless() -> None:
+    trials = [f.broken_off(n, kind=TrialKind.BASELINE) for n in range(schedule.SAME_FAILURES)]
+    assert schedule.hopeless(trials) is None
+    reward = f.failed(4, f.failure(FailureReason.REWARD_ERROR), kind=TrialKind.BASELINE)
+    assert "the reward fails" in (schedule.hopeless([*trials, reward]) or "")

@@ -411,3 +411,17 @@ def test_a_study_stored_before_there_were_looks_is_the_same_study() -> None:
     identity = f.study_spec().identity()
     assert "looks" not in identity["protocol"]
     assert f.study_spec(protocol=f.protocol(looks=(3,))).digest != f.study_spec().digest
+
+
+def test_a_baseline_the_budget_broke_off_is_measured_first_when_there_is_more() -> None:
+    house = House()
+    first = house.run(Budget(wall_s=60.0))
+    assert [(t.kind, t.state) for t in first.trials] == [(TrialKind.BASELINE, TrialState.FAIL)]
+    assert first.recommendation is None
+    result = house.run(Budget(wall_s=3600.0))
+    kinds = [t.kind for t in result.trials]
+    assert kinds[:3] == [TrialKind.BASELINE, TrialKind.BASELINE, TrialKind.SEARCH]
+    assert kinds.count(TrialKind.BASELINE) == 2
+    assert result.recommendation is not None
+    assert (result.recommendation.baseline, result.recommendation.reference) == ("ok", 1)
+    assert result.recommendation.rows[0].gain is not None

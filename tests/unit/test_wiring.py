@@ -141,3 +141,16 @@ def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> N
     found = keeper(warm=True)
     assert found is not None
     assert found.root == settings.home.study(stored.id, stored.spec.name) / "workers"
+
+
+def test_looking_for_a_study_creates_no_database_and_finds_the_one_of_that_name(tmp_path: Path) -> None:
+    settings = read_settings({}, home=tmp_path / "home")
+    assert wiring.stored(settings, "first") is None
+    assert not (tmp_path / "home").exists()
+    store = wiring.open_store_for(settings)
+    store.create_study(f.study_spec(), f.NOW)
+    store.close()
+    found = wiring.stored(settings, "first")
+    assert found is not None
+    assert found.digest == f.study_spec().digest
+    assert wiring.stored(settings, "second") is None

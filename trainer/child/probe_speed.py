@@ -1,8 +1,9 @@
 """Measure what one device does: matrix products, copies and tiny kernels. One command of ``start.py``.
 
 Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the time all measurements together may take after
-torch is imported, and ``{"device": "cpu"}``, to leave a GPU that is there alone; whatever else it holds only tells
-questions apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a time.
+torch is imported, ``{"device": "cpu"}``, to leave a GPU that is there alone, and ``{"sustained": true}``, for what
+the device does beside whatever else runs now, instead of what it can do; whatever else it holds only tells questions
+apart. Nothing is read from disk, and at most ``LARGEST`` bytes are allocated at a time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ CHAIN = 200
 
 Work = Callable[[], Any]
 Clock = Callable[[], float]
+Timer = Callable[[Work, Work, float], float]
+"""Seconds of one run of a work, by its runs within a limit: ``fastest`` or ``average``."""
 
 
 def main(directory: Path) -> Result:
@@ -40,7 +43,8 @@ def main(directory: Path) -> Result:
     """
     paths = RunPaths(directory)
     try:
-        result = Result(ok=True, data=measure(read_seconds(paths.config), read_device(paths.config)))
+        timed = average if read_sustained(paths.config) else fastest
+        result = Result(ok=True, data=measure(read_seconds(paths.config), read_device(paths.config), timed))
     except Exception as error:
         result = classify(error, None)
     write_atomic(paths.result, dumps(result))
@@ -58,6 +62,11 @@ def read_seconds(path: Path) -> float:
 def read_device(path: Path) -> str:
     """``cpu`` if that is asked for; else empty."""
     return "cpu" if _wanted(path).get("device") == "cpu" else ""
+
+
+def read_sustained(path: Path) -> bool:
+    """Whether averages are asked for, not the fastest runs."""
+    return _wanted(path).get("sustained") is True
 
 
 def _wanted(path: Path) -> Dict[str, Any]:
@@ -82,6 +91,22 @@ def fastest(work: Work, finish: Work, limit: float, clock: Clock = time.perf_cou
     return max(min(found[1:]), 1e-9)
 
 
+def average(work: Work, finish: Work, limit: float, clock: Clock = time.perf_counter) -> float:
+    """Seconds of one run of ``work`` on average over ``limit`` seconds, two runs at least.
+
+    Beside other processes a run may happen to be left alone, or to wait; a training meets both. The first run, which
+    sets things up, does not count.
+    """
+    work()
+    finish()
+    began, runs = clock(), 0
+    while runs < 2 or clock() - began < limit:
+        work()
+        finish()
+        runs += 1
+    return max((clock() - began) / runs, 1e-9)
+
+
 def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int, least: float = LEAST) -> int:
     """The first of ``first``, twice that, ... whose run takes ``least`` seconds, and ``last`` at most."""
     size = first
@@ -90,12 +115,13 @@ def largest_that_fits(seconds_of: Callable[[int], float], first: int, last: int,
     return min(size, last)
 
 
-def measure(limit: float, device: str = "") -> Dict[str, Any]:
+def measure(limit: float, device: str = "", timed: Timer = fastest) -> Dict[str, Any]:
     """All figures, within about ``limit`` seconds; what is left out for time is not there.
 
     Args:
         limit: seconds.
         device: ``cpu`` leaves a GPU alone.
+        timed: what of the runs counts. Asked of a GPU, it counts for products, copies and kernels on the device.
     """
     import torch
 
@@ -113,7 +139,7 @@ def measure(limit: float, device: str = "") -> Dict[str, Any]:
     }
     if cuda:
         data["memory"] = int(torch.cuda.get_device_properties(0).total_memory)
-    parts = _parts(torch, device, finish)
+    parts = _parts(torch, device, finish, timed)
     for place, (key, part) in enumerate(parts):
         left = limit - (time.perf_counter() - began)
         if left <= 0:
@@ -135,15 +161,16 @@ def _keep(data: Dict[str, Any], key: str, part: Callable[[float], float], limit:
         data[key] = value
 
 
-def _parts(torch: Any, device: str, finish: Work) -> List[Tuple[str, Callable[[float], float]]]:
+def _parts(torch: Any, device: str, finish: Work, timed: Timer) -> List[Tuple[str, Callable[[float], float]]]:
     kinds: Mapping[str, Any] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp16": torch.float16}
     if device == "cpu":
-        kinds = {"bf16": torch.bfloat16, "fp32": torch.float32}
+        # A CPU without instructions for bf16 takes seconds for one product: it goes last.
+        kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
     parts: List[Tuple[str, Callable[[float], float]]] = [
-        ("bandwidth", lambda limit: copying(torch, device, finish, limit)),
-        ("kernel_s", lambda limit: launching(torch, device, finish, limit)),
+        ("bandwidth", lambda limit: copying(torch, device, finish, limit, timed)),
+        ("kernel_s", lambda limit: launching(torch, device, finish, limit, timed)),
     ]
-    parts += [("flops.%s" % k, _product(torch, device, t, finish)) for k, t in kinds.items()]
+    parts += [("flops.%s" % k, _product(torch, device, t, finish, timed)) for k, t in kinds.items()]
     if device == "cuda":
         parts.append(("flops.tf32", lambda limit: tf32(torch, finish, limit)))
         if torch.cuda.get_device_capability(0) >= (8, 9):
@@ -154,11 +181,11 @@ def _parts(torch: Any, device: str, finish: Work) -> List[Tuple[str, Callable[[f
     return parts
 
 
-def _product(torch: Any, device: str, kind: Any, finish: Work) -> Callable[[float], float]:
-    return lambda limit: multiplying(torch, device, kind, finish, limit)
+def _product(torch: Any, device: str, kind: Any, finish: Work, timed: Timer) -> Callable[[float], float]:
+    return lambda limit: multiplying(torch, device, kind, finish, limit, timed)
 
 
-def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float) -> float:
+def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float, timed: Timer = fastest) -> float:
     """FLOP/s of the square product of a size that takes ``LEAST`` seconds."""
 
     def seconds_of(size: int) -> float:
@@ -167,7 +194,7 @@ def multiplying(torch: Any, device: str, kind: Any, finish: Work, limit: float) 
 
     size = largest_that_fits(seconds_of, 512, 16384 if device == "cuda" else 4096)
     a, b = (torch.rand((size, size), device=device).to(kind) for _ in range(2))
-    return 2.0 * size**3 / fastest(lambda: torch.mm(a, b), finish, limit)
+    return 2.0 * size**3 / timed(lambda: torch.mm(a, b), finish, limit)
 
 
 def tf32(torch: Any, finish: Work, limit: float) -> float:
@@ -190,14 +217,14 @@ def fp8(torch: Any, finish: Work, limit: float) -> float:
     return 2.0 * size**3 / seconds
 
 
-def copying(torch: Any, device: str, finish: Work, limit: float) -> float:
+def copying(torch: Any, device: str, finish: Work, limit: float, timed: Timer = fastest) -> float:
     """Bytes/s, read and written, of a copy too large for any cache."""
     source = torch.ones(LARGEST // 4, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2.0 * (LARGEST // 4) / fastest(lambda: target.copy_(source), finish, limit)
+    return 2.0 * (LARGEST // 4) / timed(lambda: target.copy_(source), finish, limit)
 
 
-def launching(torch: Any, device: str, finish: Work, limit: float) -> float:
+def launching(torch: Any, device: str, finish: Work, limit: float, timed: Timer = fastest) -> float:
     """Seconds of one tiny kernel among many in a row."""
     value = torch.ones(16, device=device)
 
@@ -205,7 +232,7 @@ def launching(torch: Any, device: str, finish: Work, limit: float) -> float:
         for _ in range(CHAIN):
             value.mul_(1.0)
 
-    return fastest(chain, finish, limit) / CHAIN
+    return timed(chain, finish, limit) / CHAIN
 
 
 def to_host(torch: Any, finish: Work, limit: float) -> float:

@@ -220,7 +220,7 @@ def test_a_baseline_that_failed_is_told_as_the_end_screen_tells_it() -> None:
     trials = (factories.failed(0), factories.finished(1, configuration=other))
     page = words(drawn(snapshot(trials)))
     assert "Your baseline failed; this is the first configuration that holds." in page
-    assert "baseline: OOM in update" in page
+    assert "Baseline: OOM in update" in page
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def test_best_of_a_study_in_which_nothing_succeeded(autotune: Run, home: HomePat
     store.close()
     code, out, _ = autotune("best")
     assert code == 0
-    assert "No configuration was feasible." in out
+    assert "Nothing has been measured yet." in out
     assert json.loads(autotune("best", "--json")[1])["recommendation"] is None
 
 

@@ -45,6 +45,15 @@ def test_a_continued_study_says_what_is_used() -> None:
     assert "2 min of it used" in text(plan(spent_wall_s=120.0))
 
 
+def test_the_workload_that_was_chosen_is_told_whole() -> None:
+    said = "4 rows per update, completions of at most 16 tokens (chosen because the default is too large): " + "x " * 40
+    drawn = plan(workload=said.strip())
+    assert said.strip() in " ".join(text(drawn).split())
+    assert lines(drawn)[5].startswith("workload")
+    assert widest(drawn) <= 80
+    assert "workload" not in text(plan())
+
+
 def test_without_a_limit_the_plan_says_how_it_ends() -> None:
     assert "every legal combination has been tried, or at Ctrl-C" in text(plan(Budget()))
 
@@ -99,7 +108,7 @@ def test_the_second_row_says_what_must_be_allowed() -> None:
 def test_a_baseline_that_failed_is_told_honestly() -> None:
     found = factories.recommendation(baseline=factories.oom().sentence(), reference=3)
     drawn = " ".join(text(end(found)).split())
-    assert "baseline: OOM in update (host memory): the process tree reached" in drawn
+    assert "baseline OOM in update (host memory): the process tree reached" in drawn
     assert "+40.0 % over reference #3" in drawn
     assert "over the baseline" not in drawn
 
@@ -141,7 +150,26 @@ def test_no_feasible_configuration_gives_the_causes_most_frequent_first(found: A
 
 
 def test_nothing_at_all_ran() -> None:
-    assert "0 tried: 0 ok" in text(end(None, []))
+    drawn = text(end(None, []))
+    assert "0 tried: 0 ok" in drawn
+    assert "Nothing has been measured yet." in drawn
+
+
+def test_a_baseline_the_budget_broke_off_has_not_failed() -> None:
+    drawn = " ".join(text(end(None, [factories.broken_off(0)])).split())
+    assert "Nothing was measured: the budget ended before a trial did." in drawn
+    assert "feasible" not in drawn
+
+
+@pytest.mark.parametrize("stored", ["not measured yet", "ok"])
+def test_of_a_baseline_without_a_figure_no_screen_says_that_it_failed_or_that_it_is_ok(stored: str) -> None:
+    """``ok`` beside a reference without a gain is what earlier versions stored of a baseline the budget broke off."""
+    found = factories.recommendation(rows=(factories.recommendation_row(gain=None),), baseline=stored, reference=3)
+    drawn = " ".join(text(end(found)).split())
+    assert "Your baseline was not measured; this is the first configuration that holds." in drawn
+    assert "baseline not measured" in drawn
+    assert "failed" not in drawn
+    assert "ok;" not in drawn
 
 
 @given(st.text(max_size=150), st.integers(12, 80), st.floats(allow_nan=True))

@@ -111,5 +111,5 @@ def test_the_end_screen_when_the_baseline_does_not_fit() -> None:
     result = run(Mode.QUIET, limit=int(1.4 * factories.GIB))
     drawn = " ".join(text(end_screen(result.recommendation, result.study, result.trials, ended_by="x")).split())
     assert result.trials[0].state is TrialState.FAIL
-    assert "baseline: OOM in update" in drawn
+    assert "baseline OOM in update" in drawn
     assert "reference #" in drawn

@@ -124,17 +124,24 @@ def _section(text: str, title: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "trials",
+    ("trials", "said"),
     [
-        [],
-        [f.trial(0)],
-        [f.failed(0, kind=TrialKind.BASELINE, configuration=f.configuration())],
-        [f.finished(0, cycles=0)],
+        ([], "**Nothing has been measured yet.**\n"),
+        ([f.trial(0)], "**Nothing has been measured yet.**\n"),
+        (
+            [f.broken_off(0)],
+            "**Nothing was measured: the budget ended before a trial did.** The failures below say why.",
+        ),
+        (
+            [f.failed(0, kind=TrialKind.BASELINE, configuration=f.configuration())],
+            "**No configuration was feasible.** The failures below say why.",
+        ),
+        ([f.finished(0, cycles=0)], "**No configuration was feasible.**\n"),
     ],
 )
-def test_a_study_with_little_or_nothing_has_a_report_too(trials: list[Trial]) -> None:
+def test_a_study_with_little_or_nothing_has_a_report_too(trials: list[Trial], said: str) -> None:
     text = report(_material(trials, fingerprint=None, legal=None, spent=(0.0, 0.0)))
-    assert "No configuration was feasible" in text
+    assert said in text
     assert "not recorded" in text
     assert "nan" not in text.lower()
 

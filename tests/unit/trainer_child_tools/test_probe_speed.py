@@ -89,6 +89,22 @@ def test_a_study_on_the_cpu_leaves_a_gpu_alone(tmp_path: Path, text: str, device
     assert probe_speed.read_device(path) == device
 
 
+def test_beside_others_the_average_counts_and_not_the_run_that_was_left_alone() -> None:
+    clock = Ticking([9.0, 1.0, 5.0, 3.0, 7.0])
+    assert probe_speed.average(clock.work, clock.finish, 8.5, clock) == pytest.approx((1.0 + 5.0 + 3.0) / 3)
+    assert clock.finished == clock.runs == 4, "the first run does not count, and nothing is begun after the limit"
+    assert probe_speed.average(clock.work, clock.finish, 0.0, clock) == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"), [("{}", False), ('{"sustained": true}', True), ('{"sustained": 1}', False), ("[]", False)]
+)
+def test_averages_are_measured_where_they_are_asked_for(tmp_path: Path, text: str, asked: bool) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert probe_speed.read_sustained(path) is asked
+
+
 def test_a_probe_without_torch_is_a_result_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     result = probe_speed.main(tmp_path)

@@ -1,0 +1,122 @@
+"""``python -m benchmarks.gpu.rounds HOME STUDY SECONDS OUT.jsonl``: ``benchmarks.defaults`` within a time limit.
+
+A round runs TRL's defaults, competent ones and the study's answer, each in a fresh process, in turned-round order in
+every second one. A round begins only if it is predicted to end in time. Every run is written to OUT.jsonl as it ends,
+a line of JSON with the label, the round and the trial as ``benchmarks.gpu`` writes one; the ratios of the whole rounds
+are printed after each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from autotune.domain import Configuration, Trial, TrialState
+from autotune.settings import read_settings
+from autotune.store import open_store
+from benchmarks.defaults import contenders, ratio, unproven
+from benchmarks.export import attempt
+from benchmarks.gpu.journal import row_of
+
+GUESS_S = 60.0
+"""Of a run nobody has timed."""
+Run = Callable[[Configuration, float], Trial]
+"""A configuration, run for so many seconds at most."""
+
+
+def expected_s(chosen: Mapping[str, Configuration], trials: Sequence[Trial]) -> dict[str, float]:
+    """Seconds of a run by label: the longest a trial of the configuration took in the study."""
+    return {
+        label: max((t.seconds for t in trials if t.configuration == one and t.seconds), default=GUESS_S)
+        for label, one in chosen.items()
+    }
+
+
+def run_rounds(
+    chosen: Mapping[str, Configuration],
+    took: dict[str, float],
+    run: Run,
+    left: Callable[[], float],
+    keep: Callable[[str, int, Trial], None],
+) -> dict[str, list[Trial]]:
+    """The trials of all whole rounds, by label.
+
+    Args:
+        chosen: what is compared; one that fails is left out of all later rounds, and of the answer.
+        took: predicted seconds by label; each run corrects its own.
+        run: runs one.
+        left: seconds until the end.
+        keep: told of each run as it ends.
+    """
+    ran: dict[str, list[Trial]] = {label: [] for label in chosen}
+    number = 0
+    while len(ran) > 1 and left() >= sum(took[label] for label in ran):
+        this: dict[str, Trial] = {}
+        for label in list(ran) if number % 2 == 0 else list(reversed(ran)):
+            trial = run(chosen[label], max(1.0, left()))
+            keep(label, number, trial)
+            took[label] = trial.seconds or took[label]
+            if trial.state is TrialState.COMPLETE and trial.tokens_per_hour:
+                this[label] = trial
+            elif left() > 0:
+                del ran[label]
+        if set(this) < set(ran):
+            break  # the end came within the round
+        for label, trial in this.items():
+            ran[label].append(trial)
+        number += 1
+    return {label: runs for label, runs in ran.items() if runs}
+
+
+def ratios(ran: Mapping[str, Sequence[Trial]]) -> list[str]:
+    """A line for each pair that is compared."""
+    lines = []
+    for over in ("defaults", "competent"):
+        for label in ran:
+            if over in ran and label not in ("defaults", over):
+                value, low, high = ratio(ran[label], ran[over])
+                count = len(ran[label])
+                sure = f"95 % interval {low:.2f} to {high:.2f}, {count} rounds" if count > 1 else "1 round, no interval"
+                lines.append(f"{label} / {over}: {value:.2f} ({sure})")
+    return lines
+
+
+def main(home: Path, name: str, seconds: float, out: Path) -> None:
+    """Run and print."""
+    end = time.monotonic() + seconds
+    settings = read_settings(home=home)
+    store = open_store(settings.database)
+    study = store.study(name)
+    trials = store.trials(study.id)
+    store.close()
+    if not study.lengths:
+        sys.exit("the study has no recorded lengths: no trial of it was measured")
+    chosen, doubtful = contenders(study, trials), unproven(study, trials)
+    for label, one in chosen.items():
+        knobs = dict(one.difference(study.spec.baseline)) or "the baseline"
+        print(f"{label}{' (not proven in the study)' if one in doubtful else ''}: {knobs}", flush=True)
+
+    def run(configuration: Configuration, most_s: float) -> Trial:
+        with tempfile.TemporaryDirectory(prefix="autotune-rounds-") as folder:
+            return attempt(study, configuration, settings, Path(folder) / "attempt", most_s)
+
+    def keep(label: str, number: int, trial: Trial) -> None:
+        with out.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"label": label, "round": number + 1, **row_of(trial, label)}) + "\n")
+        said = "" if trial.outcome is None or trial.outcome.ok else f": {trial.outcome.sentence()}"
+        speed = trial.tokens_per_hour or 0.0
+        print(f"round {number + 1}: {label} {speed:,.0f} tokens/hour, {trial.seconds or 0.0:.0f} s{said}", flush=True)
+
+    ran = run_rounds(chosen, expected_s(chosen, trials), run, lambda: end - time.monotonic(), keep)
+    for line in ratios(ran) or ["no whole round fitted"]:
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(__doc__.split("\n")[0] if __doc__ else "")
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4]))

@@ -1,0 +1,32 @@
+"""The exit code of ``start`` says whether nothing held or nothing was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from autotune.cli.start import exit_code
+from autotune.cli.stopping import SignalStop
+from autotune.domain import Trial, TrialKind
+from autotune.study import StudyResult
+from tests import factories as f
+
+
+def _code(trials: tuple[Trial, ...]) -> int:
+    result = StudyResult(f.study(), None, "the time budget is used up", trials, stopped=False)
+    return exit_code(result, SignalStop(lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("trials", "code"),
+    [
+        ((), 4),
+        ((f.broken_off(0),), 4),
+        ((f.broken_off(0, cycles=(f.cycle(0),)),), 4),
+        ((f.failed(0, kind=TrialKind.BASELINE),), 3),
+        ((f.broken_off(0), f.failed(1)), 3),
+    ],
+)
+def test_a_budget_that_ended_before_a_result_is_not_a_study_in_which_nothing_held(
+    trials: tuple[Trial, ...], code: int
+) -> None:
+    assert _code(trials) == code
