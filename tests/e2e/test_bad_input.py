@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.commands import autotune
 from tests.trl_trials import build_tiny, training_python
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.trl
 
@@ -171,7 +172,9 @@ def case(name: str) -> object:
 
 def refused(arguments: list[str], said: str, work: Path) -> None:
     home = work / "home"
-    done = autotune("start", "--python", training_python(), "--no-serve", *arguments, home=home, cwd=work, timeout=120)
+    done = autotune(
+        "start", "--python", training_python(), "--no-serve", *arguments, home=home, cwd=work, timeout=PATIENCE_S
+    )
     assert done.returncode == 2, (done.returncode, done.stderr)
     *talk, last = done.stderr.strip().splitlines()
     assert last.startswith("autotune: ")
@@ -201,7 +204,7 @@ def test_the_same_folder_unspoilt_is_accepted(work: Path) -> None:
     """Else everything above could be refused for another reason."""
     done = autotune(
         "start", "--python", training_python(), "--budget", "1m", "--config", "grpo.yaml", "--dry-run",
-        home=work / "home", cwd=work, timeout=120,
+        home=work / "home", cwd=work, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "4 rows per update" in done.stdout
@@ -216,7 +219,7 @@ def test_a_port_in_use_begins_no_study(work: Path) -> None:
         port = taken.getsockname()[1]
         done = autotune(
             "start", "--python", training_python(), "--budget", "1m", *OWN.split(), "--port", str(port),
-            home=home, cwd=work, timeout=120,
+            home=home, cwd=work, timeout=PATIENCE_S,
         )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith(f"autotune: --port {port} cannot be used")

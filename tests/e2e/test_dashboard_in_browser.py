@@ -23,6 +23,8 @@ from tests.e2e.test_serve import Server, begin_study
 from tests.large_study import large_study
 from tests.recorded import record
 from tests.served import settings_in, whole_study
+from tests.waiting import PATIENCE_S
+from trainer.child.contract import write_atomic
 
 pytestmark = pytest.mark.slow
 
@@ -313,7 +315,7 @@ def add_fastest(home: Settings, study: Study) -> int:
 
 def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
-    script.write_text(json.dumps({"sleep": 0.3}))
+    script.write_text(json.dumps({"held": [[0, 1]]}))
     tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
     try:
         with serving(home, print, port=0) as url:
@@ -323,11 +325,11 @@ def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp
             page.locator("#running .now a").click()
             page.wait_for_url("**/trials/*")
             page.go_back()
-            script.write_text("{}")
+            write_atomic(script, "{}")
             page.locator(".badge.done").wait_for(timeout=4 * SOON_MS)
             assert page.locator("#trials tbody tr").count() >= 5
             assert page.locator("#running .now").count() == 0
-            _, err = tuner.communicate(timeout=30)
+            _, err = tuner.communicate(timeout=PATIENCE_S)
             assert tuner.returncode == 0, err
             page.goto(f"{url}/studies/1/trials/0")
             assert "config.json" in page.locator("#files").inner_text()
