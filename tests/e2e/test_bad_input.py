@@ -167,7 +167,7 @@ WITH_THE_FRAMEWORK = frozenset(
 
 
 def case(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.slow) if name in WITH_THE_FRAMEWORK else name
+    return pytest.param(name, marks=pytest.mark.full) if name in WITH_THE_FRAMEWORK else name
 
 
 def refused(arguments: list[str], said: str, work: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_same_folder_unspoilt_is_accepted(work: Path) -> None:
     assert [json.loads(line)["answer"] for line in kept[0].read_text().splitlines()] == [str(i) for i in range(32)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_port_in_use_begins_no_study(work: Path) -> None:
     home = work / "home"
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.slow
 SOON_MS = 60_000
 PAGES = ("/", "/studies/1", "/studies/1/why", "/studies/1/trials/0", "/studies/1/compare?trial=0&trial=1")
 EVERY_PAGE = (*PAGES, "/studies/1/recommendation")
+LARGE = pytest.param("large", marks=pytest.mark.full)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def ground(tab: Any) -> int:
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", LARGE])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_draws_in_both_themes_at_phone_and_wall_width(
     chromium: Any, size: str, theme: str, request: pytest.FixtureRequest
@@ -124,6 +125,7 @@ def test_the_theme_is_chosen_and_kept(page: Any, small: str) -> None:
     assert ground(page) == after
 
 
+@pytest.mark.full
 def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda r: sizes.__setitem__(r.url, int(r.headers.get("content-length") or len(r.body()))))
@@ -136,6 +138,7 @@ def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -
     assert "page 2 of 100" in page.locator("#trials").inner_text()
 
 
+@pytest.mark.full
 def test_no_page_of_ten_thousand_trials_is_large(chromium: Any, large: str) -> None:
     for path in EVERY_PAGE:
         sizes: dict[str, int] = {}
@@ -147,6 +150,7 @@ def test_no_page_of_ten_thousand_trials_is_large(chromium: Any, large: str) -> N
         tab.context.close()
 
 
+@pytest.mark.full
 def test_a_knob_of_thousands_of_values_is_filtered_by_a_range(page: Any, large: str) -> None:
     page.goto(f"{large}/studies/1")
     page.locator("#filters summary").click()
@@ -158,7 +162,7 @@ def test_a_knob_of_thousands_of_values_is_filtered_by_a_range(page: Any, large: 
     assert page.locator("#filters input[name='knob.logprob_token_chunk']").input_value() == "10..12"
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", LARGE])
 def test_a_failed_trial_says_why(page: Any, size: str, request: pytest.FixtureRequest) -> None:
     page.goto(f"{request.getfixturevalue(size)}/studies/1?outcome=OOM")
     page.locator("#trials tbody a").first.click()
@@ -192,6 +196,7 @@ def test_the_report_is_whole_without_a_server(chromium: Any, tmp_path: Path, the
     tab.context.close()
 
 
+@pytest.mark.full
 def test_filters_are_in_the_address_and_stay_while_the_page_lives(page: Any, large: str) -> None:
     page.goto(f"{large}/studies/1")
     page.locator("#filters summary").click()

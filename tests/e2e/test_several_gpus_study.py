@@ -19,7 +19,7 @@ from tests.e2e.commands import tagged
 from tests.node import Node
 from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 FOUR = [{}] * 4
 SPACE = """\

@@ -11,6 +11,8 @@ from autotune.domain import FailureReason, TrialKind, TrialState
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
 from tests.waiting import PATIENCE_S, wait_for
 
+pytestmark = pytest.mark.full
+
 
 def workers(tuner: Tuner, number: int) -> list[tuple[str, int]]:
     """(worker, its n-th trial) of a trial's last attempt; empty for a process of its own."""

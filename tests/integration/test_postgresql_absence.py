@@ -19,6 +19,8 @@ from tests.contracts.store_cases import STUDY_CHANGES, TRIAL_CHANGES, begin
 from tests.postgresql import Server, server
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 CHANGES = STUDY_CHANGES | {
     name: change for name, change in TRIAL_CHANGES.items() if name not in ("start_attempt", "add_cycle again")
 }

@@ -16,6 +16,8 @@ from tests.e2e.commands import COMMAND, environment_for
 from tests.postgresql import OWNER, Server, server
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 SENTINEL = "s3ntin3l@pass/word"
 
 

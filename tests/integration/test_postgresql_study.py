@@ -25,6 +25,8 @@ from tests.postgresql import Server, server
 from tests.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import write_atomic
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SENTINEL = "s3ntin3l-pass"
 TRIALS = UNDISTURBED
