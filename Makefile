@@ -40,7 +40,7 @@ OTHERS = $(strip $(AUTOTUNE_OPENR1_PYTHON) $(AUTOTUNE_SWIFT_PYTHON) $(AUTOTUNE_V
 NO_OTHERS = $(if $(OTHERS),, and not frameworks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tool setup-training start test test-slow test-frameworks check openapi knob-table bench-gpu bench-api \
+.PHONY: help setup setup-tool setup-training start test-unit test test-slow test-full test-frameworks check openapi knob-table bench-gpu bench-api \
 	bench-page env-search env-openr1 env-swift env-verl lock lock-check clean
 
 help: ## list the targets
@@ -63,16 +63,23 @@ start: setup-training ## set up what is missing, then tune MODEL (default: the b
 
 # As many at a time as there are cores, a file by one worker for what its tests share, long ones (tests/e2e) first;
 # then one by one what another test would disturb. 5 says that ARGS names no such test, or none of the others.
-RUN_TESTS = status=5; for how in "not alone:-n auto --dist loadfile --no-loadscope-reorder" "alone:-n 0"; do \
-		"$(TOOL)/bin/python" -m pytest -q -m "$(1) and $${how%%:*}$(NO_OTHERS)" $${how\#\#*:} $(ARGS); ended=$$?; \
+PYTEST = "$(TOOL)/bin/python" -m pytest -q --durations=25 $(2)
+RUN_TESTS = began=$$(date +%s); status=5; for how in "not alone:-n auto --dist loadfile --no-loadscope-reorder" "alone:-n 0"; do \
+		$(PYTEST) -m "$$(echo '$(1)' "$${how%%:*}$(NO_OTHERS)")" $${how\#\#*:} $(ARGS); ended=$$?; \
 		case $$ended in 5) ;; 0) status=0 ;; *) exit $$ended ;; esac; \
-	done; exit $$status
+	done; echo "make $@: $$(($$(date +%s) - began)) s of tests"; exit $$status
 
-test: setup ## the tests that need no long real run
-	@$(call RUN_TESTS,not slow)
+test-unit: setup-tool ## the tests that need neither torch nor a browser, in minutes
+	@$(call RUN_TESTS,unit and)
 
-test-slow: setup ## the tests on the bundled model and other long real runs
-	@$(call RUN_TESTS,slow)
+test: setup ## test-unit and real short trials
+	@$(call RUN_TESTS,not slow and not full and)
+
+test-slow: setup ## a real study that is killed and resumed, export and verify, the pages in a browser, PostgreSQL
+	@$(call RUN_TESTS,slow and not full and)
+
+test-full: setup ## every test there is, for hours: all of the above, and what .ci/run leaves out
+	@$(call RUN_TESTS,,--hypothesis-profile=full)
 
 test-frameworks: setup-tool ## the tests in Open-R1's, ms-swift's and verl's own environments; skipped, with the reason, where one is missing
 	"$(TOOL)/bin/python" -m pytest -q -m frameworks -rs $(ARGS)

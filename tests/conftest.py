@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import shared
+from tests.trl_trials import NO_TRAINING, TRAINING_VARIABLE
 
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+HOUSE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("house", HOUSE)
+settings.register_profile("full", HOUSE)  # ``tests.properties.examples`` asks for it; `make test-full`
 settings.load_profile("house")
 
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+UNIT = tuple(Path(__file__).parent / name for name in ("unit", "contracts"))
+"""What is below these is of the unit lane, unless marked ``trl``, ``slow`` or ``full``."""
 
 LONGEST = (
     "parity/test_parity_everywhere.py",
@@ -33,9 +41,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A GPU, and the memory of a trial of another framework, are there once; the longest files come first."""
+    """Which lane each is of; the longest files come first."""
     last = len(LONGEST)
     items.sort(key=lambda item: next((i for i, name in enumerate(LONGEST) if item.path.match(name)), last))
     for item in items:
-        if item.get_closest_marker("gpu") is not None or item.get_closest_marker("frameworks") is not None:
-            item.add_marker(pytest.mark.alone)
+        marks = {mark.name for mark in item.iter_markers()}
+        if marks & {"gpu", "frameworks"}:
+            item.add_marker(pytest.mark.full)
+            item.add_marker(pytest.mark.alone)  # a GPU, and the memory of a trial of another framework, are there once
+        elif not marks & {"trl", "slow", "full"} and any(folder in item.path.parents for folder in UNIT):
+            item.add_marker(pytest.mark.unit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A unit test, or a fixture of it, that asks for the training interpreter fails: it would need ``make setup``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("unit") is not None:
+            patch.setenv(TRAINING_VARIABLE, NO_TRAINING)
+        return (yield)

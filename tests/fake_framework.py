@@ -25,7 +25,7 @@ def key(spec):
 def bring_in_ahead(spec):
     act = spec.passthrough.get("ahead")
     if act == "hang":
-        time.sleep(60)
+        time.sleep(600)
     if act == "raise":
         raise ImportError("no module named vllm")
     if act == "exit":
@@ -37,6 +37,12 @@ def bring_in_ahead(spec):
         sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
     act_of["ahead"] = act
     imported.append(os.getpid())
+
+def hold(trial):
+    new = trial.paths.root / "held.new"
+    new.write_text(str(os.getpid()))
+    new.rename(trial.paths.root / "held")
+    time.sleep(600)
 
 def rehearse():
     return imported[0] != os.getpid() and act_of.get("ahead") != "spoil"
@@ -51,14 +57,12 @@ def run_trial(trial):
     print("said by the trial", flush=True)
     act = trial.spec.passthrough.get("trial")
     if act == "hold":
-        (trial.paths.root / "held").write_text(str(os.getpid()))
-        time.sleep(60)
+        hold(trial)
     if act == "fork":
         if os.fork() == 0:
             os.setsid()
-            time.sleep(60)
-        (trial.paths.root / "held").write_text(str(os.getpid()))
-        time.sleep(60)
+            time.sleep(600)
+        hold(trial)
     if act == "exit":
         os._exit(7)
     if act == "fail":

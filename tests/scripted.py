@@ -16,6 +16,7 @@ from autotune.running.local import LocalRunner
 from tests import factories
 from tests.contracts.runner_suite import RealClock
 from tests.scripted_framework import ScriptedFramework
+from tests.waiting import PATIENCE_S
 
 CHILD = Path(__file__).with_name("scripted_child.py").resolve()
 GRACES = Graces(terminate_s=0.4, kill_s=3.0, linger_s=0.5, stack_s=0.3)
@@ -30,13 +31,13 @@ def local_runner(home: str, **changes: Any) -> LocalRunner:
         clock=RealClock(),
         start=CHILD,
         graces=GRACES,
-        hang_limits=HangLimits(quiet_s=60.0, phase_s=60.0),
+        hang_limits=HangLimits(quiet_s=PATIENCE_S, phase_s=PATIENCE_S),
     )
     return replace(base, **changes)
 
 
 def assignment(
-    directory: Path, script: dict[str, Any] | None = None, *, deadline_s: float = 30.0, **knobs: Any
+    directory: Path, script: dict[str, Any] | None = None, *, deadline_s: float = PATIENCE_S, **knobs: Any
 ) -> Assignment:
     """Attempt 1 at trial 0 of study 1 with this script."""
     workload = factories.workload(passthrough={"script": script or {}})

@@ -92,7 +92,7 @@ def act_stacks(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
 
 
 def act_spawn(trial: ScriptedTrial, act: Mapping[str, Any]) -> None:
-    """``count`` grandchildren that live for a minute: ``how`` = plain | session | double_fork | untagged.
+    """``count`` grandchildren that live until they are killed: ``how`` = plain | session | double_fork | untagged.
 
     Each really takes ``bytes`` of memory (default 0), and ignores SIGTERM; ``name`` is what it calls itself. Their
     process ids are appended to ``pids`` in the trial's directory.
@@ -118,9 +118,9 @@ def _grandchild(trial: ScriptedTrial, how: str, size: int, name: str | None) -> 
     with open(trial.paths.root / "pids", "a") as stream:
         stream.write(f"{os.getpid()}\n")
     if how == "untagged":
-        os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(60)"], {})  # noqa: S606
+        os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {})  # noqa: S606
     trial.kept.append(bytearray(os.urandom(4096) * (size // 4096)))
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
 
 

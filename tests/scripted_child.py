@@ -59,9 +59,8 @@ class ScriptedTrial:
 
     def __init__(self, spec: TrialSpec, paths: RunPaths, before: int = 0) -> None:
         self.spec, self.paths, self.before = spec, paths, before
-        self.script: Mapping[str, Any] = spec.passthrough.get("script", {})
-        if "file" in self.script:
-            self.script = json.loads(Path(self.script["file"]).read_text())
+        self.told: Mapping[str, Any] = spec.passthrough.get("script", {})
+        self.script = json.loads(Path(self.told["file"]).read_text()) if "file" in self.told else self.told
         self.mark = PhaseMark(paths.phase)
         self.metrics = open(paths.metrics, "ab", buffering=0)  # noqa: SIM115 - open as long as the trial
         self.prompt = max(1, spec.max_prompt_length // 2)
@@ -75,6 +74,7 @@ class ScriptedTrial:
             if part is StartupPart.LOAD:
                 self.act("start")
         for index, kind in enumerate(self.order()):
+            self.wait_while_held(index)
             self.act(index)
             self.cycle(index, kind)
             if index == 0:
@@ -82,6 +82,13 @@ class ScriptedTrial:
             if kind is CycleKind.RECORDED and self.spec.protocol.looks and self.is_enough(index):
                 break
         self.act("end")
+
+    def wait_while_held(self, index: int) -> None:
+        """As long as the script's file has ``[trial, cycle]`` in ``held``, so that a test meets the trial there."""
+        if "held" in self.script:
+            here, file = [int(self.spec.trial.rpartition("/")[2]), index], Path(self.told["file"])
+            while here in json.loads(file.read_text()).get("held", ()):
+                time.sleep(0.01)
 
     def is_enough(self, index: int) -> bool:
         return is_enough(self.paths, index, float(self.script.get("answer_s", ANSWER_S)))

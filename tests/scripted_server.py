@@ -126,8 +126,15 @@ def grandchild(how: str) -> None:
         os._exit(0)
     with open("pids", "a") as stream:
         stream.write(f"{os.getpid()}\n")
-    time.sleep(60)
+    time.sleep(600)
     os._exit(0)
+
+
+def _write_whole(name: str, text: str) -> None:
+    """A file that whoever looks finds whole or not at all."""
+    new = Path(f"{name}.new")
+    new.write_text(text)
+    new.rename(name)
 
 
 def main(port: int, name: str, script: dict[str, Any]) -> None:
@@ -143,12 +150,12 @@ def main(port: int, name: str, script: dict[str, Any]) -> None:
     if "segment" in script:
         segment = shared_memory.SharedMemory(create=True, size=int(script["segment"]))
         resource_tracker.unregister(segment._name, "shared_memory")  # as if the tracker had been killed first
-        Path("segment").write_text(segment.name)
+        _write_whole("segment", segment.name)
         kept.append(segment)
     if script.get("sleeps"):
         time.sleep(3600)
     time.sleep(script.get("binds", 0))
-    Path("port").write_text(str(port))
+    _write_whole("port", str(port))
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.name, server.script = name, script
     server.serve_forever()

@@ -52,9 +52,16 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Of so small a model, threads only wait for each other, and on a busy machine for long."""
 
 
+TRAINING_VARIABLE = "AUTOTUNE_TEST_PYTHON"
+NO_TRAINING = "/no-training-interpreter-in-the-unit-lane"
+"""What a test of the unit lane finds in the variable."""
+
+
 def training_python() -> str:
-    """The training interpreter. Fails the test, with what to do, if there is none."""
-    python = os.environ.get("AUTOTUNE_TEST_PYTHON", str(ROOT / ".venv-train" / "bin" / "python"))
+    """The training interpreter. Fails the test, with what to do, if there is none, or if it is of the unit lane."""
+    python = os.environ.get(TRAINING_VARIABLE, str(ROOT / ".venv-train" / "bin" / "python"))
+    if python == NO_TRAINING:
+        raise AssertionError("a test of the unit lane asked for the training interpreter: mark it `trl`")
     if not Path(python).exists():
         raise AssertionError(
             f"no training interpreter at {python}: run `make test`, or set AUTOTUNE_TEST_PYTHON to one with TRL"

@@ -22,11 +22,11 @@ from autotune.domain import Outcome, TrialState
 from autotune.errors import StudyBusyError
 from autotune.store import open_store
 from tests import factories as make
+from tests.waiting import PATIENCE_S
 
 __all__ = ["SharedStoreSuite"]
 
 SPAWN = multiprocessing.get_context("spawn")
-PATIENCE_S = 60.0
 
 
 def write_trials(address: str, gate: Connection, count: int) -> None:

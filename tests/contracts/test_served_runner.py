@@ -18,6 +18,7 @@ from tests.contracts.served_suite import Assign, ServedTrialSuite, Stranger
 from tests.fakes import FakeStop
 from tests.scripted import assignment, local_runner
 from tests.scripted_framework import ScriptedFramework
+from tests.waiting import PATIENCE_S
 from trainer.child.contract import TrialSpec
 
 
@@ -29,7 +30,7 @@ class TestLocalRunner(ServedTrialSuite):
     @pytest.fixture
     def assign(self, tmp_path: Path) -> Assign:
         def assign(
-            *, server: dict[str, Any], acts: Any = (), deadline_s: float = 30.0, memory_limit: int | None = None
+            *, server: dict[str, Any], acts: Any = (), deadline_s: float = PATIENCE_S, memory_limit: int | None = None
         ) -> Assignment:
             wanted = assignment(tmp_path / "attempt", {"server": server, "acts": list(acts)}, deadline_s=deadline_s)
             spec = replace(wanted.study.spec, memory_limit=memory_limit)

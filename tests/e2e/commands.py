@@ -16,6 +16,7 @@ from typing import Any
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.running.local import home_tag
+from tests.waiting import PATIENCE_S
 from trainer.child.contract import TAG_VARIABLE
 
 COMMAND = Path(sys.executable).with_name("autotune")
@@ -59,7 +60,7 @@ def autotune(*arguments: str, home: Path, cwd: Path, timeout: float = 800.0) -> 
 
 def document(*arguments: str, home: Path, cwd: Path) -> Any:
     """What a reading command prints with ``--json``."""
-    done = autotune(*arguments, "--json", home=home, cwd=cwd, timeout=60.0)
+    done = autotune(*arguments, "--json", home=home, cwd=cwd, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from tests.e2e.tuner import SPACE, specification
 from tests.factories import LENGTHS, ROWS
 from tests.scripted_model import phase_seconds
 from tests.shared import made_once
+from tests.waiting import wait_for
+from trainer.child.contract import write_atomic
 
 ROOT = Path(__file__).parents[2]
 UNDISTURBED = 6
@@ -32,24 +33,26 @@ class Tuner:
         self.process: subprocess.Popen[str] | None = None
 
     @classmethod
-    def slow(
+    def held(
         cls,
         home: Path,
         max_trials: int,
+        trial: int,
+        cycle: int,
         *,
         warm: bool = False,
         baseline: Mapping[str, object] | None = None,
         **script: object,
     ) -> Tuner:
-        """One whose cycles take time until ``hurry``, so that a test can meet a trial in its middle."""
+        """One whose ``trial`` waits before its ``cycle`` until ``let_go``, so that a test meets it there."""
         file = home.with_suffix(".script")
-        file.write_text(json.dumps(script))
+        write_atomic(file, json.dumps({**script, "held": [[trial, cycle]]}))
         return cls(home, max_trials=max_trials, warm=warm, baseline=baseline or {}, script={"file": str(file)})
 
-    def hurry(self) -> None:
-        """From the next trial on nothing is waited for; what else the script says stays."""
+    def let_go(self) -> None:
+        """What else the script says stays."""
         file = self.home.with_suffix(".script")
-        file.write_text(json.dumps({**json.loads(file.read_text()), "sleep": 0.0}))
+        write_atomic(file, json.dumps({**json.loads(file.read_text()), "held": []}))
 
     def start(self) -> subprocess.Popen[str]:
         argv = [sys.executable, "-m", "tests.e2e.tuner", str(self.home), json.dumps(self.plan)]
@@ -73,17 +76,16 @@ class Tuner:
         finally:
             store.close()
 
-    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool], timeout: float = 120.0) -> None:
-        end = time.monotonic() + timeout
-        while time.monotonic() < end:
-            if (self.home / "autotune.sqlite").exists():
-                try:
-                    if condition(self.study()[1]):
-                        return
-                except IndexError:
-                    pass
-            time.sleep(0.05)
-        raise AssertionError("the tuner did not get there")
+    def wait_for(self, condition: Callable[[tuple[Trial, ...]], bool]) -> None:
+        wait_for(lambda: self._meets(condition), "what the tuner had to get to", step=0.05)
+
+    def _meets(self, condition: Callable[[tuple[Trial, ...]], bool]) -> bool:
+        if not (self.home / "autotune.sqlite").exists():
+            return False
+        try:
+            return condition(self.study()[1])
+        except IndexError:  # the study is not there yet
+            return False
 
     def tagged(self) -> list[int]:
         return tagged(self.home)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.commands import autotune
 from tests.trl_trials import build_tiny, training_python
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.trl
 
@@ -166,12 +167,14 @@ WITH_THE_FRAMEWORK = frozenset(
 
 
 def case(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.slow) if name in WITH_THE_FRAMEWORK else name
+    return pytest.param(name, marks=pytest.mark.full) if name in WITH_THE_FRAMEWORK else name
 
 
 def refused(arguments: list[str], said: str, work: Path) -> None:
     home = work / "home"
-    done = autotune("start", "--python", training_python(), "--no-serve", *arguments, home=home, cwd=work, timeout=120)
+    done = autotune(
+        "start", "--python", training_python(), "--no-serve", *arguments, home=home, cwd=work, timeout=PATIENCE_S
+    )
     assert done.returncode == 2, (done.returncode, done.stderr)
     *talk, last = done.stderr.strip().splitlines()
     assert last.startswith("autotune: ")
@@ -201,7 +204,7 @@ def test_the_same_folder_unspoilt_is_accepted(work: Path) -> None:
     """Else everything above could be refused for another reason."""
     done = autotune(
         "start", "--python", training_python(), "--budget", "1m", "--config", "grpo.yaml", "--dry-run",
-        home=work / "home", cwd=work, timeout=120,
+        home=work / "home", cwd=work, timeout=PATIENCE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "4 rows per update" in done.stdout
@@ -209,14 +212,14 @@ def test_the_same_folder_unspoilt_is_accepted(work: Path) -> None:
     assert [json.loads(line)["answer"] for line in kept[0].read_text().splitlines()] == [str(i) for i in range(32)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_port_in_use_begins_no_study(work: Path) -> None:
     home = work / "home"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = autotune(
             "start", "--python", training_python(), "--budget", "1m", *OWN.split(), "--port", str(port),
-            home=home, cwd=work, timeout=120,
+            home=home, cwd=work, timeout=PATIENCE_S,
         )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith(f"autotune: --port {port} cannot be used")

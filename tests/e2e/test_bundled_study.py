@@ -16,7 +16,7 @@ from autotune.budget import GRACE_S
 from tests.e2e.commands import autotune, begin, document, states, stored_cycles, tagged, trials_of, written_cycles
 from tests.trl_trials import ROOT, training_python
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 STARTING_S = 240.0
 """Looking at the interpreter and writing the prompts is set-up, outside the budget."""

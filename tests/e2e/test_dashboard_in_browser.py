@@ -23,12 +23,15 @@ from tests.e2e.test_serve import Server, begin_study
 from tests.large_study import large_study
 from tests.recorded import record
 from tests.served import settings_in, whole_study
+from tests.waiting import PATIENCE_S
+from trainer.child.contract import write_atomic
 
 pytestmark = pytest.mark.slow
 
 SOON_MS = 60_000
 PAGES = ("/", "/studies/1", "/studies/1/why", "/studies/1/trials/0", "/studies/1/compare?trial=0&trial=1")
 EVERY_PAGE = (*PAGES, "/studies/1/recommendation")
+LARGE = pytest.param("large", marks=pytest.mark.full)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,7 @@ def ground(tab: Any) -> int:
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", LARGE])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_draws_in_both_themes_at_phone_and_wall_width(
     chromium: Any, size: str, theme: str, request: pytest.FixtureRequest
@@ -122,6 +125,7 @@ def test_the_theme_is_chosen_and_kept(page: Any, small: str) -> None:
     assert ground(page) == after
 
 
+@pytest.mark.full
 def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda r: sizes.__setitem__(r.url, int(r.headers.get("content-length") or len(r.body()))))
@@ -134,6 +138,7 @@ def test_the_first_view_of_ten_thousand_trials_is_small(page: Any, large: str) -
     assert "page 2 of 100" in page.locator("#trials").inner_text()
 
 
+@pytest.mark.full
 def test_no_page_of_ten_thousand_trials_is_large(chromium: Any, large: str) -> None:
     for path in EVERY_PAGE:
         sizes: dict[str, int] = {}
@@ -145,6 +150,7 @@ def test_no_page_of_ten_thousand_trials_is_large(chromium: Any, large: str) -> N
         tab.context.close()
 
 
+@pytest.mark.full
 def test_a_knob_of_thousands_of_values_is_filtered_by_a_range(page: Any, large: str) -> None:
     page.goto(f"{large}/studies/1")
     page.locator("#filters summary").click()
@@ -156,7 +162,7 @@ def test_a_knob_of_thousands_of_values_is_filtered_by_a_range(page: Any, large: 
     assert page.locator("#filters input[name='knob.logprob_token_chunk']").input_value() == "10..12"
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", LARGE])
 def test_a_failed_trial_says_why(page: Any, size: str, request: pytest.FixtureRequest) -> None:
     page.goto(f"{request.getfixturevalue(size)}/studies/1?outcome=OOM")
     page.locator("#trials tbody a").first.click()
@@ -190,6 +196,7 @@ def test_the_report_is_whole_without_a_server(chromium: Any, tmp_path: Path, the
     tab.context.close()
 
 
+@pytest.mark.full
 def test_filters_are_in_the_address_and_stay_while_the_page_lives(page: Any, large: str) -> None:
     page.goto(f"{large}/studies/1")
     page.locator("#filters summary").click()
@@ -313,7 +320,7 @@ def add_fastest(home: Settings, study: Study) -> int:
 
 def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp_path: Path) -> None:
     script = tmp_path / "script.json"
-    script.write_text(json.dumps({"sleep": 0.3}))
+    script.write_text(json.dumps({"held": [[0, 1]]}))
     tuner = begin_study(home.home.root, max_trials=5, script={"file": str(script)})
     try:
         with serving(home, print, port=0) as url:
@@ -323,11 +330,11 @@ def test_a_study_that_runs_is_followed_to_its_end(page: Any, home: Settings, tmp
             page.locator("#running .now a").click()
             page.wait_for_url("**/trials/*")
             page.go_back()
-            script.write_text("{}")
+            write_atomic(script, "{}")
             page.locator(".badge.done").wait_for(timeout=4 * SOON_MS)
             assert page.locator("#trials tbody tr").count() >= 5
             assert page.locator("#running .now").count() == 0
-            _, err = tuner.communicate(timeout=30)
+            _, err = tuner.communicate(timeout=PATIENCE_S)
             assert tuner.returncode == 0, err
             page.goto(f"{url}/studies/1/trials/0")
             assert "config.json" in page.locator("#files").inner_text()

@@ -20,6 +20,7 @@ from tests import factories
 from tests.e2e.browser import browser, complaints
 from tests.recorded import record
 from tests.served import settings_in, whole_study
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +114,7 @@ class Site:
 
 def answered(url: str) -> dict[str, int]:
     """How many answers of each status the server has given, by its own count; this one comes after."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:  # noqa: S310 - our own
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:  # noqa: S310 - our own
         text = answer.read().decode()
     return {s: int(n) for s, n in re.findall(r'autotune_http_answers_total\{status="(\d+)"\} (\d+)', text)}
 

@@ -16,7 +16,7 @@ from autotune.running import proc
 from autotune.running.local import home_tag, study_tag
 from tests.trl_trials import ROOT, environment, training_python
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1500)]
 
 TABLES = ROOT / "benchmarks" / "tables"
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.node import Node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 SPACE = """\
 require: {device: cuda}

@@ -15,6 +15,7 @@ from tests.e2e.browser import browser, complaints
 from tests.e2e.commands import begin
 from tests.e2e.test_serve import until
 from tests.trl_trials import build_tiny, one_thread, training_python
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 
@@ -87,7 +88,7 @@ def test_a_real_study_is_followed_through_a_kill_to_its_answer(tab: Any, tmp_pat
     followed(tab, again)
     tab.locator(".badge.done").wait_for(timeout=WHOLE_MS)
     assert tab.evaluate("window.neverLoadedAgain"), "it followed all of it by itself"
-    _, err = again.communicate(timeout=60)
+    _, err = again.communicate(timeout=PATIENCE_S)
     assert again.returncode == 0, err[-3000:]
     assert tab.locator("#trials tbody tr").count() >= 3
     assert tab.locator("#answer .figure").count() >= 1

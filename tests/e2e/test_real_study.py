@@ -13,7 +13,7 @@ from autotune.figures import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
 from tests.trl_trials import build_tiny, one_thread, training_python
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.timeout(900)]
 
 HOSTILE = "raise SystemExit('a file of the working directory was imported')\n"
 

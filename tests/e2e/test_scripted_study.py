@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import time
+import subprocess
 from pathlib import Path
 
 from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialState
@@ -12,6 +12,7 @@ from search_spaces.configuration import Configuration
 from tests.e2e.commands import stored_cycles, written_cycles
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
 from tests.factories import MIB
+from tests.waiting import PATIENCE_S
 
 
 def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
@@ -20,7 +21,7 @@ def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:
 
 def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -> None:
     whole = undisturbed()
-    killed = Tuner.slow(tmp_path / "killed", UNDISTURBED, sleep=0.15)
+    killed = Tuner.held(tmp_path / "killed", UNDISTURBED, trial=3, cycle=2)
     process = killed.start()
     killed.wait_for(lambda trials: len(trials) == 4 and len(trials[3].cycles) >= 2)
     process.send_signal(signal.SIGKILL)
@@ -34,7 +35,7 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
     spent_before = store.spent(1)[0]
     store.close()
     assert spent_before > 0
-    killed.hurry()
+    killed.let_go()
 
     result = killed.finish()
 
@@ -53,24 +54,32 @@ def test_kill_9_in_mid_trial_loses_nothing_and_changes_nothing(tmp_path: Path) -
 
 def test_processes_a_killed_tuner_left_in_their_own_sessions_are_ended(tmp_path: Path) -> None:
     acts = [{"do": "spawn", "at": "start", "how": "double_fork", "count": 2}]
-    tuner = Tuner.slow(tmp_path / "home", 2, baseline=fastest(), sleep=0.2, acts=acts)
+    tuner = Tuner.held(tmp_path / "home", 2, trial=0, cycle=1, baseline=fastest(), acts=acts)
     process = tuner.start()
     tuner.wait_for(lambda trials: bool(trials) and len(trials[0].cycles) >= 1)
     assert len(tuner.tagged()) >= 2
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert tuner.tagged()
-    tuner.hurry()
+    tuner.let_go()
     tuner.finish()
     assert tuner.tagged() == []
 
 
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Ctrl-C, heard: a second one that comes before would be the same one."""
+    assert process.stdout is not None
+    process.send_signal(signal.SIGINT)
+    assert "Ctrl-C again stops at once" in process.stdout.readline()
+
+
 def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
-    tuner = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.1})
+    tuner = Tuner.held(tmp_path / "home", 20, trial=1, cycle=1)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    interrupt(process)
+    tuner.let_go()
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["ended_by"] == "stopped by the user"
     _, trials = tuner.study()
@@ -80,16 +89,15 @@ def test_ctrl_c_once_finishes_the_trial_and_recommends(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_stops_now_and_the_trial_goes_on_later(tmp_path: Path) -> None:
-    tuner = Tuner.slow(tmp_path / "home", 3, baseline=fastest(), sleep=0.3)
+    tuner = Tuner.held(tmp_path / "home", 3, trial=1, cycle=1, baseline=fastest())
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 2 and len(trials[1].cycles) >= 1)
+    interrupt(process)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     assert tuner.tagged() == []
     assert tuner.study()[1][1].state is TrialState.WAITING
-    tuner.hurry()
+    tuner.let_go()
     tuner.finish()
     assert all(t.state.is_finished for t in tuner.study()[1])
 
@@ -148,14 +156,13 @@ def _assert_nothing_asks_for_more(trials: tuple[Trial, ...]) -> None:
 
 
 def test_two_tuners_cannot_run_one_study(tmp_path: Path) -> None:
-    first = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
-    second = Tuner(tmp_path / "home", max_trials=20, script={"sleep": 0.2})
+    first, second = (Tuner.held(tmp_path / "home", 20, trial=0, cycle=1) for _ in range(2))
     process = first.start()
     first.wait_for(bool)
     other = second.start()
-    _, err = other.communicate(timeout=60)
+    _, err = other.communicate(timeout=PATIENCE_S)
     assert other.returncode != 0
     assert "StudyBusyError" in err
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     assert first.tagged() == []

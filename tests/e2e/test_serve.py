@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import unescape
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import pytest
 from api.client import Client
 from autotune.errors import UsageError
 from tests.e2e.commands import COMMAND, autotune, document, environment_for
+from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery-staple"
@@ -49,7 +50,7 @@ class Server:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(self.url + path, headers=named)  # noqa: S310 - our own
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
                 return answer.status, answer.headers, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -58,7 +59,7 @@ class Server:
     def end(self, how: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
         """(exit code, the rest of stdout, stderr)."""
         self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, out, err
 
 
@@ -104,7 +105,7 @@ def test_a_server_of_its_own_gives_way_to_what_is_measured(
 
 
 def test_a_niceness_there_is_not_is_refused(home: Path, tmp_path: Path) -> None:
-    done = autotune("serve", "--nice", "20", home=home, cwd=tmp_path, timeout=60)
+    done = autotune("serve", "--nice", "20", home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--nice" in done.stderr
 
@@ -112,7 +113,7 @@ def test_a_niceness_there_is_not_is_refused(home: Path, tmp_path: Path) -> None:
 def test_a_port_in_use_is_one_sentence_if_it_was_asked_for(home: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        done = autotune("serve", "--port", port, home=home, cwd=tmp_path, timeout=60)
+        done = autotune("serve", "--port", port, home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert f"port {port} is in use" in done.stderr
@@ -127,7 +128,7 @@ def test_else_the_next_free_one_is_taken(home: Path, tmp_path: Path) -> None:
 
 
 def test_beyond_loopback_it_does_not_start_without_a_token(home: Path, tmp_path: Path) -> None:
-    done = autotune("serve", "--host", ANYWHERE, "--port", "0", home=home, cwd=tmp_path, timeout=60)
+    done = autotune("serve", "--host", ANYWHERE, "--port", "0", home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "a token is needed" in done.stderr
@@ -157,7 +158,7 @@ def test_a_browser_logs_in_with_the_code_that_is_printed(home: Path, tmp_path: P
     port = int(server.url.rsplit(":", 1)[1])
     answers = []
     for _ in range(2):
-        line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         line.request("POST", "/login", f"code={found[2]}", {"Content-Type": "application/x-www-form-urlencoded"})
         answers.append(line.getresponse())
     assert [a.status for a in answers] == [303, 403]
@@ -193,20 +194,13 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 )
 def test_broken_requests_break_nothing(attacked: Server, raw: bytes) -> None:
     port = int(attacked.url.rsplit(":", 1)[1])
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as line:
         line.sendall(raw)
         line.settimeout(20)
         answer = line.recv(65536)
     assert b"Traceback" not in answer
     assert answer == b"" or int(answer.split()[1]) < 500
     assert attacked.get("/healthz")[0] == 200
-
-
-def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def begin_study(home: Path, **plan: object) -> subprocess.Popen[str]:
@@ -245,12 +239,12 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
     tuner = begin_study(home, max_trials=5)
     for reader in readers:
         reader.start()
-    _, err = tuner.communicate(timeout=240)
+    _, err = tuner.communicate(timeout=PATIENCE_S)
     assert tuner.returncode == 0, err
-    until(lambda: all(reader.seen[200] and reader.seen[304] for reader in readers))
+    wait_for(lambda: all(reader.seen[200] and reader.seen[304] for reader in readers))
     over.set()
     for reader in readers:
-        reader.join(30)
+        reader.join(PATIENCE_S)
         assert set(reader.seen) <= {200, 304, 404}, (reader.path, reader.seen)
         assert reader.seen[200] >= 1
         assert reader.seen[304] >= 1, reader.path
@@ -264,7 +258,7 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
     status = document("status", home=home, cwd=tmp_path)
     assert json.loads(server.get("/api/v1/studies/1")[2]) == status
 
-    screen = " ".join(autotune("best", home=home, cwd=tmp_path, timeout=60).stdout.split())
+    screen = " ".join(autotune("best", home=home, cwd=tmp_path, timeout=PATIENCE_S).stdout.split())
     page = words(server.get("/studies/1", Accept="text/html")[2])
     for sentence in re.findall(r"\S+ \(95 % interval \S+ to \S+\)", screen):
         assert sentence in page
@@ -273,7 +267,7 @@ def test_readers_of_a_running_study_see_it_end_and_agree_with_the_command_line(
 
 
 def test_control_without_a_token_does_not_start(home: Path, tmp_path: Path) -> None:
-    done = autotune("serve", "--allow-control", "--port", "0", home=home, cwd=tmp_path, timeout=60)
+    done = autotune("serve", "--allow-control", "--port", "0", home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert "--allow-control lets readers stop a study" in done.stderr
@@ -285,10 +279,10 @@ def test_a_tuner_is_paused_resumed_and_stopped_by_a_reader(home: Path, tmp_path:
     server = Server(home, tmp_path, "--port", "0", "--allow-control", AUTOTUNE_TOKEN=TOKEN)
     client = Client(server.url, TOKEN)
     tuner = begin_study(home, max_trials=200, script={"sleep": 0.2})
-    until(lambda: (home / "autotune.sqlite").exists() and any(client.studies()))
-    until(lambda: client.status(1).counts.states.get("COMPLETE", 0) >= 1)
+    wait_for(lambda: (home / "autotune.sqlite").exists() and any(client.studies()))
+    wait_for(lambda: client.status(1).counts.states.get("COMPLETE", 0) >= 1)
     client.ask(1, "pause")
-    until(lambda: client.status(1).running is None and tuner.poll() is None)
+    wait_for(lambda: client.status(1).running is None and tuner.poll() is None)
     time.sleep(2.5)
     before = len(list(client.trials(1)))
     time.sleep(2.0)
@@ -296,9 +290,9 @@ def test_a_tuner_is_paused_resumed_and_stopped_by_a_reader(home: Path, tmp_path:
     assert client.status(1).running is None
     client.ask(1, "retry", trial=0)
     client.ask(1, "resume")
-    until(lambda: any(t.source == "retry" for t in client.trials(1)))
+    wait_for(lambda: any(t.source == "retry" for t in client.trials(1)))
     client.ask(1, "stop")
-    out, err = tuner.communicate(timeout=60)
+    out, err = tuner.communicate(timeout=PATIENCE_S)
     assert tuner.returncode == 0, err
     assert json.loads(out.splitlines()[-1])["ended_by"] == "stopped by the user"
     kinds = [e.kind for e in client.events(1) if e.kind.endswith("_requested")]
@@ -311,7 +305,6 @@ def test_a_tuner_is_paused_resumed_and_stopped_by_a_reader(home: Path, tmp_path:
 def test_an_idle_server_sleeps(server: Server) -> None:
     """It stands beside measurements: between requests no thread of it may wake, not even to look whether to end."""
     assert server.get("/healthz")[0] == 200
-    time.sleep(0.5)
 
     def wakes() -> int:
         found = 0
@@ -321,14 +314,17 @@ def test_an_idle_server_sleeps(server: Server) -> None:
             found += int(words.group(1))
         return found
 
-    before = wakes()
-    time.sleep(3)
-    assert wakes() - before <= 3
+    def slept() -> bool:
+        before = wakes()
+        time.sleep(3)
+        return wakes() - before <= 3
+
+    wait_for(slept, "three seconds of sleep")
 
 
 def test_a_connection_is_kept_between_polls(server: Server) -> None:
     port = int(server.url.rsplit(":", 1)[1])
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     for _ in range(3):
         line.request("GET", "/api/v1/studies")
         answer = line.getresponse()

@@ -17,8 +17,9 @@ import yaml
 
 from tests.e2e.commands import tagged
 from tests.node import Node
+from tests.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 FOUR = [{}] * 4
 SPACE = """\
@@ -175,7 +176,7 @@ def test_the_split_is_exported_as_two_scripts_that_agree(node: Node, tmp_path: P
     for name in ("run.sh", "server.sh"):
         before = len(node.launches())
         process = subprocess.Popen(["sh", name], cwd=folder, env=node.environment("4,5,6,7"), stderr=subprocess.DEVNULL)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE_S) == 0
         seen[name] = node.launches()[before]
     gpus = {name: one["environment"]["CUDA_VISIBLE_DEVICES"].split(",") for name, one in seen.items()}
     assert len(gpus["run.sh"]) == ranks

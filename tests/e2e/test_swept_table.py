@@ -18,7 +18,7 @@ from benchmarks.search.__main__ import main
 from search_spaces.knobs.restart import Restart, restart_between
 from tests.node import Node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 SPACE = """\
 require: {device: cuda}

@@ -15,7 +15,7 @@ import yaml
 from tests.e2e.commands import autotune, document, tagged, trials_of
 from tests.swift_trials import build_tiny, swift_python
 
-pytestmark = [pytest.mark.slow, pytest.mark.frameworks, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800)]
 
 PHASES = {"generate", "reward", "logprob", "update"}
 SPACE = """\

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from autotune.domain import FailureReason, TrialKind, TrialState
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
+from tests.waiting import PATIENCE_S, wait_for
+
+pytestmark = pytest.mark.full
 
 
 def workers(tuner: Tuner, number: int) -> list[tuple[str, int]]:
@@ -85,16 +87,13 @@ def test_one_that_fails_in_a_fresh_process_too_is_known(tmp_path: Path) -> None:
 
 def test_a_killed_tuners_worker_ends_with_its_trial(tmp_path: Path) -> None:
     # When nobody is left to say that it is enough, it must not wait for that after every cycle.
-    tuner = Tuner.slow(tmp_path / "home", 4, warm=True, baseline=fastest(), sleep=0.1, answer_s=0.2)
+    tuner = Tuner.held(tmp_path / "home", 4, trial=2, cycle=1, warm=True, baseline=fastest(), answer_s=0.2)
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) == 3 and len(trials[2].cycles) >= 1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    end = time.monotonic() + 30
-    while tuner.tagged() and time.monotonic() < end:
-        time.sleep(0.05)
-    assert tuner.tagged() == []
-    tuner.hurry()
+    tuner.let_go()
+    wait_for(lambda: not tuner.tagged(), "the end of its worker")
     tuner.finish()
     assert all(t.state.is_finished for t in tuner.study()[1])
     assert tuner.tagged() == []
@@ -105,5 +104,5 @@ def test_ctrl_c_ends_the_idle_worker_too(tmp_path: Path) -> None:
     process = tuner.start()
     tuner.wait_for(lambda trials: len(trials) >= 2)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_S)
     assert tuner.tagged() == []

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.trl
 
 PROTOCOL = Protocol(warmup=1, natural=1, recorded=2, maximum=1, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 PROMPT, COMPLETION = 48, 16
-DEVICES = (pytest.param("cpu", marks=pytest.mark.slow), CUDA)
+DEVICES = (pytest.param("cpu", marks=pytest.mark.full), CUDA)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.running.preloads import Preloads
+from autotune.running.preloads import Patience, Preloads
 from tests.postgresql import Server, server
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,6 @@ def address(postgresql: Server) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def preloads() -> Iterator[Preloads]:
     """For the trials of a module that could as well be started: they import once."""
-    made = Preloads()
+    made = Preloads(Patience(ready_s=PATIENCE_S, answer_s=PATIENCE_S))
     yield made
     made.close()

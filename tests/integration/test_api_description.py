@@ -20,7 +20,7 @@ from tests import factories
 from tests.served import Reader, Served, settings_in, whole_study
 from tools.openapi import FILE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 TOKEN = "correct-horse-battery-staple"
 EXAMPLES = 15

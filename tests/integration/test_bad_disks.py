@@ -20,6 +20,7 @@ from tests import factories as make
 from tests.contracts.store_cases import begin
 from tests.e2e.commands import autotune, tagged, written_cycles
 from tests.fixtures.schemas import OLD, restore
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PLAN: dict[str, Any] = {"max_trials": 5, "script": {"sleep": 0.02}}
@@ -41,11 +42,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=60)
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=PATIENCE_S)
 
 
 def mount(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["mount", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["mount", *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def grow(folder: Path) -> None:
@@ -67,7 +68,7 @@ def tuner(home: Path, database: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "AUTOTUNE_DATABASE": str(database)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -121,7 +122,12 @@ def test_a_migration_without_room_changes_nothing(small_disk: Path) -> None:
         "sys.exit(exit_code_of(lambda: open_store(sys.argv[1])))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
@@ -171,7 +177,7 @@ def test_a_home_that_may_only_be_read_is_one_sentence(
     make_read_only(small_disk)
     make_model(tmp_path)
     before = files(small_disk)
-    done = autotune(*command, home=home, cwd=tmp_path, timeout=60)
+    done = autotune(*command, home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
@@ -188,7 +194,7 @@ def test_a_database_that_may_only_be_read_is_one_sentence(small_disk: Path, tmp_
     store.close()
     make_read_only(small_disk)
     before = files(small_disk)
-    done = autotune("status", "--database", str(path), home=tmp_path / "home", cwd=tmp_path, timeout=60)
+    done = autotune("status", "--database", str(path), home=tmp_path / "home", cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 2
     [line] = done.stderr.splitlines()
     assert str(path) in line
@@ -207,7 +213,7 @@ def test_a_database_of_a_newer_version_is_one_sentence_and_left_alone(tmp_path: 
     with closing(sqlite3.connect(home / "autotune.sqlite")) as connection, connection:
         connection.execute("UPDATE autotune_alembic SET version_num = '9999'")
         before = "".join(connection.iterdump())
-    done = autotune(*command, home=home, cwd=tmp_path, timeout=60)
+    done = autotune(*command, home=home, cwd=tmp_path, timeout=PATIENCE_S)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
     assert "version 9999" in line

@@ -21,7 +21,7 @@ from tests.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, writ
 from trainer.frameworks import trl
 from trainer.frameworks.trl.fates import Fate, fate_of
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1200)]
 
 KNOBS = Configuration(
     {

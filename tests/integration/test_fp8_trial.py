@@ -24,7 +24,7 @@ from tests.trl_trials import (
 )
 from trainer.child.contract import CycleKind, FailureReason, NoteRecord, Phase, Protocol, limits
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 BROKEN = ROOT / "tests" / "broken_scale_trial.py"
 SHORT = Protocol(warmup=1, recorded=1, lengths=(16, 4, 9, 12), drift_limit=9.0, outside_cpu_limit=9.0)

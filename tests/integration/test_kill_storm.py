@@ -23,7 +23,7 @@ from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.fakes import FakeStop
 from tests.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1800)]
 
 HOME = f"storm-{os.getpid()}"
 TRIALS = 20

@@ -17,7 +17,7 @@ from tests.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
 from trainer.frameworks.open_r1 import RUN, Wanted, export
 
-pytestmark = [pytest.mark.slow, pytest.mark.frameworks]
+pytestmark = [pytest.mark.full, pytest.mark.frameworks]
 
 FORMAT = RewardSpec("open_r1", "format")
 LIMITS = {"drift_limit": 9.0, "outside_cpu_limit": 9.0}

@@ -17,6 +17,8 @@ from tests.contracts.store_processes import PATIENCE_S, SharedStoreSuite, hold_l
 from tests.contracts.store_suite import StoreSuite
 from tests.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(address: str) -> Iterator[Store]:

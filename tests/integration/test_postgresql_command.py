@@ -14,6 +14,9 @@ from autotune.store import open_store
 from tests.contracts.store_cases import begin, finish
 from tests.e2e.commands import COMMAND, environment_for
 from tests.postgresql import OWNER, Server, server
+from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.slow
 
 SENTINEL = "s3ntin3l@pass/word"
 
@@ -45,7 +48,7 @@ def autotune(*arguments: str, home: Path, **environment: str) -> subprocess.Comp
         cwd=home.parent,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -141,7 +144,7 @@ def test_the_servers_environment_is_that_of_the_tests(secret_server: Server) -> 
         env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 6

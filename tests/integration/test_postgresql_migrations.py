@@ -19,6 +19,8 @@ from tests.contracts.store_processes import running, told
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore_postgresql, spec_of, told_today
 from tests.postgresql import Server
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=OLD)
 def version(request: pytest.FixtureRequest) -> str:

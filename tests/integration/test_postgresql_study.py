@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,16 @@ from autotune.store import open_store
 from tests.e2e.commands import tagged, written_cycles
 from tests.e2e.studies import UNDISTURBED, undisturbed
 from tests.postgresql import Server, server
+from tests.waiting import PATIENCE_S, wait_for
+from trainer.child.contract import write_atomic
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SENTINEL = "s3ntin3l-pass"
 TRIALS = UNDISTURBED
 ABSENT_S = 1.5
+SCRIPT = {"sleep": 0.15, "held": [[1, 2], [3, 2]]}
 
 ACKNOWLEDGED = """
     SELECT trials.number, attempts.number, cycles.position FROM cycles
@@ -57,13 +62,6 @@ def tuner(home: Path, address: str, script: Mapping[str, Any]) -> subprocess.Pop
     return subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
-def wait_for(what: str, condition: Callable[[], bool], timeout: float = 120.0) -> None:
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
 def acknowledged(run: Run) -> set[tuple[Any, ...]]:
     database = run.address.rpartition("/")[2]
     if not run.server.sql("SELECT 1 FROM pg_tables WHERE tablename = 'cycles'", database):
@@ -71,10 +69,12 @@ def acknowledged(run: Run) -> set[tuple[Any, ...]]:
     return set(run.server.sql(ACKNOWLEDGED, database))
 
 
-def restart_in_trial(run: Run, number: int, mode: str) -> None:
-    wait_for(f"two cycles of trial {number}", lambda: len([a for a in acknowledged(run) if a[0] == number]) >= 2)
+def restart_in_trial(run: Run, number: int, mode: str, script: Path, then: Mapping[str, Any]) -> None:
+    """The trial waits in ``script`` until its processes were looked at; what it measures next finds no server."""
+    wait_for(lambda: len([a for a in acknowledged(run) if a[0] == number]) >= 2, f"two cycles of trial {number}")
     run.seen += visible(run.home)
     run.acknowledged |= acknowledged(run)
+    write_atomic(script, json.dumps(then))
     run.server.stop(mode)
     time.sleep(ABSENT_S)
     run.server.start()
@@ -100,14 +100,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with server(SENTINEL) as made:
         told = Run(tmp_path_factory.mktemp("home"), made.new_database(), made)
         script = tmp_path_factory.mktemp("script") / "script.json"
-        script.write_text(json.dumps({"sleep": 0.15}))  # until it was restarted in the middle of two trials
+        script.write_text(json.dumps(SCRIPT))  # until it was restarted in the middle of two trials
         began = time.monotonic()
         process = tuner(told.home, told.address, {"file": str(script)})
         try:
-            restart_in_trial(told, 1, "immediate")
-            restart_in_trial(told, 3, "fast")
-            script.write_text("{}")
-            told.output, _ = process.communicate(timeout=240)
+            restart_in_trial(told, 1, "immediate", script, {**SCRIPT, "held": [[3, 2]]})
+            restart_in_trial(told, 3, "fast", script, {})
+            told.output, _ = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
         told.code, told.wall_s = process.returncode, time.monotonic() - began

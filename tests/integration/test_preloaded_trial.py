@@ -29,7 +29,7 @@ from tests.trl_trials import (
     write_spec,
 )
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(900)]
 
 HOME = f"preloaded-{os.getpid()}"
 VLLM = {"rollout_engine": "vllm", "max_model_len": 1024, "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 16}

@@ -17,6 +17,7 @@ import pytest
 from autotune.running import proc
 from tests.contracts.runner_suite import tagged
 from tests.scripted import local_runner
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED, OTHER = f"killed-{os.getpid()}", f"other-{os.getpid()}"
@@ -36,13 +37,6 @@ wanted = assignment(directory / "attempt", {"acts": acts})
 wanted = replace(wanted, study=replace(wanted.study, id=study))
 local_runner(home).run(wanted, Seen(), FakeStop())
 """
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def spawned(directory: Path) -> bool:
@@ -67,7 +61,7 @@ def tuner(tmp_path: Path) -> Iterator[Callable[[str, int], Path]]:
         started.append(subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}))
         wait_for(lambda: spawned(directory) and metrics(directory).count('"kind":"cycle"') >= 2)
         started[-1].send_signal(signal.SIGKILL)
-        started[-1].wait(5)
+        started[-1].wait()
         return directory
 
     yield start
@@ -103,7 +97,7 @@ def test_a_sweep_spares_other_studies_and_other_homes(tuner: Callable[[str, int]
 def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tmp_path: Path, seed: int) -> None:
     """Also in the middle of starting its child, which is in the tuner's own session until it is in its own."""
     argv = [sys.executable, "-c", TUNER, KILLED, "1", str(tmp_path)]
-    shell = "sleep 60 & echo $!; exec 1>&2; exec " + shlex.join(argv)
+    shell = "sleep 600 & echo $!; exec 1>&2; exec " + shlex.join(argv)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     tuner = subprocess.Popen(
         ["sh", "-c", shell],
@@ -119,7 +113,7 @@ def test_whenever_the_tuner_is_killed_nothing_is_left_and_nobody_else_is_hurt(tm
         wait_for((tmp_path / "attempt").exists)
         time.sleep(random.Random(seed).random() * 0.1)
         tuner.kill()
-        tuner.wait(5)
+        tuner.wait()
         local_runner(KILLED).sweep(1)
         assert tagged(KILLED) == []
         stat = proc.read_stat(bystander)

@@ -20,7 +20,7 @@ from tests.rank_trials import RankTrial
 from tests.trl_trials import PLAIN, build_tiny, one_thread, reward_file, tiny_spec
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 LENGTHS = (200, 256)
 PROTOCOL = Protocol(warmup=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)

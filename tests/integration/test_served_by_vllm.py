@@ -24,7 +24,7 @@ from tests.rollout_servers import ASKED, HOME, check_lengths, real_server, run, 
 from tests.trl_trials import build_tiny, one_thread, training_python
 from trainer.child.contract import StartupPart, StartupRecord
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.alone]
+pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -25,7 +25,7 @@ from tests.trl_trials import LENGTHS, QUIET, build_tiny, one_thread
 from trainer.child.contract import CycleKind, Protocol, StartupPart, StartupRecord, TrialSpec
 from trainer.frameworks.trl import server
 
-pytestmark = [pytest.mark.slow, pytest.mark.trl]
+pytestmark = [pytest.mark.full, pytest.mark.trl]
 NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
 
 

@@ -57,7 +57,7 @@ def segment(directory: Path) -> Path:
 
 def end(tuner: subprocess.Popen[bytes]) -> None:
     tuner.kill()
-    tuner.wait(5)
+    tuner.wait()
 
 
 def test_both_are_swept_with_what_they_held(tmp_path: Path) -> None:

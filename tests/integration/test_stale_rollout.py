@@ -10,7 +10,7 @@ import pytest
 from tests.trl_trials import PLAIN, ROOT, START, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, limits
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.full]
 
 STALE = ROOT / "tests" / "stale_sync_trial.py"
 CYCLES = Protocol(warmup=1, recorded=4, lengths=(16, 4, 9, 12), drift_limit=9.0, outside_cpu_limit=9.0)

@@ -27,7 +27,7 @@ from trainer.child.contract import (
 )
 from trainer.frameworks import ms_swift
 
-pytestmark = [pytest.mark.slow, pytest.mark.frameworks, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tests.rank_trials import RankTrial, rank_spec, shared_memory
 from tests.trl_trials import PLAIN, build_tiny, reward_file
 from trainer.child.contract import CycleKind, Protocol, Record
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(600)]
 
 SLOW_RANK_1 = "import os; time.sleep(0.4 * int(os.environ['RANK']))"
 """Rank 1 is the slowest in every cycle."""

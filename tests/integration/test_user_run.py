@@ -177,7 +177,7 @@ def four_bit_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_TEST_PYTHON", str(python))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("four_bit_packages")
 def test_four_bit_weights_are_a_workload(tiny: Path) -> None:
     """QLoRA, for real, also without a GPU."""

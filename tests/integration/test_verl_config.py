@@ -30,7 +30,7 @@ CHECKS = ROOT / "tests" / "verl_checks.py"
 PYTHON = os.environ.get("AUTOTUNE_VERL_PYTHON", "")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.full,
     pytest.mark.frameworks,
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_VERL_PYTHON names no interpreter (make env-verl)"),

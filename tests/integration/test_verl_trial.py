@@ -35,6 +35,7 @@ from tests.verl_trials import (
     runner,
     stores,
 )
+from tests.waiting import wait_for
 from trainer.child.contract import (
     CycleKind,
     CycleRecord,
@@ -242,11 +243,12 @@ def test_what_a_killed_tuner_left_is_swept_with_its_ray(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    end = time.monotonic() + 20
-    while not paths.metrics.exists() or b'"kind":"cycle"' not in paths.metrics.read_bytes():
-        assert time.monotonic() < end
+
+    def a_cycle_is_told() -> bool:
         assert child.poll() is None
-        time.sleep(0.02)
+        return paths.metrics.exists() and b'"kind":"cycle"' in paths.metrics.read_bytes()
+
+    wait_for(a_cycle_is_told, "the first cycle")
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert len(left_by(given)) >= 3  # its folder, verl, and the daemon

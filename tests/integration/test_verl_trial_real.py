@@ -30,7 +30,7 @@ from trainer.child.frameworks.verl import overrides
 from trainer.child.frameworks.verl.board import Places, Tally
 from trainer.child.frameworks.verl.course import Course
 
-pytestmark = [pytest.mark.slow, pytest.mark.frameworks, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(600)]
 HOME = f"verl-real-{os.getpid()}"
 CHECKS = Path(__file__).parents[1] / "verl_trial_checks.py"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"

@@ -12,7 +12,7 @@ from autotune.running.preloads import Preloads
 from tests.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol, StartupPart, StartupRecord
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone]
 
 MIB = 1 << 20
 ENGINE = {"rollout_engine": "vllm", "max_model_len": 1024}

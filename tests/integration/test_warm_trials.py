@@ -24,7 +24,7 @@ from tests.trl_trials import (
 from tests.trl_trials import training_python as python
 from trainer.child.contract import Answer, Letter, Mailbox, StartupRecord, TrialSpec
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1500)]
 
 LEARNING = {"learning_rate": 3e-3, "lr_scheduler_type": "constant"}
 """Steps large enough that weights, moments or random states of the trial before would be seen at once."""

@@ -60,7 +60,7 @@ def objectives(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     yield from results(built, tmp_path_factory.mktemp("parity-objectives"), cases)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective.name)
 def test_what_an_objective_averages_over_is_as_stated(objectives: Ran, objective: Objective) -> None:
     """What is tied must really differ, too: the day TRL averages otherwise, a knob is free again."""

@@ -25,7 +25,7 @@ from tests.parity.comparison import compare
 from tests.parity.running import ROWS, Case, Ran, build_model, results
 from trainer.child.frameworks.trl.engine import ENGINE_SEAMS
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(660)]
+pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(660)]
 ASKED = [case for case in ENGINES if case.ask]
 
 

@@ -14,6 +14,7 @@ from api.library import Library
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
+from tests.waiting import PATIENCE_S
 
 
 class Asked:
@@ -45,7 +46,7 @@ def begun(library: Any) -> EarlyReading:
     failures: list[Exception] = []
     reading = EarlyReading(library, failures.append)
     reading.start()
-    assert library.read.wait(10)
+    assert library.read.wait(PATIENCE_S)
     assert failures == []
     return reading
 
@@ -56,14 +57,14 @@ def test_nothing_is_drawn_while_somebody_asks_and_everything_afterwards(drawn: l
     reading.wait(3 * CALM_S)
     assert drawn == []
     library.unasked_s = CALM_S
-    reading.wait(10)
+    reading.wait(PATIENCE_S)
     assert drawn == ["answer", "study", "why"]
 
 
 def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:
     reading = begun(Asked())
     reading.stop()
-    reading.wait(10)
+    reading.wait(PATIENCE_S)
     assert drawn == []
     assert not [t for t in threading.enumerate() if t.name == early.NAME]
 
@@ -85,19 +86,19 @@ def test_who_asks_while_something_is_made_waits_for_it(settings: Settings) -> No
     def build() -> bytes:
         made.append("once")
         began.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE_S)
         return b"page"
 
     found: list[bytes] = []
     readers = [threading.Thread(target=lambda: found.append(library.body("key", build))) for _ in range(4)]
     readers[0].start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE_S)
     for reader in readers[1:]:
         reader.start()
     assert library.body("another", lambda: b"other") == b"other", "nobody waits for what is made under another key"
     go.set()
     for reader in readers:
-        reader.join(10)
+        reader.join(PATIENCE_S)
     assert (found, made) == ([b"page"] * 4, ["once"])
 
 
@@ -112,5 +113,5 @@ def test_what_failed_is_made_again_by_the_next(settings: Settings) -> None:
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(library.body("key", lambda: b"page")), daemon=True)
     reader.start()
-    reader.join(10)
+    reader.join(PATIENCE_S)
     assert found == [b"page"]

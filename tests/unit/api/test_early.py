@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
+from tests.waiting import PATIENCE_S, wait_for
 
 
 @dataclass
@@ -81,15 +81,8 @@ def reading() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name == NAME]
 
 
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def get(url: str) -> int:
-    with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 - our own
         answer.read()
         return int(answer.status)
 
@@ -103,7 +96,7 @@ def test_the_first_pages_are_answered_from_what_was_read_before(
 ) -> None:
     said: list[str] = []
     server = begun(settings, said)
-    until(lambda: not reading())
+    wait_for(lambda: not reading())
     (store,) = stores
     assert store.reads == 1
 
@@ -126,7 +119,7 @@ def test_closing_while_it_reads_leaves_no_thread_and_nothing_open(
     how.endless = True
     said: list[str] = []
     server = begun(settings, said)
-    until(lambda: stores and stores[0].reads > 3)
+    wait_for(lambda: stores and stores[0].reads > 3)
     assert get(f"{server.url}/healthz") == 200
     assert get(f"{server.url}/readyz") == 200, "the database can be read; whoever asks is answered, if not at once"
     assert reading() != []
@@ -149,7 +142,7 @@ def test_a_reading_that_fails_is_told_and_harms_nothing(
     how.error = error
     said: list[str] = []
     server = begun(settings, said)
-    until(lambda: not reading())
+    wait_for(lambda: not reading())
     assert len(said) == 1
     assert said[0].startswith(sentence)
     how.error = None
@@ -160,7 +153,7 @@ def test_a_reading_that_fails_is_told_and_harms_nothing(
 def test_without_a_database_there_is_nothing_to_read_and_none_is_made(settings: Settings, stores: Stores) -> None:
     said: list[str] = []
     server = begun(settings, said)
-    until(lambda: not reading())
+    wait_for(lambda: not reading())
     server.close()
     assert (said, stores) == ([], [])
     assert not settings.home.database.exists()

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +19,7 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
 from tests.served import Reader, Served
+from tests.waiting import PATIENCE_S, wait_for
 
 EVENTS = "/api/v1/studies/1/events"
 
@@ -58,7 +58,7 @@ class Stream:
     """What a browser's EventSource reads, line by line."""
 
     def __init__(self, served: Served, **headers: str) -> None:
-        self.line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+        self.line = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
         named = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
         self.line.sendall(f"GET {EVENTS}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n{named}\r\n".encode())
         self.file = self.line.makefile("rb")
@@ -189,22 +189,21 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
     own = Reader(settings)
     served = Served(own)
     hub = own.app._app.state.hub  # type: ignore[attr-defined]
-    line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
+    line = socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_S)
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.sendall(f"GET {EVENTS}/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     store = open_store(settings.database)
-    end = time.monotonic() + 20
-    while hub.listeners == 0 and time.monotonic() < end:
-        time.sleep(0.01)
-    assert hub.listeners == 1
-    while hub.listeners == 1 and time.monotonic() < end:
+    wait_for(lambda: hub.listeners == 1, "its place")
+
+    def gone() -> bool:
         store.add_event(1, factories.event(message="x" * 200_000))
+        return bool(hub.listeners == 0)
+
+    wait_for(gone, "its disconnection", step=0.0)
     store.close()
-    assert hub.listeners == 0
     assert own.crashes == []
     tally = own.app._app.state.tally  # type: ignore[attr-defined]
-    while tally.readers_cut_off == 0 and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_for(lambda: tally.readers_cut_off, "the count of who was cut off")
     assert tally.readers_cut_off == 1, "and who watches the server is told"
     line.close()
     served.close()
@@ -389,7 +388,7 @@ def test_those_who_come_at_once_ask_the_database_once_and_miss_nothing() -> None
             hub.leave(listener)
         assert (hub._watchers, hub._beginnings) == ({}, {})
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
 
 
 def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
@@ -409,7 +408,7 @@ def test_who_comes_with_one_that_goes_at_once_is_told_all_the_same() -> None:
         assert len(hub._watchers) == 1
         hub.leave(stayed)
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
 
 
 def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
@@ -430,4 +429,4 @@ def test_who_comes_while_the_database_cannot_be_read_is_told_so() -> None:
         assert (hub.listeners, hub._joining, hub._beginnings) == (1, 0, {})
         hub.leave(first)
 
-    asyncio.run(asyncio.wait_for(scene(), 20))
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))

@@ -16,18 +16,21 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
 from tests.recorded import record
+from tests.waiting import PATIENCE_S, wait_for
 
 
 class Counting:
-    """A store that counts how often trials are read, and takes its time."""
+    """A store that counts how often trials are read, and is held up until ``free`` is set."""
 
-    def __init__(self, settings: Settings, slow: float = 0.0) -> None:
-        self._store, self._slow, self.reads, self.rows = open_store(settings.database), slow, 0, 0
+    def __init__(self, settings: Settings) -> None:
+        self._store, self.reads, self.rows = open_store(settings.database), 0, 0
+        self.free = threading.Event()
+        self.free.set()
         self.asked: list[tuple[int, int | None]] = []
 
     def trials(self, study_id: int, since: int = 0, until: int | None = None) -> Any:
         self.reads += 1
-        time.sleep(self._slow)
+        assert self.free.wait(PATIENCE_S)
         self.asked.append((since, until))
         found = self._store.trials(study_id, since, until)
         self.rows += len(found)
@@ -72,11 +75,14 @@ def test_the_collector_leaves_alone_what_took_long_to_read(
 
 
 def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> None:
-    store = Counting(settings, slow=0.2)
+    store = Counting(settings)
+    store.free.clear()
     library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     threads = [threading.Thread(target=library.snapshot, args=(study.id,)) for _ in range(12)]
     for thread in threads:
         thread.start()
+    wait_for(lambda: store.reads, "the reading")
+    store.free.set()
     for thread in threads:
         thread.join()
     assert store.reads == 1
@@ -85,8 +91,8 @@ def test_readers_at_once_share_one_reading(settings: Settings, study: Study) -> 
 
 def test_a_study_that_always_changes_is_not_always_read(settings: Settings, study: Study) -> None:
     """While trials run it changes every second; reading it each time would take from what is measured."""
-    store = Counting(settings, slow=0.05)
-    library = Library(settings, lambda: store, patience=1000.0)  # type: ignore[arg-type, return-value]
+    store = Counting(settings)
+    library = Library(settings, lambda: store, patience=1e6)  # type: ignore[arg-type, return-value]
     for number in range(5, 10):
         library.snapshot(study.id)
         change(settings, study, number)
@@ -164,12 +170,12 @@ def test_while_one_reads_the_others_are_given_the_reading_before(settings: Setti
     library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     first = library.snapshot(study.id)
     change(settings, study, 5)
-    store._slow = 0.5
+    store.free.clear()
     reading = threading.Thread(target=library.snapshot, args=(study.id,))
     reading.start()
-    while store.reads < 2:
-        time.sleep(0.001)
+    wait_for(lambda: store.reads == 2, "the second reading")
     assert library.snapshot(study.id) is first
+    store.free.set()
     reading.join()
     assert len(library.snapshot(study.id).trials) == 6
     library.close()
@@ -275,12 +281,12 @@ def test_while_one_makes_a_body_anew_the_others_are_given_the_one_before(setting
 
     def slow() -> bytes:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE_S)
         return b"new"
 
     making = threading.Thread(target=library.lately, args=("name", 2, slow))
     making.start()
-    begun.wait(10)
+    begun.wait(PATIENCE_S)
     assert library.lately("name", 2, lambda: b"twice") == b"old"
     go_on.set()
     making.join()

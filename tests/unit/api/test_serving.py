@@ -20,6 +20,7 @@ from api.serving import Address, Crashes, Serving, serving
 from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.settings import Settings
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -32,7 +33,7 @@ def taken() -> Iterator[int]:
 
 
 def get(url: str) -> tuple[int, bytes]:
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 - our own
         return answer.status, answer.read()
 
 
@@ -71,7 +72,7 @@ def test_a_server_beside_a_study_leaves_the_priority_of_its_process_and_of_what_
 def poured(line: socket.socket) -> tuple[int, str]:
     """Bytes the kernel took for a reader that reads nothing, and how the connection ended; empty if it did not."""
     line.setblocking(False)
-    sent, end = 0, time.monotonic() + 30
+    sent, end = 0, time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         try:
             sent += line.send(bytes(4096))
@@ -211,6 +212,6 @@ def test_nothing_of_the_web_is_loaded_before_it_is_needed(tmp_path: Path) -> Non
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert ended.returncode == 0, ended.stderr

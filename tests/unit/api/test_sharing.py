@@ -23,6 +23,7 @@ from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories
 from tests.served import URL
+from tests.waiting import PATIENCE_S
 
 STUDY = "/api/v1/studies/1"
 EVENTS = f"{STUDY}/events"
@@ -30,21 +31,29 @@ LIST = "/api/v1/studies"
 
 
 class Application:
-    """Answers with how often it was asked; as slow, as large and as well as it is told to be."""
+    """Answers with how often it was asked; as large and as well as it is told to be, and when ``held`` is set."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self.slow_s, self.status, self.body = 0.0, 200, b""
+        self.status, self.body = 200, b""
+        self.held: asyncio.Event | None = None
         self.error: Exception | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked += 1
         number = self.asked
-        await asyncio.sleep(self.slow_s)
+        if self.held is not None:
+            await self.held.wait()
         if self.error is not None:
             raise self.error
         await send({"type": "http.response.start", "status": self.status, "headers": [(b"x-asked", b"%d" % number)]})
         await send({"type": "http.response.body", "body": self.body or b"%d" % number})
+
+
+async def begun(inner: Application, asked: int) -> None:
+    """Return once it was asked so often."""
+    while inner.asked < asked:
+        await asyncio.sleep(0.001)
 
 
 class Looks:
@@ -105,10 +114,14 @@ def shared(inner: Application, looks: Looks, told: list[None]) -> Shared:
 
 
 def test_many_who_ask_at_once_are_answered_once(shared: Shared, inner: Application, told: list[None]) -> None:
-    inner.slow_s = 0.05
-
     async def scene() -> list[tuple[int, bytes]]:
-        return await asyncio.gather(*(answer(shared, scope()) for _ in range(20)))
+        inner.held = asyncio.Event()
+        asking = [asyncio.create_task(answer(shared, scope())) for _ in range(20)]
+        await begun(inner, 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        inner.held.set()
+        return await asyncio.gather(*asking)
 
     assert asyncio.run(scene()) == [(200, b"1")] * 20
     assert inner.asked == 1
@@ -125,12 +138,15 @@ def test_after_the_next_look_nobody_is_given_an_answer_of_before(
         assert await answer(shared, scope()) == (200, b"1")
         looks.now = (1.0, {1: 1})
         assert await answer(shared, scope()) == (200, b"2"), "the same revisions at another time: it may have changed"
-        inner.slow_s = 0.05
+        inner.held = asyncio.Event()
         looks.now = (2.0, {1: 2})
         asking = asyncio.create_task(answer(shared, scope()))
-        await asyncio.sleep(0.01)
+        await begun(inner, 3)
         looks.now = (3.0, {1: 3})
-        assert await answer(shared, scope()) == (200, b"4"), "that one was begun before the last look"
+        asking_again = asyncio.create_task(answer(shared, scope()))
+        await begun(inner, 4)
+        inner.held.set()
+        assert await asking_again == (200, b"4"), "that one was begun before the last look"
         assert await asking == (200, b"3")
 
     asyncio.run(scene())
@@ -191,13 +207,17 @@ def test_an_error_or_a_large_answer_is_not_kept(shared: Shared, inner: Applicati
 
 
 def test_who_waited_for_one_that_failed_asks_for_himself(shared: Shared, inner: Application, looks: Looks) -> None:
-    inner.slow_s, inner.error = 0.05, ValueError("broken")
+    inner.error = ValueError("broken")
 
     async def scene() -> None:
+        inner.held = asyncio.Event()
         first = asyncio.create_task(answer(shared, scope()))
-        await asyncio.sleep(0.01)
+        await begun(inner, 1)
         second = asyncio.create_task(answer(shared, scope()))
-        await asyncio.sleep(0.01)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert inner.asked == 1
+        inner.held.set()
         with pytest.raises(ValueError, match="broken"):
             await first
         inner.error = None
@@ -218,7 +238,7 @@ def test_a_reader_who_takes_nothing_holds_up_nobody(shared: Shared, inner: Appli
 
         slow = asyncio.create_task(shared(scope(), nothing, never))
         await asyncio.sleep(0.01)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             assert await answer(shared, scope()) == (200, b"1")
         stuck.set()
         await slow

@@ -158,13 +158,13 @@ def test_of_many_clients_every_answer_is_counted() -> None:
     began, found = time.perf_counter(), []
 
     async def act(port: int) -> None:
-        found.append(await closed_loop(port, {"x": "/"}, 8, 0.3))
+        found.append(await closed_loop(port, {"x": "/"}, 8, 1.0))
 
     asyncio.run(beside(handler, act))
     took = time.perf_counter() - began
     assert answered > 8
     assert found[0] * took >= answered, "a second of its own holds no fewer"
-    assert found[0] * 0.3 <= answered
+    assert found[0] * 1.0 <= answered
 
 
 def told(*ids: int) -> Heard:

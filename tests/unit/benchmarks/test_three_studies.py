@@ -17,6 +17,7 @@ from benchmarks import three_studies
 from benchmarks.background import Running
 from benchmarks.three_studies import CASES, EXIT_FAILED, EXIT_MORE, Case, Place, Step, go_on, steps, write_inputs
 from search_spaces.space import SearchSpace
+from tests.waiting import PATIENCE_S, wait_for
 
 VERDICT = {
     "stated_tokens_per_hour": 226_000.0, "predicted_tokens_per_hour": 210_000.0, "measured_tokens_per_hour": 190_000.0,
@@ -25,20 +26,22 @@ VERDICT = {
     "reason": "update took 0.50 s a cycle longer than predicted (2.50 s instead of 2.00 s)",
 }  # fmt: skip
 TOOL = """
-import json, sys, time
+import json, os, sys, time
 words = sys.argv[1:]
 with open({seen!r}, "a") as stream:
     stream.write(" ".join(words[:2]) + "\\n")
-time.sleep({sleep})
+while not os.path.exists({go!r}):
+    time.sleep(0.01)
 if words[0] == "verify":
     print(json.dumps({verdict!r}))
     sys.exit({code})
 """
 
 
-def place(folder: Path, sleep: float = 0.0, code: int = 3) -> Place:
-    tool = folder / "tool.py"
-    tool.write_text(TOOL.format(seen=str(folder / "seen.txt"), sleep=sleep, verdict=VERDICT, code=code))
+def place(folder: Path, held: bool = False, code: int = 3) -> Place:
+    """Where the tool is a script that, if ``held``, ends when there is a file ``go``."""
+    tool, go = folder / "tool.py", folder / "go" if held else folder
+    tool.write_text(TOOL.format(seen=str(folder / "seen.txt"), go=str(go), verdict=VERDICT, code=code))
     return Place(folder / "out", sys.executable, "/models/small", tool=(sys.executable, str(tool)))
 
 
@@ -52,7 +55,7 @@ WHERE = tuple(replace(case, random=False) for case in CASES)
 
 
 def soon() -> float:
-    return time.monotonic() + 60.0
+    return time.monotonic() + PATIENCE_S
 
 
 def test_every_study_is_run_then_every_long_run_and_a_later_call_only_prints(
@@ -71,15 +74,17 @@ def test_every_study_is_run_then_every_long_run_and_a_later_call_only_prints(
 
 
 def test_a_step_outlives_its_call_and_the_next_one_waits_for_it(tmp_path: Path) -> None:
-    here = place(tmp_path, sleep=1.0)
+    here = place(tmp_path, held=True)
     assert go_on(here, time.monotonic() + 0.3, WHERE[:1]) == EXIT_MORE
+    (tmp_path / "go").touch()
     assert go_on(here, soon(), WHERE[:1]) == 0
     assert seen(tmp_path) == ["start --name", "verify short-vllm"], "nothing was begun twice"
 
 
 def test_a_step_that_was_killed_begins_again_and_one_that_failed_is_tried_by_the_next_call(tmp_path: Path) -> None:
-    here = place(tmp_path, sleep=30.0)
-    assert go_on(here, time.monotonic() + 0.5, WHERE[:1]) == EXIT_MORE
+    here = place(tmp_path, held=True)
+    assert go_on(here, time.monotonic() + 0.3, WHERE[:1]) == EXIT_MORE
+    wait_for(lambda: seen(tmp_path), "the tool's first word")
     number = int((here.out / "steps" / "short-vllm.study.pid").read_text())
     os.killpg(number, signal.SIGKILL)
     bad = place(tmp_path, code=1)
@@ -92,7 +97,7 @@ def test_a_step_that_was_killed_begins_again_and_one_that_failed_is_tried_by_the
 
 def test_stopping_leaves_nothing_running_and_the_step_undone(tmp_path: Path) -> None:
     base = tmp_path / "steps" / "one"
-    step = Running(base, (sys.executable, "-c", "import time; time.sleep(60)"), tmp_path)
+    step = Running(base, (sys.executable, "-c", "import time; time.sleep(600)"), tmp_path)
     step.start()
     assert step.alive() is not None
     step.stop()

@@ -43,7 +43,7 @@ def with_torch(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT, timeout=280)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_contract_holds() -> None:
     flags = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "tests/contracts/gp_case.py"]
     done = with_torch(f"import pytest; raise SystemExit(pytest.main({flags!r}))")

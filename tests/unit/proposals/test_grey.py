@@ -23,6 +23,7 @@ from tests import factories, forecasting
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
 from tests.unit.proposals.test_proposer import built
+from tests.waiting import PATIENCE_S
 
 BASELINE = CANDIDATES[0]
 BEST = min(total(c) for c in CANDIDATES)
@@ -210,7 +211,7 @@ def test_prepared_proposals_are_the_unprepared_ones_and_ask_about_few() -> None:
     for number in range(1, 8):
         running = factories.trial(made[-1].number, state=TrialState.RUNNING, configuration=made[-1].configuration)
         ahead.prepare([*made[:-1], running], number)
-        assert ahead.wait(60)
+        assert ahead.wait(PATIENCE_S)
         times[1].asked.clear()
         proposal = ahead.propose(made, number)
         assert proposal == plain.propose(made, number)
@@ -246,7 +247,7 @@ def test_an_error_while_preparing_is_told_when_it_is_asked_for() -> None:
     ahead = ProposesAhead(Broken())
     assert isinstance(ahead, PreparingProposer)
     ahead.prepare([], 1)
-    assert ahead.wait(60)
+    assert ahead.wait(PATIENCE_S)
     with pytest.raises(RuntimeError, match="broken"):
         ahead.propose([], 1)
 

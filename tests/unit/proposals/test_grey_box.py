@@ -21,6 +21,7 @@ from optuna.trial import TrialState
 from autotune.proposals import GreyBoxSampler
 from tests import forecasting
 from tests.forecasting import CANDIDATES, KNOBS, total
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 SPACE: dict[str, BaseDistribution] = {n: CategoricalDistribution(tuple(v)) for n, v in KNOBS.items()}  # type: ignore[arg-type]
@@ -246,7 +247,12 @@ def test_the_script_of_the_page_is_short_and_finds_the_best() -> None:
 def test_the_script_needs_neither_torch_nor_scipy() -> None:
     blocked = "import sys\nsys.modules['torch'] = sys.modules['scipy'] = None\n"
     done = subprocess.run(
-        [sys.executable, "-c", blocked + _script()], check=False, capture_output=True, text=True, cwd=ROOT, timeout=120
+        [sys.executable, "-c", blocked + _script()],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     assert "'graphs': True" in done.stdout

@@ -38,6 +38,7 @@ from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import Standing
 from search_spaces.knobs.restart import Restart
 from tests import factories
+from tests.waiting import PATIENCE_S
 
 TWO = Axes((True, False))
 
@@ -280,18 +281,18 @@ def test_a_result_is_computed_once_by_whoever_comes_first() -> None:
     def slow() -> int:
         asked.append("slow")
         begun.set()
-        assert finish.wait(30)
+        assert finish.wait(PATIENCE_S)
         return 7
 
     results: list[int] = []
     threads = [threading.Thread(target=lambda: results.append(memo.get("a", slow))) for _ in range(3)]
     threads[0].start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE_S)
     for thread in threads[1:]:
         thread.start()
     finish.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert (results, asked) == ([7, 7, 7], ["slow"])
     assert [memo.get(k, lambda k=k: ord(k)) for k in "bc"] == [98, 99]  # type: ignore[misc]
     assert memo.get("a", lambda: 8) == 8

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.contracts.runner_suite import Seen, tagged
 from tests.fakes import FakeStop
 from tests.scripted import GRACES, assignment, keeper, local_runner, searched
 from tests.scripted_framework import ScriptedFramework
+from tests.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import Answer, NoteRecord, RunPaths
 
 HOME = f"warm-unit-{os.getpid()}"
@@ -104,10 +104,7 @@ class TestOneProcess:
     def test_what_is_said_between_trials_is_kept_apart_and_gone_with_the_worker(self, study: Study) -> None:
         study.run()
         own = study.folder / "workers" / "1" / "log.txt"
-        end = time.monotonic() + 5
-        while "resting" not in own.read_text() and time.monotonic() < end:
-            time.sleep(0.01)
-        assert "resting" in own.read_text()
+        wait_for(lambda: "resting" in own.read_text(), "the word of the resting worker")
         study.runner.close()
         assert not own.exists()
 
@@ -206,7 +203,7 @@ class TestReplaced:
         first = study.run()
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], timeout=1)
+        psutil.wait_procs([psutil.Process(first)] if psutil.pid_exists(first) else [], timeout=PATIENCE_S)
         assert study.run() not in (None, first)
         assert study.last.ok
         assert study.reports[-1].bad_lines == 0

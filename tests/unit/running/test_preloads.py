@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from autotune.running.preloads import Patience, Preloads, most_alive, preload_ta
 from autotune.running.process_tree import become_subreaper
 from tests.fake_framework import copy_child, write_trial
 from tests.fakes import FakeStop
+from tests.waiting import wait_for
 from trainer.child.contract import Result, RunPaths, read_result
 
 TAG = "autotune:preloads:1:%d:1"
@@ -59,23 +59,16 @@ class Bench:
 @pytest.fixture
 def bench(start: Path, tmp_path: Path) -> Iterator[Bench]:
     become_subreaper()
-    made = Bench(start, tmp_path, Preloads(Patience(ready_s=60.0, answer_s=60.0)))
+    made = Bench(start, tmp_path, Preloads(Patience(ready_s=240.0, answer_s=240.0)))
     yield made
     made.preloads.close()
 
 
-def finished(child: Child, seconds: float = 30.0) -> int:
-    wait_for(lambda: child.poll() is not None, seconds)
+def finished(child: Child) -> int:
+    wait_for(lambda: child.poll() is not None, "the end of the trial")
     code = child.poll()
     assert code is not None
     return code
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)
 
 
 def test_trials_are_forked_from_one_process_that_imported_once(bench: Bench) -> None:
@@ -146,7 +139,7 @@ def test_another_environment_or_another_key_is_another_process(bench: Bench) -> 
 
 def test_where_there_is_room_more_are_kept(bench: Bench) -> None:
     assert most_alive(None) == most_alive(8 << 30) == 2
-    bench.preloads = Preloads(Patience(ready_s=60.0, answer_s=60.0), most=most_alive(24 << 30))
+    bench.preloads = Preloads(Patience(ready_s=240.0, answer_s=240.0), most=most_alive(24 << 30))
     keys = ("one", "two", "three", "four")
     first = {key: tuple(bench.run(key=key)[2].data["imported"]) for key in keys}
     assert len(set(first.values())) == len(bench.preloads.pids) == 4
@@ -254,15 +247,15 @@ TUNER = """
 import sys, time
 from pathlib import Path
 from autotune.running.log import CappedLog
-from autotune.running.preloads import Preloads
+from autotune.running.preloads import Patience, Preloads
 from tests.fake_framework import write_trial
 
 start, folder = sys.argv[1], Path(sys.argv[2])
-preloads = Preloads()
+preloads = Preloads(Patience(ready_s=240.0, answer_s=240.0))
 paths = write_trial(folder / "trial", trial="hold")
 argv = (sys.executable, start, "trial", "--directory", str(paths.root))
 preloads.spawn(argv, paths.scratch, "autotune:preloads:5:0:1", CappedLog(paths.log), {})
-time.sleep(60)
+time.sleep(600)
 """
 
 

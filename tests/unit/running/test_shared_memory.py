@@ -33,7 +33,7 @@ def make(path: Path) -> None:
 
 def hold(path: Path) -> tuple[subprocess.Popen[bytes], Stat]:
     """A process that maps it."""
-    child = subprocess.Popen([sys.executable, "-c", HOLDER + "; time.sleep(60)", str(path)], stdout=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-c", HOLDER + "; time.sleep(600)", str(path)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
     stat = proc.read_stat(child.pid)
@@ -49,7 +49,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def test_what_a_dead_process_had_made_is_unlinked(segment: Path) -> None:
-    maker = [sys.executable, "-c", f"open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(60)"]
+    maker = [sys.executable, "-c", f"open(sys.argv[1], 'wb').write(bytes(4096)); {HOLDER}; time.sleep(600)"]
     maker[2] = "import sys; " + maker[2]
     child = subprocess.Popen([*maker, str(segment)], stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -66,7 +66,7 @@ LOCK = """
 import multiprocessing, sys, time
 lock = multiprocessing.get_context("spawn").Lock()
 print(lock._semlock.name, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

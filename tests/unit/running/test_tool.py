@@ -69,13 +69,13 @@ def test_an_earlier_answer_is_never_taken_for_a_later_one(start: Path) -> None:
 
 
 def test_a_tool_that_takes_too_long_is_ended(start: Path) -> None:
-    result = ask(start, sleep=60, timeout=0.3)
+    result = ask(start, sleep=600, timeout=0.3)
     assert (result.ok, result.reason) == (False, FailureReason.TIMEOUT)
     assert tagged(HOME) == []
 
 
 def test_a_tool_whose_tuner_is_gone_is_swept_and_a_living_ones_is_not() -> None:
-    argv = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    argv = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
     tags = {"orphan": f"autotune:{HOME}:tool:1-1:0", "owned": f"autotune:{HOME}:tool:{tool_owner()}:0"}
     children = {
         name: subprocess.Popen(argv, env={TAG_VARIABLE: tag}, start_new_session=True) for name, tag in tags.items()

@@ -86,7 +86,7 @@ def test_natural_lengths_go_through_as_they_are() -> None:
 
 def test_the_requests_are_sent_together() -> None:
     """One after the other the engine would never have more than one length to work on."""
-    together = threading.Barrier(3, timeout=5)
+    together = threading.Barrier(3, timeout=60)
     client = Client()
     answer = client.generate
 

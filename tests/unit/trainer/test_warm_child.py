@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from tests.trl_trials import tiny_spec
+from tests.waiting import PATIENCE_S
 from trainer.child import warm
 from trainer.child.contract import (
     Answer,
@@ -36,7 +37,7 @@ from trainer.child.contract import (
 from trainer.child.user_environment import restore_environment
 
 START = Path(warm.__file__).with_name("start.py")
-HOLD = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(60)"
+HOLD = "import subprocess, sys, time; print(subprocess.Popen(sys.argv[1:]).pid, flush=True); time.sleep(600)"
 
 
 def start(box: Mailbox) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ def test_a_worker_goes_when_its_starter_is_gone(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert worker.is_running()
         starter.kill()
-    psutil.wait_procs([worker], timeout=20)
+    psutil.wait_procs([worker], timeout=PATIENCE_S)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
@@ -60,7 +61,7 @@ def test_sigterm_ends_an_idle_worker_at_once_and_well(tmp_path: Path) -> None:
     with subprocess.Popen(start(Mailbox(tmp_path / "box"))) as worker:
         time.sleep(1.0)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait() == 0
 
 
 def test_a_trial_that_cannot_be_run_is_reported_and_ends_the_worker(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_a_trial_that_cannot_be_run_is_reported_and_ends_the_worker(tmp_path: Pa
     paths.config.write_text("{}")
     with subprocess.Popen(start(box)) as worker:
         box.send(1, Letter(str(paths.root), "1"))
-        assert worker.wait(30) == 1
+        assert worker.wait() == 1
     assert not read_result(paths.result).ok
     assert box.read_answer(1) is None
 

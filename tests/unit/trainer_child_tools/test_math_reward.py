@@ -27,7 +27,7 @@ for line in sys.stdin:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         while True:
-            time.sleep(60)
+            time.sleep(600)
     if text == "die":
         os._exit(3)
     if text == "long":
@@ -121,7 +121,7 @@ def test_the_helper_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     program = (
         f"import sys, time; sys.path.insert(0, {str(root)!r})\n"
         "from pathlib import Path\nfrom trainer.child.math_reward import Verifier\n"
-        f"v = Verifier(Path({str(script)!r})); v.start(); print(v.pid, flush=True); time.sleep(60)\n"
+        f"v = Verifier(Path({str(script)!r})); v.start(); print(v.pid, flush=True); time.sleep(600)\n"
     )
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None

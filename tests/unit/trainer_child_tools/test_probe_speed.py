@@ -125,7 +125,7 @@ def test_one_figure_that_cannot_be_measured_is_left_out() -> None:
     assert data == {"flops": {"fp32": 2.0}}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.trl
 @pytest.mark.skipif(not PYTHON, reason="AUTOTUNE_TEST_PYTHON names no interpreter")
 def test_a_real_machine_is_measured_once_and_kept(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_too_long_prompts_and_unknown_model_are_illegal(tmp_path: Path, tiny: Pa
     assert "there is no model folder" in result.message
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_bundled_model(tmp_path: Path) -> None:
     task = {"name": "chain_sum", "size": 64}
     config = {"model": str(MODEL), "max_prompt_length": 128, "rewards": [GYM], "task": task}
