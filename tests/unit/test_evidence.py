@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import evidence, judging, student, variation
+from autotune import evidence, judging
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind
 from autotune.evidence import Row
+from autotune.statistics import noise
 from tests import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -187,13 +188,12 @@ def _gain(trials: list[Trial]) -> Gain:
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
     """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
-    recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 400
-    degrees = variation.PRESUMED_DEGREES
+    recorded, studies = noise.recorded_process(on_gpu=on_gpu), 400
     rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
     for _ in range(studies):
-        chi_squared = 2 * rng.gammavariate(degrees / 2, 1.0)
-        process = recorded * math.sqrt(degrees / chi_squared)
-        trials = _measured(rng, rounds, process, variation.CYCLE_SPREAD / 3, on_gpu=on_gpu)
+        chi_squared = 2 * rng.gammavariate(recorded.degrees / 2, 1.0)
+        process = math.sqrt(recorded.variance * recorded.degrees / chi_squared)
+        trials = _measured(rng, rounds, process, noise.CYCLE_SPREAD / 3, on_gpu=on_gpu)
         found = _gain(trials)
         held += found.low <= 0.25 <= found.high
         if on_gpu:
@@ -211,7 +211,7 @@ def test_the_rounds_and_the_stopping_rule_presume_the_same_of_processes(on_gpu: 
     trials = _measured(random.Random(5), 0, 0.0, cycle, on_gpu=on_gpu)
     spec = f.study_spec(resources=f.resources(device="cuda" if on_gpu else "cpu"))
     known = judging.known_of(spec, trials, FASTER)
-    assert evidence.paired_noise(trials).sigma ** 2 == pytest.approx(known.between)
+    assert evidence.process_noise(trials).process.variance == pytest.approx(known.between)
     assert trials[0].on_gpu is on_gpu
 
 
@@ -243,15 +243,8 @@ def test_what_disturbed_a_round_counts_against_it() -> None:
     calm = _rounds([(10.0, 5.0)])
     cycles = [replace(c, noisy=c.seconds > 9) for c in f.finished(cycle_seconds=[5.0, 5.0, 15.0]).cycles]
     disturbed = [*calm[:-1], calm[-1].with_(cycles=tuple(cycles))]  # type: ignore[attr-defined]
-    sigmas = [evidence.paired_noise(trials).sigma for trials in (calm, disturbed)]  # type: ignore[arg-type]
-    assert sigmas[1] > 2 * sigmas[0]
-
-
-def test_t_quantiles_fall_towards_the_normal() -> None:
-    values = [student.t95(n) for n in range(1, 40)]
-    assert values == sorted(values, reverse=True)
-    assert values[0] == pytest.approx(12.706)
-    assert values[-1] == pytest.approx(1.96)
+    widths = [evidence.half_width(trials, trials[-1:]) for trials in (calm, disturbed)]  # type: ignore[arg-type]
+    assert widths[1] > 2 * widths[0]
 
 
 def test_what_was_worked_out_is_of_those_trials_alone() -> None:
