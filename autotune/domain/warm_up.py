@@ -23,6 +23,7 @@ def still_warming(costs: Sequence[float]) -> int:
     if len(costs) < LEAST_CYCLES:
         return 0
     for first in range(len(costs) // 2, 0, -1):
-        if min(costs[:first]) > (1.0 + UNSETTLED) * max(costs[first:]):
+        slowest_later = max(costs[first:])
+        if slowest_later > 0.0 and min(costs[:first]) > (1.0 + UNSETTLED) * slowest_later:
             return first
     return 0
