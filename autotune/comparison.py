@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune import evidence, student
+from autotune import evidence
 from autotune.domain import Configuration, Fingerprint, Study, Trial
 from autotune.insights import phases
 from autotune.insights.usage import TrialUse, use_of
 from autotune.preparation import differing
+from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
 from search_spaces.native import emulated
 from trainer.child.contract import encode
@@ -177,7 +178,7 @@ def _runs(record: StudyRecord, configuration: Configuration, label: str) -> Side
     return _side(label, record.study, configuration, runs, evidence.noise(record.trials))
 
 
-def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: student.Noise) -> Side:
+def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: Noise) -> Side:
     measured = [t for t in runs if t.tokens_per_hour is not None]
     error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
     cycles = [c for t in runs for c in t.speed_cycles()]

@@ -10,10 +10,22 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 
-from autotune import variation
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
-from autotune.student import Noise
+from autotune.statistics import components
+from autotune.statistics.components import Components, Run
+from autotune.statistics.noise import (
+    SAME_MACHINE_DEGREES,
+    Noise,
+    Prior,
+    Sample,
+    cycle_logs,
+    fit_prior,
+    pooled,
+    presumed_process,
+    recorded_process,
+    sample_of,
+)
 from search_spaces.knobs import Effect, effect_of_change
 
 _SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
@@ -82,8 +94,24 @@ class _Known:
         return _noise(self.held)
 
     @cached_property
-    def paired_noise(self) -> Noise:
-        return _paired_noise(self.held)
+    def cycles(self) -> Prior:
+        """Variance of a cycle's logarithm, by which each trial's own cycles are moderated."""
+        runs = (t for group in self.held.values() for t in group)
+        return fit_prior([s for t in runs if (s := sample_of(t)).logs])
+
+    @cached_property
+    def recorded(self) -> Prior:
+        return recorded_process(on_gpu=any(t.on_gpu for runs in self.held.values() for t in runs))
+
+    @cached_property
+    def processes(self) -> Components:
+        return self._estimated(self.recorded)
+
+    def processes_from(self, recorded: Prior | None) -> Components:
+        return self.processes if recorded is None or recorded == self.recorded else self._estimated(recorded)
+
+    def _estimated(self, recorded: Prior) -> Components:
+        return components.estimated(_processes(self.held, self.cycles), presumed_process(self.cycles, recorded))
 
 
 _LAST: dict[str, _Known] = {}
@@ -201,36 +229,70 @@ def noise(trials: Sequence[Trial]) -> Noise:
 
 def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
-    within = _pooled([variation.cycle_logs(t) for runs in held.values() for t in runs])
+    within = _pooled([cycle_logs(t) for runs in held.values() for t in runs])
     counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
     floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
     return Noise(floor, within.degrees) if floor >= between.sigma else between
 
 
-def paired_noise(trials: Sequence[Trial]) -> Noise:
-    """The noise of processes that ran in rounds next to each other, as confirmations do.
+def process_noise(trials: Sequence[Trial], recorded: Prior | None = None) -> Components:
+    """How much processes of one configuration differ by beyond their cycles: as presumed, and as the study has shown.
 
-    A trial outside the rounds says nothing of it: what the machine did since a study's first trial is what running
-    next to each other takes out. Until the rounds have shown more, processes are presumed to differ as the stopping
-    rule presumes (``variation.presumed_between``), moderated by the rounds (``variation.between_processes``): (d0 s0^2
-    + d s^2) / (d0 + d), Smyth (Statistical Applications in Genetics and Molecular Biology 3(1), 2004), eq. 2. To the
-    presumption comes what the cycles of the rounds, disturbed ones too, leave open about the mean of their own process.
-    What disturbed a search trial is no matter of the rounds.
+    Every configuration that was measured twice tells of it, a search trial beside its confirmations too: one that was
+    chosen for being fast differs from them by more, on average, than one that was not. Only the study's first trial
+    is left out, because it ran on a machine that had not run for minutes.
+
+    Args:
+        recorded: what is known beforehand; left out, what recorded studies show (``noise.recorded_process``).
     """
-    return _known(trials).paired_noise
+    return _known(trials).processes_from(recorded)
 
 
-def _paired_noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
-    runs = [t for group in held.values() for t in group]
-    prior = variation.fit_prior([s for t in runs if (s := variation.sample_of(t)).logs])
-    rounds = [[t for t in group if t.pair is not None] for group in held.values()]
-    cycles = [logs for group in rounds for t in group if (logs := variation.cycle_logs(t))]
-    presumed = variation.presumed_between(prior, on_gpu=any(t.on_gpu for t in runs))
-    if cycles:
-        presumed += statistics.fmean(prior.moderated(variation.Sample(0, c)).variance / len(c) for c in cycles)
-    shown = [[math.log(t.tokens_per_hour or 1.0) for t in group] for group in rounds]
-    found = variation.between_processes(shown, presumed)
-    return Noise(math.sqrt(found.variance), int(found.degrees))
+def learnt(trials: Sequence[Trial]) -> Prior:
+    """What an earlier study tells a later one on the same machine of the variance between processes.
+
+    It counts ``noise.SAME_MACHINE_DEGREES`` at most: another workload's processes differ by something else.
+    """
+    found = process_noise(trials).process
+    return Prior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
+
+
+def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: Prior) -> list[Run]:
+    runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
+    return [
+        Run(
+            configuration=t.configuration,
+            moment=("trial", t.number) if t.pair is None else ("round", t.pair),
+            log=math.log(t.tokens_per_hour or 1.0),
+            variance=_left_open(t, cycles).variance,
+        )
+        for t in runs
+        if t.kind is not TrialKind.BASELINE
+    ]
+
+
+def _left_open(trial: Trial, cycles: Prior) -> Prior:
+    """The variance a trial's own cycles, disturbed ones too, leave in their mean."""
+    logs = cycle_logs(trial)
+    found = cycles.moderated(Sample(0, logs))
+    return Prior(found.variance / max(1, len(logs)), found.degrees)
+
+
+def _summed(parts: Sequence[Prior], divisor: float) -> Prior:
+    """The sum of variances over ``divisor``, with Satterthwaite's degrees (Biometrics Bulletin 2, 1946)."""
+    total = sum(p.variance for p in parts)
+    squares = sum(p.variance**2 / p.degrees for p in parts)
+    return Prior(total / divisor, total**2 / squares if squares > 0.0 else math.inf)
+
+
+def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
+    """Half the width of the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
+    if all(t.pair is None for t in runs):
+        spread = noise(trials)
+        return spread.t * spread.sigma / math.sqrt(len(runs))
+    known = _known(trials)
+    parts = [_left_open(t, known.cycles) for t in runs]
+    return known.processes.half_width(1.0 / len(runs), _summed(parts, float(len(runs)) ** 2))
 
 
 def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -248,29 +310,35 @@ def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]
 
 
 def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
-    found = variation.pooled(groups)
+    found = pooled(groups)
     return Noise(math.sqrt(found.variance), int(found.degrees))
 
 
-def gain(trials: Sequence[Trial], configuration: Configuration, over: Configuration) -> Gain | None:
+def gain(
+    trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: Prior | None = None
+) -> Gain | None:
     """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
 
     Rounds in which both ran next to each other are paired; with none, the two configurations' other
     trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
     never measured.
+
+    Args:
+        process: what is known beforehand of the variance between processes; left out, what recorded studies show
+            (``noise.recorded_process``). ``learnt`` makes it of an earlier study on the same machine.
     """
     held = feasible(trials)
     if configuration not in held or over not in held:
         return None
-    rounds = _paired_logs(held[configuration], held[over])
-    spread = paired_noise(trials) if rounds else noise(trials)
+    rounds = _rounds(held[configuration], held[over])
     if rounds:
-        middle = statistics.fmean(rounds)
-        error = spread.t * spread.sigma * math.sqrt(2.0 / len(rounds))
+        middle = statistics.fmean(_log(mine) - _log(other) for mine, other in rounds)
+        error = _paired_error(_known(trials), rounds, process)
     else:
         here, there = basis(held[configuration]), basis(held[over])
         if not _in_rounds(here):
             there = [t for t in held[over] if t.pair is None] or there
+        spread = noise(trials)
         middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))
         error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
     cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
@@ -283,10 +351,17 @@ def gain(trials: Sequence[Trial], configuration: Configuration, over: Configurat
     )
 
 
-def _paired_logs(here: Sequence[Trial], there: Sequence[Trial]) -> list[float]:
+def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: Prior | None) -> float:
+    found = known.processes_from(process)
+    parts = [_left_open(t, known.cycles) for both in rounds for t in both]
+    return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2))
+
+
+def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
     mine = {t.pair: t for t in here if t.pair is not None}
     theirs = {t.pair: t for t in there if t.pair is not None}
-    return [
-        math.log(mine[p].tokens_per_hour or 1.0) - math.log(theirs[p].tokens_per_hour or 1.0)
-        for p in sorted(mine.keys() & theirs.keys())
-    ]
+    return [(mine[p], theirs[p]) for p in sorted(mine.keys() & theirs.keys())]
+
+
+def _log(trial: Trial) -> float:
+    return math.log(trial.tokens_per_hour or 1.0)

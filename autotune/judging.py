@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from autotune import evidence, stopping, variation
+from autotune import evidence, stopping
 from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind, TrialState
+from autotune.statistics.noise import recorded_process, sample_of
 from autotune.stopping import Decision, Known, Verdict
 from search_spaces.native import is_native
 
@@ -40,7 +41,7 @@ class Judge:
     def see(self, trial: Trial) -> None:
         """The trial, after another cycle."""
         if not self.enough and trial.speed_cycles():
-            self._decision = stopping.decide(variation.sample_of(trial), self._known, room=self._has_room(trial))
+            self._decision = stopping.decide(sample_of(trial), self._known, room=self._has_room(trial))
 
     def _has_room(self, trial: Trial) -> bool:
         seconds = [c.seconds for c in trial.speed_cycles()]
@@ -63,15 +64,14 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     """
     held = evidence.feasible(trials)
     rivals = [
-        [variation.sample_of(t) for t in evidence.basis(runs)]
-        for c, runs in held.items()
-        if _rivals(spec, c, configuration)
+        [sample_of(t) for t in evidence.basis(runs)] for c, runs in held.items() if _rivals(spec, c, configuration)
     ]
     measured = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED) and not t.emulated]
-    samples = [s for t in measured if (s := variation.sample_of(t)).logs]
-    repeats = [[s.mean for t in runs if (s := variation.sample_of(t)).logs] for runs in evidence.repeats(trials)]
+    samples = [s for t in measured if (s := sample_of(t)).logs]
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
-    return stopping.weigh(samples, usable, repeats, on_gpu=spec.resources.device == "cuda")
+    on_gpu = spec.resources.device == "cuda"
+    between = evidence.process_noise(trials, recorded_process(on_gpu=on_gpu)).process.variance
+    return stopping.weigh(samples, usable, between, on_gpu=on_gpu)
 
 
 def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration) -> bool:

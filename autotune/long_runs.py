@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autotune import student
 from autotune.domain import Configuration, CycleKind, CycleRecord, Study, Trial, TrialDraft, TrialKind
 from autotune.errors import UsageError
 from autotune.prediction import Prediction
+from autotune.statistics.distributions import t95
 from autotune.verification import TOLERANCE, longest_rows
 
 SOURCE = "verify/steps"
@@ -153,7 +153,7 @@ def compare(prediction: Prediction, cycles: Sequence[CycleRecord]) -> LongVerdic
     ratios = [sum(e.values()) / c.seconds for c, e in zip(counted, expected, strict=True)]
     tokens, seconds = sum(c.completion_tokens for c in counted), sum(c.seconds for c in counted)
     predicted_s = sum(sum(e.values()) for e in expected)
-    spread = student.t95(len(ratios) - 1) * statistics.stdev(map(math.log, ratios)) / math.sqrt(len(ratios))
+    spread = t95(len(ratios) - 1) * statistics.stdev(map(math.log, ratios)) / math.sqrt(len(ratios))
     third = max(1, len(counted) // 3)
     lengths = [n for c in counted for n in c.lengths]
     generations = max(1, prediction.shape.rows // prediction.shape.generation_rows)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from autotune import evidence, lengths
-from autotune.disturbance import disturbed
 from autotune.domain import (
     ALONE,
     Configuration,
@@ -27,6 +27,7 @@ from autotune.domain import (
 from autotune.evidence import Leader, Row
 from autotune.insights import fp8, phases, rewards
 from autotune.retries import broken_off, disproved
+from autotune.statistics.interference import disturbed
 from search_spaces import legality
 from search_spaces.knobs import Effect, effects_of_change
 from search_spaces.native import emulated, is_native
@@ -49,6 +50,7 @@ def recommend(
         kept = _kept(spec, trials, leader, anchor.configuration, floor, notes)
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
+            notes += _warm_ups(trials, leader, {kept, anchor.configuration})
             notes += fp8.caution(kept, spec.framework)
             notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
             rows.append(_row(spec, trials, leader.row, kept, anchor))
@@ -172,6 +174,20 @@ def _disturbance(
     return (told[0].upper() + told[1:],)
 
 
+def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:
+    """A note where cycles were left out because they still were a warm-up."""
+    held = evidence.feasible(trials)
+    runs = [t for one in configurations for t in evidence.basis(held.get(one, ()))]
+    left_out = sum(len(t.warming_cycles()) for t in runs)
+    if not left_out:
+        return ()
+    timed = left_out + sum(len(t.speed_cycles()) for t in runs)
+    return (
+        f"{left_out} of the {timed} cycles behind the {leader.row.value} figure came first in their process and were "
+        "much slower than all later ones: a warm-up, which is left out.",
+    )
+
+
 def _row(
     spec: StudySpec, trials: Sequence[Trial], row: Row, configuration: Configuration, anchor: Trial
 ) -> RecommendationRow:
@@ -179,8 +195,7 @@ def _row(
     confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
     shown = evidence.basis(runs)
     value = evidence.speed(runs)
-    spread = evidence.paired_noise(trials) if any(t.pair is not None for t in shown) else evidence.noise(trials)
-    error = spread.t * spread.sigma / math.sqrt(len(shown))
+    error = evidence.half_width(trials, shown)
     is_anchor = configuration == anchor.configuration
     figures = lengths.figures(runs, value)
     return RecommendationRow(

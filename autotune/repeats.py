@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune import evidence, variation
+from autotune import evidence
 from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind, TrialState
+from autotune.statistics.noise import cycle_logs, pooled
 
 SOURCE = "verify/repeat"
 """``Trial.source`` of these runs."""
@@ -119,7 +120,7 @@ def _ratios(speeds: Sequence[float], others: Sequence[Trial]) -> list[float]:
 
 
 def _within(runs: Sequence[Trial]) -> float | None:
-    found = variation.pooled(variation.cycle_logs(t) for t in runs)
+    found = pooled(cycle_logs(t) for t in runs)
     return math.sqrt(found.variance) if found.degrees else None
 
 

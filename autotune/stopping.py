@@ -1,6 +1,6 @@
 """When a search trial has been measured enough, and when it cannot win any more; pure.
 
-Logarithms of tokens/hour throughout, as in ``variation``, which says how far they scatter. See
+Logarithms of tokens/hour throughout, as in ``statistics.noise``, which says how far they scatter. See
 docs/decisions/0021-when-to-stop-measuring.md.
 
 * Looks are taken after ``LOOKS`` cycles; each spends a part of ``ALPHA`` (``spent_by``), Lan and DeMets, Biometrika 70
@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.distributions import student_quantile
 from autotune.domain import Ceiling, Protocol
-from autotune.variation import Prior, Sample, between_processes, fit_prior, presumed_between
+from autotune.statistics.distributions import student_quantile
+from autotune.statistics.noise import Prior, Sample, fit_prior, presumed_process, recorded_process
 
 LOOKS = (3, 5, 8)
 """Clean recorded cycles after which a trial is looked at; it never has more than the last."""
@@ -103,7 +103,7 @@ def spends(look: int) -> float:
 def weigh(
     samples: Sequence[Sample],
     rivals: Sequence[Sequence[Sample]],
-    repeats: Sequence[Sequence[float]] = (),
+    between: float | None = None,
     *,
     on_gpu: bool,
 ) -> Known:
@@ -112,11 +112,12 @@ def weigh(
     Args:
         samples: of every measured trial of the study.
         rivals: the runs of each configuration it competes with.
-        repeats: as of ``between_processes``.
-        on_gpu: as of ``presumed_between``.
+        between: variance between processes of one configuration beyond their cycles, as the study's repeats show it
+            (``evidence.process_noise``); ``None``: as presumed.
+        on_gpu: as of ``recorded_process``.
     """
     prior = fit_prior(samples)
-    between = between_processes(repeats, presumed_between(prior, on_gpu=on_gpu)).variance
+    between = presumed_process(prior, recorded_process(on_gpu=on_gpu)).variance if between is None else between
     found = [_rival(runs, prior, between, len(rivals)) for runs in rivals]
     best = max(found, key=lambda r: r.low, default=None)
     if best is not None:

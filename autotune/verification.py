@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune import student
 from autotune.domain import Configuration, Phase, Study, Trial
+from autotune.statistics.distributions import t95
 from search_spaces.batch import training_gpus
 
 TOLERANCE = 0.05
@@ -276,4 +276,4 @@ def _spread(observed: Observed) -> float:
     logs = [math.log(tokens / seconds) for tokens, seconds in pairs if tokens > 0 and seconds > 0]
     if len(logs) < 2:
         return 0.0
-    return student.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))

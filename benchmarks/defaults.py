@@ -25,12 +25,13 @@ from pathlib import Path
 
 import yaml
 
-from autotune import evidence, student
+from autotune import evidence
 from autotune.domain import Configuration, Study, Trial
 from autotune.insights import phases
 from autotune.proposals.openings import COMPETENT, competent
 from autotune.recommend import recommend
 from autotune.settings import Settings, read_settings
+from autotune.statistics.distributions import t95
 from autotune.store import open_store
 from benchmarks.export import trial_now
 from search_spaces.space import SearchSpace
@@ -73,7 +74,7 @@ def ratio(here: Sequence[Trial], there: Sequence[Trial]) -> tuple[float, float, 
     middle = statistics.fmean(logs)
     error = 0.0
     if len(logs) > 1:
-        error = student.t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        error = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(middle), math.exp(middle - error), math.exp(middle + error)
 
 

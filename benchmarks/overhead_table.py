@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autotune import student, variation
+from autotune.statistics.distributions import t95
+from autotune.statistics.noise import pooled
 
 Row = Mapping[str, Any]
 BARE, COLD, WARM = "bare", "cold", "warm"
@@ -29,7 +30,7 @@ def speed(row: Row) -> float | None:
 def cycle_noise(rows: Sequence[Row]) -> float | None:
     """Standard deviation of the logarithm of a recorded cycle's tokens/second, pooled within trials."""
     recorded = [[c for c in row["cycles"] if c["kind"] == "recorded"] for row in rows]
-    found = variation.pooled([math.log(c["tokens"] / c["seconds"]) for c in cycles] for cycles in recorded)
+    found = pooled([math.log(c["tokens"] / c["seconds"]) for c in cycles] for cycles in recorded)
     return math.sqrt(found.variance) if found.degrees else None
 
 
@@ -144,7 +145,7 @@ def _mean(logs: Sequence[float]) -> str:
     if len(logs) < 2:
         return told
     spread = statistics.stdev(logs)
-    error = student.t95(len(logs) - 1) * spread / math.sqrt(len(logs))
+    error = t95(len(logs) - 1) * spread / math.sqrt(len(logs))
     low, high = (math.expm1(statistics.fmean(logs) + side) for side in (-error, error))
     return f"{told} (95 % interval {low:+.1%} to {high:+.1%}, {len(logs)} pairs, which scatter by {spread:.1%})"
 

@@ -8,8 +8,8 @@ Each study is a baseline and search trials, decided one after the other by the f
 cases a third as far apart. Noise of a cycle's logarithm, all parts independent:
 
 * of each process once, and of each cycle: from the stored studies of ``HOME`` where one is given (configurations that
-  ran in several processes; trials of two cycles or more), else the constants of ``autotune.variation``, which say what
-  they were taken from;
+  ran in several processes; trials of two cycles or more), else the constants of ``autotune.statistics.noise``, which
+  say what they were taken from;
 * drift: from cycle to cycle a step of a random walk with ``DRIFT`` of a cycle's spread;
 * outliers the clock guard does not see: one cycle in fifty takes 1.3 times as long;
 * a first cycle that takes 1.5 times as long, in one trial of ten (an engine's first batch of a new shape); where the
@@ -33,17 +33,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import evidence, stopping, variation
+from autotune import evidence, stopping
 from autotune.settings import read_settings
+from autotune.statistics import noise as noises
+from autotune.statistics.noise import Sample
 from autotune.stopping import Verdict
 from autotune.store import open_store
-from autotune.variation import Sample
 from benchmarks import every_knob_table
 from trainer.child.contract import Protocol
 from trainer.child.settling import UNSETTLED
 
 JITTER = 0.02
 DRIFT = 0.3
+GPU_SPREAD = 0.13
+"""Of two pairs of processes in the eager study of benchmarks/tables/h100-studies-2026-11-22.md."""
 OUTLIERS, OUTLIER = 1 / 50, math.log(1.3)
 SLOW_FIRSTS, SLOW_FIRST = 1 / 10, math.log(1.5)
 PHASES = ("generate", "update", "logprob")
@@ -99,12 +102,12 @@ def recorded_noise(home: Path) -> Noise:
     store = open_store(read_settings(home=home).database)
     studies = [store.trials(study.id) for study in store.studies()]
     store.close()
-    logs = variation.cycle_logs
+    logs = noises.cycle_logs
     within = [logs(t) for trials in studies for t in trials if len(logs(t)) > 1]
     processes = [[statistics.fmean(logs(t)) for t in runs] for trials in studies for runs in evidence.repeats(trials)]
-    cycle, process = (math.sqrt(variation.pooled(groups).variance) for groups in (within, processes))
+    cycle, process = (math.sqrt(noises.pooled(groups).variance) for groups in (within, processes))
     words = f"{len(within)} trials, {len(processes)} configurations that ran more than once"
-    return Noise(cycle or variation.CYCLE_SPREAD, process or variation.PROCESS_SPREAD, words)
+    return Noise(cycle or noises.CYCLE_SPREAD, process or noises.PROCESS_SPREAD, words)
 
 
 def made(number: int, speed: float, noise: Noise, draw: random.Random, cycles: int) -> Sample:
@@ -209,7 +212,7 @@ def main() -> None:
     asked.add_argument("--trials", type=int, default=20)
     asked.add_argument("--home", type=Path)
     words = asked.parse_args()
-    presumed = Noise(variation.CYCLE_SPREAD, variation.PROCESS_SPREAD, "the constants of autotune.variation")
+    presumed = Noise(noises.CYCLE_SPREAD, noises.PROCESS_SPREAD, "the constants of autotune.statistics.noise")
     noise = recorded_noise(words.home) if words.home else presumed
     speeds = recorded_speeds()
     print(
@@ -220,7 +223,7 @@ def main() -> None:
     print("| case | best discarded | cycles saved | cycles a trial | discarded trials | chosen below best | with 8 |")
     print("|---|---|---|---|---|---|---|")
     double = replace(noise, cycle=2 * noise.cycle, process=2 * noise.process)
-    h100 = replace(noise, process=variation.GPU_PROCESS_SPREAD)
+    h100 = replace(noise, process=GPU_SPREAD)
     cases = (
         Case("as recorded", noise, speeds),
         Case("a third as far apart", noise, speeds, 1 / 3),

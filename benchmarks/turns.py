@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.student import t95
+from autotune.statistics.distributions import t95
 from benchmarks.writer import Write
 
 ALONE, SERVED, STAND_IN = "alone", "served", "stand-in"

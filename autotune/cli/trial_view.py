@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -79,8 +80,10 @@ def trial_screen(
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
     parts.append(configuration_table(trial.configuration, study.spec.baseline))
     if trial.cycles:
-        parts += [Text(), cycles_table(trial.cycles), Text(LEGEND, "dim")]
-        if any(c.noisy or not c.accepted for c in trial.cycles):
+        warming = {(c.index, c.rank) for c in trial.warming_cycles()}
+        shown = [replace(c, accepted=c.accepted and (c.index, c.rank) not in warming) for c in trial.cycles]
+        parts += [Text(), cycles_table(shown), Text(LEGEND, "dim")]
+        if any(c.noisy or not c.accepted for c in shown):
             parts.append(Text(GUARD_LEGEND, "dim"))
     peaks = peaks_table(trial)
     if peaks is not None:

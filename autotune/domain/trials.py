@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.domain.outcomes import Outcome
+from autotune.domain.warm_up import still_warming
 from search_spaces.configuration import Configuration
 from search_spaces.native import emulated
 from trainer.child.contract import CycleKind, CycleRecord, Protocol
@@ -113,12 +114,18 @@ class Trial:
         return self.state is TrialState.COMPLETE and self.worst_case_passed
 
     def speed_cycles(self) -> tuple[CycleRecord, ...]:
-        """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock)."""
-        return self._speed_cycles
+        """The cycles speed is judged by: RECORDED and accepted, of rank 0 (the slowest rank's clock), warmed up."""
+        return self._timed_cycles[1]
+
+    def warming_cycles(self) -> tuple[CycleRecord, ...]:
+        """Cycles that would be among the ``speed_cycles`` but still were a warm-up (``still_warming``)."""
+        return self._timed_cycles[0]
 
     @cached_property
-    def _speed_cycles(self) -> tuple[CycleRecord, ...]:
-        return tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
+    def _timed_cycles(self) -> tuple[tuple[CycleRecord, ...], tuple[CycleRecord, ...]]:
+        timed = tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
+        first = still_warming([c.seconds / max(1, c.completion_tokens) for c in timed])
+        return timed[:first], timed[first:]
 
     @cached_property
     def tokens_per_hour(self) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.domain import CycleKind, Trial
-from autotune.student import t95
+from autotune.statistics.distributions import t95
 
 MIN_CYCLES = 2
 """Natural-length cycles on either side; one alone has no spread."""

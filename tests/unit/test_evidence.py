@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune import evidence, judging, student, variation
+from autotune import evidence, judging
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind
 from autotune.evidence import Row
+from autotune.statistics import components, noise
+from autotune.statistics.noise import Prior
 from tests import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -187,13 +189,12 @@ def _gain(trials: list[Trial]) -> Gain:
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: bool, rounds: int) -> None:
     """Of studies whose processes differ as presumed: their variances with as many degrees as the presumption counts."""
-    recorded, studies = variation.GPU_PROCESS_SPREAD if on_gpu else variation.PROCESS_SPREAD, 400
-    degrees = variation.PRESUMED_DEGREES
+    recorded, studies = noise.recorded_process(on_gpu=on_gpu), 400
     rng, held, held_as_on_cpu = random.Random(f"{on_gpu}/{rounds}"), 0, 0
     for _ in range(studies):
-        chi_squared = 2 * rng.gammavariate(degrees / 2, 1.0)
-        process = recorded * math.sqrt(degrees / chi_squared)
-        trials = _measured(rng, rounds, process, variation.CYCLE_SPREAD / 3, on_gpu=on_gpu)
+        chi_squared = 2 * rng.gammavariate(recorded.degrees / 2, 1.0)
+        process = math.sqrt(recorded.variance * recorded.degrees / chi_squared)
+        trials = _measured(rng, rounds, process, noise.CYCLE_SPREAD / 3, on_gpu=on_gpu)
         found = _gain(trials)
         held += found.low <= 0.25 <= found.high
         if on_gpu:
@@ -211,7 +212,7 @@ def test_the_rounds_and_the_stopping_rule_presume_the_same_of_processes(on_gpu: 
     trials = _measured(random.Random(5), 0, 0.0, cycle, on_gpu=on_gpu)
     spec = f.study_spec(resources=f.resources(device="cuda" if on_gpu else "cpu"))
     known = judging.known_of(spec, trials, FASTER)
-    assert evidence.paired_noise(trials).sigma ** 2 == pytest.approx(known.between)
+    assert evidence.process_noise(trials).process.variance == pytest.approx(known.between)
     assert trials[0].on_gpu is on_gpu
 
 
@@ -243,15 +244,8 @@ def test_what_disturbed_a_round_counts_against_it() -> None:
     calm = _rounds([(10.0, 5.0)])
     cycles = [replace(c, noisy=c.seconds > 9) for c in f.finished(cycle_seconds=[5.0, 5.0, 15.0]).cycles]
     disturbed = [*calm[:-1], calm[-1].with_(cycles=tuple(cycles))]  # type: ignore[attr-defined]
-    sigmas = [evidence.paired_noise(trials).sigma for trials in (calm, disturbed)]  # type: ignore[arg-type]
-    assert sigmas[1] > 2 * sigmas[0]
-
-
-def test_t_quantiles_fall_towards_the_normal() -> None:
-    values = [student.t95(n) for n in range(1, 40)]
-    assert values == sorted(values, reverse=True)
-    assert values[0] == pytest.approx(12.706)
-    assert values[-1] == pytest.approx(1.96)
+    widths = [evidence.half_width(trials, trials[-1:]) for trials in (calm, disturbed)]  # type: ignore[arg-type]
+    assert widths[1] > 2 * widths[0]
 
 
 def test_what_was_worked_out_is_of_those_trials_alone() -> None:
@@ -275,3 +269,66 @@ def test_nobody_can_change_what_others_are_given() -> None:
     with pytest.raises(TypeError):
         held[f.configuration()] = ()  # type: ignore[index]
     assert isinstance(next(iter(held.values())), tuple)
+
+
+def _study(*, fast: float = 10.0 / 1.5, again: float | None = None, rounds: int = 1) -> list[Trial]:
+    """A baseline, a search trial of another configuration, one of the fast one (if ``again``), and rounds."""
+    runs: list[tuple[TrialKind, int | None, Configuration, float]] = [
+        (TrialKind.BASELINE, None, BASELINE, 10.0),
+        (TrialKind.SEARCH, None, FOUR_TO_TWO, 11.0),
+    ]
+    if again is not None:
+        runs.append((TrialKind.SEARCH, None, FASTER, again))
+    for pair in range(rounds):
+        runs += [(TrialKind.CONFIRM, pair, BASELINE, 10.0), (TrialKind.CONFIRM, pair, FASTER, fast)]
+    cycles = [[seconds * share for share in (0.97, 1.0, 1.03)] for *_, seconds in runs]
+    return [
+        f.finished(number, kind=kind, configuration=configuration, pair=pair, cycle_seconds=spent)
+        for number, ((kind, pair, configuration, _), spent) in enumerate(zip(runs, cycles, strict=True))
+    ]
+
+
+def _width(trials: list[Trial], process: Prior | None = None) -> float:
+    found = evidence.gain(trials, FASTER, BASELINE, process)
+    assert found is not None
+    return math.log1p(found.high) - math.log1p(found.low)
+
+
+def test_one_round_proves_half_again_the_speed() -> None:
+    assert _gain(_study()).low > 0.1
+
+
+def test_a_search_trial_that_agrees_with_its_confirmation_narrows_the_interval_another_widens_it() -> None:
+    agreeing, unknown, disagreeing = (_width(_study(again=again)) for again in (10.0 / 1.5, None, 20.0))
+    assert agreeing < 0.99 * unknown
+    assert disagreeing > 1.01 * unknown
+
+
+def test_what_is_learnt_from_an_earlier_study_on_the_machine_counts() -> None:
+    """Its processes agreed within 0.1 % or differed by a third."""
+    quiet = evidence.learnt(_measured(random.Random(3), 5, 0.001, 0.01, on_gpu=False))
+    restless = evidence.learnt(_measured(random.Random(3), 5, 0.3, 0.01, on_gpu=False))
+    assert max(quiet.degrees, restless.degrees) <= noise.SAME_MACHINE_DEGREES
+    assert _width(_study(), quiet) < 0.9 * _width(_study()) < _width(_study()) < 0.9 * _width(_study(), restless)
+
+
+def test_rounds_that_agree_by_chance_leave_some_width() -> None:
+    """Five rounds without any scatter at all."""
+    trials = _rounds([(10.0, 8.0)] * 5)
+    assert _width(trials) > 2 * 1.96 * components.LEAST_PROCESS_SPREAD * math.sqrt(2 / 5)  # type: ignore[arg-type]
+
+
+def test_intervals_are_the_same_in_any_order_of_the_trials() -> None:
+    trials = _measured(random.Random(8), 3, 0.05, 0.03, on_gpu=False)
+    whole = _gain(trials)
+    for seed in range(5):
+        mixed = _gain(random.Random(seed).sample(trials, len(trials)))
+        assert (mixed.value, mixed.low, mixed.high) == pytest.approx((whole.value, whole.low, whole.high), rel=1e-9)
+
+
+def test_a_warm_up_in_one_arm_does_not_move_the_gain() -> None:
+    trials = _study()
+    slow = f.finished(2, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0, cycle_seconds=[23.0, 9.9, 10.1])
+    found = _gain([*trials[:2], slow, *trials[3:]])
+    assert found.value == pytest.approx(0.5, abs=0.01)
+    assert found.low > 0.1

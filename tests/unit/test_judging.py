@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune import judging
 from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, TrialState
-from autotune.variation import Prior
+from autotune.statistics.noise import Prior
 from tests import factories as f
 
 SPEC = f.study_spec()
@@ -55,7 +55,7 @@ def test_on_a_gpu_processes_are_presumed_to_differ_by_more() -> None:
     configuration = running([]).configuration
     on_cpu = judging.known_of(SPEC, others, configuration)
     on_gpu = judging.known_of(replace(SPEC, resources=replace(SPEC.resources, device="cuda")), others, configuration)
-    assert on_gpu.between > 4 * on_cpu.between
+    assert on_gpu.between > 2 * on_cpu.between
     assert on_gpu.rival is not None
     assert on_cpu.rival is not None
     assert on_gpu.rival.low < on_cpu.rival.low
@@ -110,7 +110,7 @@ def test_a_trial_without_time_for_the_next_look_ends_with_what_it_has() -> None:
     others = [f.finished(0, cycle_seconds=[10.0, 9.9, 10.1])]
     known = judging.known_of(SPEC, others, running([]).configuration)
     known = replace(known, between=0.01**2, prior=Prior(0.15**2, 20))
-    cycles = [14.2 * math.exp(noise) for noise in (-0.15, 0.15, 0.0)]
+    cycles = [15.0 * math.exp(noise) for noise in (-0.15, 0.15, 0.0)]
     for left, ends in ((math.inf, False), (1.0, True)):
         one = judging.Judge(known, lambda left=left: left)
         one.see(running(cycles))

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import stopping, variation
+from autotune import stopping
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals.grey.choice import likely_from
 from autotune.proposals.grey.learnt import Lesson, selected
@@ -17,12 +17,13 @@ from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.lattice import Lattice
 from autotune.proposals.translation import Evidence, Standing
+from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 60
 """Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
 SHORTLIST = 8192
 """Candidates of a shortlist."""
-MEASURED = variation.PROCESS_SPREAD**2 + variation.CYCLE_SPREAD**2 / stopping.LOOKS[0]
+MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
 

@@ -19,7 +19,7 @@ from autotune.domain import Configuration, CycleKind, Trial, TrialState
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.times.features import PHASES
 from autotune.proposals.times.lengths import Lengths, presumed
-from autotune.variation import CYCLE_SPREAD, PROCESS_SPREAD
+from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 Groups = NDArray[np.intp]
 """Of each value the place of its group."""

@@ -9,11 +9,11 @@ import statistics
 import pytest
 from scipy import stats
 
-from autotune import variation
+from autotune.statistics import noise
 from benchmarks import stopping as simulation
 
 QUIET = simulation.Noise(0.001, 0.001, "a test")
-USUAL = simulation.Noise(variation.CYCLE_SPREAD, variation.PROCESS_SPREAD, "a test")
+USUAL = simulation.Noise(noise.CYCLE_SPREAD, noise.PROCESS_SPREAD, "a test")
 SPEEDS = simulation.recorded_speeds()
 
 
@@ -67,7 +67,7 @@ def test_without_noise_the_choice_is_the_true_best(monkeypatch: pytest.MonkeyPat
 def test_first_cycles_that_were_a_warm_up_are_dropped_and_no_others() -> None:
     def kept(*seconds: float) -> tuple[float, ...]:
         logs = tuple(-math.log(spent) for spent in (*seconds, *[10.0] * 9))
-        sample = simulation.settled(variation.Sample(1, logs, tuple({} for _ in logs)))
+        sample = simulation.settled(noise.Sample(1, logs, tuple({} for _ in logs)))
         assert len(sample.logs) == len(sample.phases)
         return tuple(round(math.exp(-log), 6) for log in sample.logs[: len(sample.logs) - 9])
 

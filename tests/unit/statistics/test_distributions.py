@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from autotune.distributions import digamma, inverse_trigamma, student_below, student_quantile, trigamma
+from autotune.statistics.distributions import digamma, inverse_trigamma, student_below, student_quantile, t95, trigamma
 
 DEGREES = st.floats(1.0, 500.0)
 
@@ -39,3 +41,16 @@ def test_the_inverse_of_trigamma(value: float) -> None:
 def test_what_has_no_quantile_is_refused(probability: float, degrees: float) -> None:
     with pytest.raises(ValueError, match="no quantile"):
         student_quantile(probability, degrees)
+
+
+def test_t_quantiles_fall_towards_the_normal() -> None:
+    values = [t95(n) for n in range(1, 80)]
+    assert values == sorted(values, reverse=True)
+    assert values[0] == pytest.approx(12.706, abs=5e-4)
+    assert t95(math.inf) == pytest.approx(1.960, abs=5e-4)
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(30, 2.042), (31, 2.040), (40, 2.021), (60, 2.000)])
+def test_t_quantiles_have_no_step(degrees: int, quantile: float) -> None:
+    """NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2."""
+    assert t95(degrees) == pytest.approx(quantile, abs=5e-4)

@@ -13,28 +13,40 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.distributions import digamma, inverse_trigamma, trigamma
 from autotune.domain import CycleRecord, Trial
+from autotune.statistics.distributions import digamma, inverse_trigamma, t95, trigamma
 
 CYCLE_SPREAD = 0.03
 """Standard deviation of a cycle's logarithm while the study has shown none: the limit at which the clock guard takes a
 drift for a disturbance (``Protocol.drift_limit``), so undisturbed cycles should differ less."""
-PROCESS_SPREAD = 0.045
-"""The same between processes of one configuration: the median of the ten intervals recorded in
-benchmarks/tables/defaults-cpu.md, each 4.30 sd / sqrt(3) of the log ratio of two processes, is sd = 0.063."""
-GPU_PROCESS_SPREAD = 0.13
-"""The same on a GPU: of the two configurations that ran twice in the eager study of
-benchmarks/tables/h100-studies-2026-11-22.md. All there is so far: two log ratios, 0.21 and 0.14, each of sd
-sqrt(2) times a process's."""
-PROCESS_TO_CYCLE = PROCESS_SPREAD / CYCLE_SPREAD
-"""How many times as much processes are presumed to differ as clean cycles of one process do, at least: where cycles
-scatter more than ``CYCLE_SPREAD``, something disturbs them that will disturb processes too."""
 PRESUMED_DEGREES = 4
-"""What each of these presumptions counts beside what the study has shown."""
+"""What it counts beside what the study has shown."""
+PROCESS_SPREAD = 0.045
+"""The same of processes of one configuration, as forecasts presume it: the median of the ten intervals first recorded
+in benchmarks/tables/defaults-cpu.md. Intervals and the stopping rule presume ``PROCESS`` and ``GPU_PROCESS``."""
+PROCESS_TO_CYCLE = 0.9
+"""How many times as much processes are presumed to differ as cycles of one process do, at least: the geometric mean
+over the recordings ``benchmarks.intervals`` reads."""
 LEAST_CYCLE_SPREAD = 0.002
 """Cycles that agree better than this do so by chance."""
+SAME_MACHINE_DEGREES = 20.0
+"""What another study on the same machine tells at most: the nine tables benchmarks/tables/search-cpu-*.jsonl.gz, of
+nine models on one kind of machine, are nearly as likely with 20 degrees as with more."""
 FITTED_FROM = 3
 """Trials with a variance of their own before their scatter is fitted."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Spread of log tokens/hour between processes of one configuration."""
+
+    sigma: float
+    degrees: int
+
+    @property
+    def t(self) -> float:
+        """Two-sided 95 % quantile."""
+        return t95(self.degrees)
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,15 @@ class Prior:
         own = max(0, len(sample.logs) - 1)
         degrees = self.degrees + own
         return Prior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
+
+
+PROCESS = Prior(0.066**2, 8.0)
+"""Variance between processes of one configuration beyond their cycles, on a CPU: scale and degrees of a scaled inverse
+chi-squared distribution. The scale is a tenth above the likeliest for ten recordings, so that the noisiest of them are
+covered too; the degrees are few, because all were made on the same kind of machine (``benchmarks.intervals --fit``)."""
+GPU_PROCESS = Prior(0.105**2, 4.0)
+"""The same on a GPU: a tenth above the likeliest too, and with no more degrees than its two recordings have, two
+configurations in two processes each."""
 
 
 def sample_of(trial: Trial) -> Sample:
@@ -129,25 +150,18 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
     return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
 
 
-def presumed_between(cycles: Prior, *, on_gpu: bool) -> float:
-    """Variance between processes of one configuration until some have run more than once.
+def recorded_process(*, on_gpu: bool) -> Prior:
+    """What recorded studies show of processes on such a device; ``on_gpu`` as of ``Trial.on_gpu``."""
+    return GPU_PROCESS if on_gpu else PROCESS
 
-    As recorded on such a device, more where the study's cycles scatter much. Cycles that agree well make it no less: on
-    the GPU that was recorded processes differed by far more than their cycles.
+
+def presumed_process(cycles: Prior, recorded: Prior) -> Prior:
+    """Variance between processes of one configuration, beyond their cycles, before any have run more than once.
+
+    As recorded, and more where the study's cycles scatter much. Cycles that agree well make it no less.
 
     Args:
         cycles: of ``fit_prior``.
-        on_gpu: as of ``Trial.on_gpu``.
+        recorded: of ``recorded_process``, or of earlier studies on the same machine.
     """
-    recorded = GPU_PROCESS_SPREAD if on_gpu else PROCESS_SPREAD
-    return max(recorded**2, PROCESS_TO_CYCLE**2 * cycles.variance)
-
-
-def between_processes(repeats: Sequence[Sequence[float]], presumed: float) -> Prior:
-    """Variance between processes: the ``presumed`` one moderated by configurations that ran more than once.
-
-    ``repeats``: for each configuration the logarithm of each process.
-    """
-    shown = pooled(repeats)
-    degrees = PRESUMED_DEGREES + shown.degrees
-    return Prior((PRESUMED_DEGREES * presumed + shown.degrees * shown.variance) / degrees, degrees)
+    return Prior(max(recorded.variance, PROCESS_TO_CYCLE**2 * cycles.variance), recorded.degrees)

@@ -5,6 +5,13 @@ from __future__ import annotations
 import functools
 import math
 
+
+@functools.lru_cache(maxsize=4096)
+def t95(degrees: float) -> float:
+    """Student's t, two-sided 95 %: 12.706 with one degree of freedom, or fewer, and 1.960 with infinitely many."""
+    return student_quantile(0.975, min(max(1.0, degrees), 1e6))
+
+
 _SMALL = 1e-300
 _FRACTION_STEPS = 500
 _ASYMPTOTIC = 8.0

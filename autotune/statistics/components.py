@@ -1,0 +1,164 @@
+"""Variance components of measured speeds, and the interval they leave for a mean; pure.
+
+The logarithm of one process's speed is: its configuration, what the machine did meanwhile, what a fresh process differs
+by, and what its cycles leave open about its own mean. All are normal; the standard deviations of the second (``drift``)
+and third (``process``) are unknown. Their joint posterior is worked out on a grid: a prior fitted to recorded studies
+(``noise.PROCESS``), times the restricted likelihood of the study's own repeats (Patterson and Thompson, Biometrika 58,
+1971). The interval of a mean is a quantile of the mixture of normals over that posterior, so it is as wide as the
+components are uncertain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.statistics.noise import Prior
+
+Array = NDArray[np.float64]
+
+LEAST_PROCESS_SPREAD = 0.01
+"""Processes that agree better than this do so by chance; no interval is narrower than this makes it."""
+DRIFT_SPREAD = 0.03
+"""Scale of the half-Cauchy prior of the drift (Gelman, Bayesian Analysis 1(3), 2006): the rounds of repeats in
+benchmarks/tables/search-cpu-*.jsonl.gz differ by a standard deviation of 0.02 to 0.045."""
+MOST_RUNS = 48
+"""Runs that are looked at, the latest ones: more tell nothing new and cost their third power."""
+
+_PROCESS = np.geomspace(LEAST_PROCESS_SPREAD, 1.0, 48)
+_DRIFT = np.geomspace(0.003, 1.0, 16)
+_CYCLE = np.linspace(-4.0, 6.0, 31)
+"""Logarithms of a cycle variance over its scale."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process that was measured."""
+
+    configuration: Hashable
+    moment: Hashable
+    """Runs with the same one ran next to each other: the machine did the same meanwhile."""
+    log: float
+    """Natural logarithm of its tokens/hour."""
+    variance: float
+    """What its cycles leave open about its mean."""
+
+
+@dataclass(frozen=True)
+class Components:
+    """The posterior of the process standard deviation: its values and their weights, which sum to 1."""
+
+    spreads: Array
+    weights: Array
+
+    @cached_property
+    def process(self) -> Prior:
+        """The variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
+        precision = self.spreads**-2
+        mean = float(self.weights @ precision)
+        spread = float(self.weights @ (precision - mean) ** 2)
+        return Prior(1.0 / mean, 2.0 * mean**2 / spread if spread > 0.0 else math.inf)
+
+    def half_width(self, share: float, cycles: Prior, level: float = 0.95) -> float:
+        """Half the width of the two-sided interval of a mean.
+
+        Args:
+            share: how many process variances the mean's variance holds: 2 for the ratio of two processes.
+            cycles: the variance cycles leave in the mean, and its degrees of freedom.
+            level: probability that the interval holds the truth.
+        """
+        steps, weights = _inverse_chi_squared(cycles)
+        variances = (share * self.spreads[:, None] ** 2 + steps[None, :]).ravel()
+        masses = (self.weights[:, None] * weights[None, :]).ravel()
+        deviations = np.sqrt(variances)
+        low, high = 0.0, 5.0 * float(deviations.max())
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            outside = float(masses @ _outside(middle / deviations))
+            low, high = (middle, high) if outside > 1.0 - level else (low, middle)
+        return 0.5 * (low + high)
+
+
+def estimated(runs: Sequence[Run], prior: Prior) -> Components:
+    """The posterior of the components.
+
+    Args:
+        runs: of any configurations; of one that ran once nothing is learnt.
+        prior: of the process variance, a scaled inverse chi-squared distribution.
+    """
+    logs = _log_prior(prior)[:, None] + _LOG_DRIFT[None, :]
+    told = _likelihood(runs[-MOST_RUNS:])
+    logs = logs if told is None else logs + told
+    weights = np.exp(logs - logs.max()).sum(axis=1)
+    return Components(_PROCESS, weights / weights.sum())
+
+
+def _log_prior(prior: Prior) -> Array:
+    """Of the process standard deviation on the logarithmic grid."""
+    variances = _PROCESS**2
+    found: Array = -0.5 * prior.degrees * (np.log(variances / prior.variance) + prior.variance / variances)
+    return found
+
+
+_LOG_DRIFT = np.log(_DRIFT / (1.0 + (_DRIFT / DRIFT_SPREAD) ** 2))
+
+
+def _likelihood(runs: Sequence[Run]) -> Array | None:
+    """Logarithm of the restricted likelihood, processes by drifts; ``None`` where nothing ran twice."""
+    groups: dict[Hashable, list[int]] = {}
+    for number, run in enumerate(runs):
+        groups.setdefault(run.configuration, []).append(number)
+    contrasts = [row for members in groups.values() for row in _contrasts(members, len(runs))]
+    if not contrasts:
+        return None
+    k = np.array(contrasts)
+    moments = {moment: at for at, moment in enumerate(dict.fromkeys(run.moment for run in runs))}
+    shared = k @ np.eye(len(moments))[[moments[run.moment] for run in runs]]
+    within = (k * np.array([run.variance for run in runs])) @ k.T
+    y = k @ np.array([run.log for run in runs])
+    process = _PROCESS[:, None, None, None] ** 2 * np.eye(len(k))
+    drift = _DRIFT[None, :, None, None] ** 2 * (shared @ shared.T)
+    lower = np.linalg.cholesky(process + drift + within)
+    scaled = np.linalg.solve(lower, np.broadcast_to(y, lower.shape[:-1])[..., None])[..., 0]
+    halves = np.log(np.diagonal(lower, axis1=-2, axis2=-1)).sum(axis=-1)
+    found: Array = -halves - 0.5 * (scaled**2).sum(axis=-1)
+    return found
+
+
+def _contrasts(members: Sequence[int], count: int) -> list[Array]:
+    """Helmert's: orthonormal, and none of them knows the mean of the members."""
+    rows = []
+    for n in range(1, len(members)):
+        row = np.zeros(count)
+        row[list(members[:n])] = 1.0
+        row[members[n]] = -float(n)
+        rows.append(row / math.sqrt(n * (n + 1.0)))
+    return rows
+
+
+def _inverse_chi_squared(prior: Prior) -> tuple[Array, Array]:
+    """Values of a variance and their weights."""
+    if prior.variance <= 0.0 or not math.isfinite(prior.degrees):
+        return np.array([max(0.0, prior.variance)]), np.ones(1)
+    logs = -0.5 * prior.degrees * (_CYCLE + np.exp(-_CYCLE))
+    weights = np.exp(logs - logs.max())
+    return prior.variance * np.exp(_CYCLE), weights / weights.sum()
+
+
+def _outside(values: Array) -> Array:
+    """The probability that a standard normal lies further from 0 than ``values`` >= 0, to 2e-7.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 7.1.26.
+    """
+    x = values / math.sqrt(2.0)
+    t = 1.0 / (1.0 + 0.3275911 * x)
+    series = 1.061405429
+    found: Array = np.full_like(t, series)
+    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        found = found * t + factor
+    return found * t * np.exp(-x * x)
