@@ -12,6 +12,8 @@ from scipy import stats
 from autotune import variation
 from benchmarks import stopping as simulation
 
+pytestmark = pytest.mark.full
+
 QUIET = simulation.Noise(0.001, 0.001, "a test")
 USUAL = simulation.Noise(variation.CYCLE_SPREAD, variation.PROCESS_SPREAD, "a test")
 SPEEDS = simulation.recorded_speeds()
