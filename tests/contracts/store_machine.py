@@ -14,6 +14,7 @@ from autotune.domain import CycleRecord, Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
 from autotune.ports import Store
 from tests import factories as make
+from tests.properties import examples
 from trainer.child.contract import StartupPart
 
 __all__ = ["StoreMachine", "play"]
@@ -181,14 +182,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.store.trial(1, len(expected) - 1) == expected[-1]
 
 
-def play(machine: type[StoreMachine], examples: int = 25, steps: int = 30) -> None:
-    """Play ``examples`` histories, each on a store of its own."""
+def play(machine: type[StoreMachine], often: int = 8, full: int = 25, steps: int = 30) -> None:
+    """Play random histories, each on a store of its own."""
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            examples(often, full),
             stateful_step_count=steps,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

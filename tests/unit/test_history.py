@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import Outcome, Trial, TrialState
 from autotune.history import History
+from autotune.ports import Store
 from autotune.store import open_store
 from tests import factories as f
+from tests.properties import examples
 
+NUMBERS = itertools.count()
 ACTS = ("add", "start", "finish", "requeue", "read")
 
 
-@given(acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 4)), max_size=30))
-def test_it_is_what_the_database_says_whatever_happens_between(acts: Sequence[tuple[str, int]]) -> None:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Store]:
+    """For one study after the other."""
     store = open_store(":memory:")
-    study = store.create_study(f.study_spec(), f.NOW)
+    yield store
+    store.close()
+
+
+@examples(often=30, full=100)
+@given(acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 4)), max_size=30))
+def test_it_is_what_the_database_says_whatever_happens_between(shared: Store, acts: Sequence[tuple[str, int]]) -> None:
+    store = shared
+    study = store.create_study(f.study_spec(f"study {next(NUMBERS)}"), f.NOW)
     history = History(store, study.id)
     for act, place in acts:
         there = store.trials(study.id)

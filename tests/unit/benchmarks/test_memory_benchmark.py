@@ -18,6 +18,8 @@ from search_spaces.configuration import ModelFacts
 from tests import factories
 from tests.synthetic_table import table
 
+pytestmark = pytest.mark.full
+
 TABLES = Path(__file__).resolve().parents[3] / "benchmarks" / "tables"
 TASK = Task(Resources(host_memory=24 * factories.GIB, model=ModelFacts(134_515_008, 30, 576, 9, 3, 49_152)), 8, 96, 256)
 

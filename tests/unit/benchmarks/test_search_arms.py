@@ -21,6 +21,8 @@ from benchmarks.search.running import searched
 from benchmarks.search.world import World, holds, is_oom
 from tests.synthetic_table import KNOBS, table
 
+pytestmark = pytest.mark.full
+
 FEW = {**KNOBS, "logprob_rows": (1, 2), "logprob_token_chunk": (256,)}
 
 

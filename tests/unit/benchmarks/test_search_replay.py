@@ -21,6 +21,8 @@ from benchmarks.search.replay import Course, medians, ratio, replay
 from benchmarks.search.world import World, holds, is_oom, judging, picking
 from tests.synthetic_table import COLD_S, KNOBS, WARM_S, on_disk, table
 
+pytestmark = pytest.mark.full
+
 FEW = {**KNOBS, "logprob_rows": (1, 2), "logprob_token_chunk": (256,)}
 
 

@@ -12,6 +12,8 @@ from scipy import stats
 from autotune.statistics import noise
 from benchmarks import stopping as simulation
 
+pytestmark = pytest.mark.full
+
 QUIET = simulation.Noise(0.001, 0.001, "a test")
 USUAL = simulation.Noise(noise.CYCLE_SPREAD, noise.PROCESS_SPREAD, "a test")
 SPEEDS = simulation.recorded_speeds()

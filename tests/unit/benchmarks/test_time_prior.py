@@ -9,6 +9,8 @@ import pytest
 
 from benchmarks import every_knob_table, time_prior
 
+pytestmark = pytest.mark.full
+
 TABLES = Path(__file__).resolve().parents[3] / "benchmarks" / "tables"
 RANKS = TABLES / "search-cpu-14m-ranks.jsonl.gz"
 

@@ -22,10 +22,17 @@ SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen(SLEEPER, env={TAG_VARIABLE: "unit:1"}, start_new_session=True)
+    child = started({TAG_VARIABLE: "unit:1"})
     yield child
     child.kill()
     child.wait()
+
+
+def started(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A sleeper that is one already: in the middle of exec a process shows no environment yet."""
+    child = subprocess.Popen(SLEEPER, env=environment, start_new_session=True)
+    wait_for(lambda: b"time" in Path(f"/proc/{child.pid}/cmdline").read_bytes(), "its exec", step=0.001)
+    return child
 
 
 def test_a_stat_line_is_read_whatever_the_process_is_called(tmp_path: Path) -> None:
@@ -50,9 +57,7 @@ def test_a_tag_is_found_first_last_or_not_at_all() -> None:
         ({"A": f"{TAG_VARIABLE}=x"}, None),
         ({}, None),
     ]:
-        child = subprocess.Popen(SLEEPER, env=environment)
-        while b"time" not in Path(f"/proc/{child.pid}/cmdline").read_bytes():
-            time.sleep(0.001)  # in the middle of exec a process shows no environment yet
+        child = started(environment)
         assert proc.read_tag(child.pid) == expected
         child.kill()
         child.wait()

@@ -81,7 +81,7 @@ class UnsteadyMachine(StoreMachine):
 
 
 def test_random_histories() -> None:
-    play(UnsteadyMachine, examples=5)
+    play(UnsteadyMachine, often=3, full=5)
 
 
 def test_an_absence_is_told_once_and_its_end_too() -> None:

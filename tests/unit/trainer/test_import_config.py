@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Resources
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
+from tests.properties import examples
 from tests.trl_fields import FIELDS
 from trainer.frameworks.trl.fates import Fate, fate_of, for_trial
 from trainer.frameworks.trl.fields import Field
@@ -435,7 +436,7 @@ def test_the_workload_passes_through_unchanged(values: dict[str, Any]) -> None:
     assert repr(found) == repr(values or {"beta": 0.5})
 
 
-@settings(max_examples=500, deadline=None)
+@examples(often=150, full=500)
 @given(st.text("0123456789eE+-._:xobn ynofTrueals~'\"", max_size=10))
 def test_scalars_are_what_trls_yaml_reader_makes_of_them(text: str) -> None:
     """Otherwise a file would mean one thing here and another in the user's own run."""

@@ -16,6 +16,7 @@ from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality import is_legal
+from tests.properties import examples
 from tests.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
@@ -186,7 +187,7 @@ LEAVES = st.none() | NUMBERS | TEXT
 VALUE = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(often=100, full=400)
 @given(value=VALUE)
 def test_a_value_reads_back_as_it_was_written(value: Any) -> None:
     found = parsed(written(value))
@@ -194,7 +195,7 @@ def test_a_value_reads_back_as_it_was_written(value: Any) -> None:
     assert repr(found) == repr(value)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(often=100, full=300)
 @given(text=st.text(alphabet="ab01.,=[]{}()'\"\\$: +-eE\t", max_size=15))
 def test_any_text_is_a_value_or_refused(text: str) -> None:
     with contextlib.suppress(HydraError):
