@@ -298,9 +298,7 @@ def test_one_round_proves_half_again_the_speed() -> None:
     assert _gain(_study()).low > 0.1
 
 
-def test_a_search_trial_that_agrees_with_its_confirmation_narrows_the_interval_another_widens_it() -> (
-    None
-):
+def test_a_search_trial_that_agrees_with_its_confirmation_narrows_the_interval_another_widens_it() -> None:
     agreeing, unknown, disagreeing = (_width(_study(again=again)) for again in (10.0 / 1.5, None, 20.0))
     assert agreeing < 0.99 * unknown
     assert disagreeing > 1.01 * unknown
