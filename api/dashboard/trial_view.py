@@ -72,7 +72,6 @@ class TrialView:
     timeline: Chart
     usage: tuple[Cells, ...]
     """What the GPU and the host did, by phase and by cycle; empty where it was not recorded."""
-    usage_legend: str
     startup: tuple[tuple[str, str], ...]
     notes: tuple[tuple[str, str], ...]
     logs: tuple[LogTail, ...]
@@ -85,6 +84,7 @@ class TrialView:
     compare: str
     before: str
     after: str
+    usage_legend: str = LEGEND
 
 
 def trial_view(
@@ -124,7 +124,6 @@ def trial_view(
         memory=over_cycles(trial, capacity),
         timeline=over_time(timeline, capacity),
         usage=tuple(cells for cells in usage_of(trial) if cells is not None),
-        usage_legend=LEGEND,
         startup=_startup(trial),
         notes=tuple((clean(n.name), _note(n)) for n in list(notes)[:SHOWN_NOTES]),
         logs=tuple(logs),

@@ -64,19 +64,7 @@ def trial_screen(
     for note in legality.notes(trial.configuration, study.spec.resources):
         facts.add("rows", note)
     _add_figures(more, trial)
-    told = {
-        "memory": timeline_words(timeline),
-        "energy": energy_words(trial_use(trial)),
-        "attention": attention_words(notes),
-        "GPUs": gpu_words(trial, study, notes),
-        "numerics": numerics_words(notes),
-        "beware": beware_words(notes),
-        "process": process_words(notes),
-        "log": log_path,
-    }
-    for name, words in told.items():
-        if words:
-            more.add(name, words)
+    _add_told(more, trial, study, notes, {"memory": timeline_words(timeline), "log": log_path})
     parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
     parts.append(configuration_table(trial.configuration, study.spec.baseline))
     if trial.cycles:
@@ -88,15 +76,38 @@ def trial_screen(
     peaks = peaks_table(trial)
     if peaks is not None:
         parts += [Text(), peaks]
-    used = [cells for cells in usage_of(trial) if cells is not None]
-    parts += [part for cells in used for part in (Text(), usage_table(cells))]
-    if used:
-        parts.append(Text(USAGE_LEGEND, "dim", overflow="fold"))
+    parts += _used(trial)
     if more.table.row_count:
         parts += [Text(), more.table]
     if log:
         parts += [Text(), Text(f"last {len(log)} lines of the log", "dim"), Text("\n".join(log), overflow="fold")]
     return Group(*parts)
+
+
+def _add_told(
+    grid: LabelGrid, trial: Trial, study: Study, notes: Sequence[NoteRecord], beside: Mapping[str, str]
+) -> None:
+    """What is said in a line each; ``beside`` are the lines of its memory and its log."""
+    told = {
+        "memory": beside["memory"],
+        "energy": energy_words(trial_use(trial)),
+        "attention": attention_words(notes),
+        "GPUs": gpu_words(trial, study, notes),
+        "numerics": numerics_words(notes),
+        "beware": beware_words(notes),
+        "process": process_words(notes),
+        "log": beside["log"],
+    }
+    for name, words in told.items():
+        if words:
+            grid.add(name, words)
+
+
+def _used(trial: Trial) -> list[RenderableType]:
+    """Tables of what the GPU and the host did; nothing where it was not recorded."""
+    tables = [usage_table(cells) for cells in usage_of(trial) if cells is not None]
+    found: list[RenderableType] = [part for table in tables for part in (Text(), table)]
+    return [*found, Text(USAGE_LEGEND, "dim", overflow="fold")] if found else []
 
 
 def _head(trial: Trial, study: Study) -> Text:

@@ -42,6 +42,7 @@ class Supervisor:
     spawn: Spawn = spawn
     """Starts the trial's own process."""
     open_gpus: Callable[[Sequence[str]], nvml.GpuReader | None] = nvml.open_gpus
+    """Lets a trial's GPUs be read while it runs, by their names in NVML."""
 
     def run(self, job: Job, watcher: Watcher, stop: StopToken) -> Ending:
         """Run ``job`` to its end; ``config.json`` is in place already.
