@@ -7,7 +7,7 @@
     sleeps    do nothing at all instead of serving
     text      printed at the start
     dies      exit code, at once
-    dies_after  seconds after it became ready
+    dies_with  file of its working directory: exits with code 1 once it is there
     dies_on   path of a request: says ``text_on`` and exits with code 1 instead of answering
     ignores   true: SIGTERM does nothing
     spawn     list of ``session`` | ``double_fork``: grandchildren that ignore SIGTERM, told in ``pids``
@@ -78,8 +78,6 @@ class Handler(BaseHTTPRequestHandler):
         return after is not None and time.monotonic() - BEGAN >= after
 
     def answer(self, code: int, value: Any) -> None:
-        if code == 200 and "dies_after" in self.script:
-            threading.Timer(self.script["dies_after"], os._exit, (1,)).start()
         data = json.dumps(value).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(data)))
@@ -130,6 +128,12 @@ def grandchild(how: str) -> None:
     os._exit(0)
 
 
+def _die_with(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
+    os._exit(1)
+
+
 def _write_whole(name: str, text: str) -> None:
     """A file that whoever looks finds whole or not at all."""
     new = Path(f"{name}.new")
@@ -156,6 +160,8 @@ def main(port: int, name: str, script: dict[str, Any]) -> None:
         time.sleep(3600)
     time.sleep(script.get("binds", 0))
     _write_whole("port", str(port))
+    if "dies_with" in script:
+        threading.Thread(target=_die_with, args=(Path(script["dies_with"]),), daemon=True).start()
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.name, server.script = name, script
     server.serve_forever()

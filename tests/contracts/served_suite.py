@@ -120,7 +120,9 @@ class ServedTrialSuite:
 
     def test_a_server_that_dies_in_mid_trial_ends_it(self, make_runner: MakeRunner, assign: Assign) -> None:
         seen, began = Seen(), time.monotonic()
-        assignment = assign(server={"dies_after": 0.5}, acts=[act("sleep", at=2)])
+        assignment = assign(
+            server={"dies_with": "two"}, acts=[act("write", at=2, name="scratch/two", text=""), act("sleep", at=2)]
+        )
         report = self.run(make_runner, assignment, seen)
         assert report.outcome.reason is FailureReason.CRASH
         assert report.outcome.message == "the rollout server ended with exit code 1 in the middle of the trial"

@@ -13,9 +13,8 @@ import pytest
 
 from tests.e2e.browser import browser, complaints
 from tests.e2e.commands import begin
-from tests.e2e.test_serve import until
 from tests.trl_trials import build_tiny, one_thread, training_python
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 
@@ -61,7 +60,7 @@ def followed(tab: Any, tuner: subprocess.Popen[str]) -> None:
     The first trial that a study goes on with may start vLLM, twice if it ran out of memory, beside other tests.
     """
     phase = tab.locator("#running .now", has_text=PHASES)
-    until(lambda: phase.is_visible() or tuner.poll() is not None, WHOLE_MS / 1000)
+    wait_for(lambda: phase.is_visible() or tuner.poll() is not None, "a phase", WHOLE_MS / 1000)
     if not phase.is_visible() and tuner.poll() is not None:
         pytest.fail(f"ended with {tuner.returncode}: {tuner.communicate()}")
 
@@ -73,7 +72,7 @@ def test_a_real_study_is_followed_through_a_kill_to_its_answer(tab: Any, tmp_pat
     sizes = ("--rows-per-update", "8", "--max-prompt-length", "260", "--max-completion-length", "16")
     start = ("start", "--model", str(model), "--python", training_python(), *sizes, "--max-trials", "3", "--no-live")
     tuner = begin(*start, "--port", str(port), home=home, cwd=tmp_path)
-    until(lambda: answers(port))
+    wait_for(lambda: answers(port), "its answer")
     tab.goto(url)
     tab.locator("#studies tbody a").first.click()
     followed(tab, tuner)
