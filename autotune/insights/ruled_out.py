@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,7 +30,9 @@ class By(StrEnum):
     STOPPED = "stopped"
     """A trial was ended early because it could not win."""
     SLOWER = "slower"
-    """A trial was measured whole, and is slower."""
+    """A trial was measured whole, and is slower than the answer."""
+    UNPROVEN = "not proven"
+    """A trial was measured whole and no slower than the answer, but what it would gain is not proven."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,18 @@ class Ruled:
 
 
 def by_trials(trials: Sequence[Trial], answers: Sequence[int]) -> tuple[Ruled, ...]:
-    """What trials themselves showed: guards, failures, stopped ones, slower ones; each trial once.
+    """What trials themselves showed: guards, failures, stopped ones, slower and unproven ones; each trial once.
 
     Args:
         trials: all of the study.
         answers: numbers of the trials behind the recommendation and its reference.
     """
     mended = disproved(trials)
+    speeds = [t.tokens_per_hour for t in trials if t.number in answers and t.tokens_per_hour]
+    fastest = max(speeds, default=math.inf)
     groups: dict[tuple[By, str], list[Trial]] = {}
     for trial in sorted(trials, key=lambda t: t.number):
-        found = _verdict(trial) if trial.number not in mended and trial.number not in answers else None
+        found = _verdict(trial, fastest) if trial.number not in mended and trial.number not in answers else None
         if found is not None:
             groups.setdefault(found, []).append(trial)
     order = list(By)
@@ -70,7 +75,8 @@ def by_trials(trials: Sequence[Trial], answers: Sequence[int]) -> tuple[Ruled, .
     return tuple(sorted(made, key=lambda r: (order.index(r.by), -r.count, r.name)))
 
 
-def _verdict(trial: Trial) -> tuple[By, str] | None:
+def _verdict(trial: Trial, fastest: float) -> tuple[By, str] | None:
+    """``fastest``: tokens/hour of the fastest trial behind the answer."""
     reason = None if trial.outcome is None else trial.outcome.reason
     if trial.state is TrialState.FAIL and trial.outcome is not None and reason is not None:
         if reason in _NO_VERDICT:
@@ -79,11 +85,13 @@ def _verdict(trial: Trial) -> tuple[By, str] | None:
     if trial.at_most is not None:
         return By.STOPPED, "cannot win"
     if trial.feasible and trial.tokens_per_hour and not trial.emulated:
+        if trial.tokens_per_hour >= fastest:
+            return By.UNPROVEN, "measured no slower than the answer, its gain not proven"
         return By.SLOWER, "measured and slower"
     return None
 
 
 def _example(by: By, trial: Trial) -> str:
-    if by is By.SLOWER or trial.outcome is None:
+    if by in (By.SLOWER, By.UNPROVEN) or trial.outcome is None:
         return ""
     return trial.outcome.sentence()

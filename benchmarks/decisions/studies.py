@@ -30,6 +30,7 @@ from autotune.domain import (
 )
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
+from autotune.proposals.making import in_one_process
 from autotune.proposals.nearby import LISTED
 from autotune.recommend import recommend
 from autotune.store import open_store
@@ -71,7 +72,10 @@ class Place:
         """What may be proposed with the baseline's learning."""
         if self.rows:
             return self.rows
-        return tuple(self.space.candidates(self.spec.baseline, self.spec.resources, same_learning=True, limit=LISTED))
+        where = (self.spec.baseline, self.spec.resources)
+        drawn = self.space.candidates(*where, same_learning=True, limit=LISTED)
+        opened = self.spec.baseline.with_(rollout_engine="vllm")
+        return tuple(dict.fromkeys((*drawn, *in_one_process(self.space, opened, *where))))
 
     def seconds(self, configuration: Configuration) -> float:
         """Of a true cycle."""
