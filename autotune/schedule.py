@@ -298,6 +298,7 @@ def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuratio
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
     # Where a round of both leaders does not fit, the one with the same learning has its own.
+    needed = 0.0
     for leaders in (2, 1):
         plan = confirm.next_trial(
             study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
@@ -307,7 +308,7 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
         step = _fitting(study, trials, plan, left)
         if step is not None:
             return step
-    needed = _round_s(trials, plan, confirm.bare(plan.draft.protocol))
+        needed = _round_s(trials, plan, confirm.bare(plan.draft.protocol))
     return Stop(_unused(left or 0.0, needed, "a round of confirmation takes"))
 
 
