@@ -7,6 +7,7 @@ every second round, and with maximum-length cycles in between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,9 @@ KEPT_ROUNDS = 3
 SHARE = 0.2
 """Of a study's time that confirming may take, at most, but for one round: a search that finds little is not mended by
 knowing well how little it found."""
+SMALL = 0.6
+"""A lead, in logarithms, that one round does not prove by the interval as it is (half of it is 0.53 on a GPU):
+for a smaller one twice ``SHARE`` is kept, or the study ends with a round too few to say anything."""
 STOOD = 5
 """Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
 WORTH = 0.05
@@ -129,8 +133,11 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
         return predict_s(bare(protocol), trials, first)
     whole = [predict_s(protocol, trials, c) for c in contenders]
     both, one = reference + sum(whole), reference + whole[0]
+    held = evidence.feasible(trials)
+    lead = math.log(evidence.speed(held[first]) / evidence.speed(held[anchor.configuration]))
+    share = 2 * SHARE if first != anchor.configuration and lead < SMALL else SHARE
     for kept in (KEPT_ROUNDS * both, *(rounds * one for rounds in range(KEPT_ROUNDS, 0, -1))):
-        if kept <= SHARE * total_s:
+        if kept <= share * total_s:
             return kept
     ran = all(c != anchor.configuration for _, c in owed)
     least = predict_s(bare(protocol), trials, first) + (0.0 if ran else reference_bare)
