@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialKind, TrialState
 from autotune.ports import Clock, Store
@@ -18,6 +18,10 @@ PERSIST_EVERY_S = 1.0
 
 KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
 """Of the start-up, what a process that ran a trial before is spared."""
+
+READ_AGAIN = 0.75
+"""Of an engine's first start that compiles, what its second is presumed to take. The recorded one took 0.58 (58 and
+34 s, one H100)."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +146,14 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
     A configuration that has run is predicted from its own trials, any other from the upper quartile
     of all, so that a reserve made from it is rarely too small.
     """
-    ended = (TrialState.COMPLETE, TrialState.PRUNED)
-    measured = [t for t in trials if t.state in ended and t.seconds is not None and t.speed_cycles()]
+    measured = _measured(trials)
     own = [t for t in measured if t.configuration == configuration]
     pool = own or measured
     if not pool:
         return None
     cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
     longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
-    beside = [max(0.0, (t.seconds or 0.0) - sum(c.seconds for c in t.cycles if c.rank == 0)) for t in pool]
+    beside = [_beside_s(t) for t in pool]
     once = [_once_s(t, measured) if own else 0.0 for t in pool]
     start_up = [max(0.0, b + _spared_s(t, measured) - o) for t, b, o in zip(pool, beside, once, strict=True)]
     looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
@@ -161,6 +164,58 @@ def predict(trials: Sequence[Trial], configuration: Configuration | None = None)
         looked=_upper(looked) if looked else None,
         repeated=statistics.fmean(_repeated(t) for t in pool),
     )
+
+
+def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
+    """What a search trial of ``configuration`` will cost; ``None`` before anything was measured.
+
+    One that has not run is expected to be as fast as the median of those with its engine: what is slower is ended
+    early, and a search that expects the slowest ends with time for several trials left.
+
+    Args:
+        trials: all of the study.
+        configuration: of the trial.
+        kept: it runs in the process of the trial before it.
+    """
+    measured = _measured(trials)
+    found = predict(trials, configuration)
+    if found is None:
+        return None
+    alike = [t for t in measured if _kind(t.configuration) == _kind(configuration)]
+    own = [t for t in alike if t.configuration == configuration]
+    pool = own or alike
+    if not pool:
+        return found
+    cycle = statistics.median([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
+    start_up = _kept_start_s(alike) if kept else _fresh_start_s(alike)
+    maximum = statistics.median(longest) if longest else cycle
+    return replace(found, start_up=start_up, cycle=cycle, maximum_cycle=maximum)
+
+
+def _kept_start_s(alike: Sequence[Trial]) -> float:
+    """All but the cycles of a trial in a process that is there: as such trials had, else without what is kept."""
+    used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
+    if used:
+        return _upper(used)
+    spared = (*KEPT_PARTS, StartupPart.SPAWN.value)
+    return max(0.0, min(_beside_s(t) - sum(t.startup.get(part, 0.0) for part in spared) for t in alike))
+
+
+def _fresh_start_s(alike: Sequence[Trial]) -> float:
+    """All but the cycles of a trial in a process of its own: the newest such start; what compiles has compiled."""
+    fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
+    return _beside_s(fresh[-1]) if fresh else _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
+
+
+def _measured(trials: Sequence[Trial]) -> list[Trial]:
+    ended = (TrialState.COMPLETE, TrialState.PRUNED)
+    return [t for t in trials if t.state in ended and t.seconds is not None and t.speed_cycles()]
+
+
+def _beside_s(trial: Trial) -> float:
+    """All of its seconds but those of its cycles."""
+    return max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
 
 
 def _repeated(trial: Trial) -> float:
@@ -174,24 +229,31 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
     """
     if StartupPart.SPAWN.value in trial.startup:
         return 0.0
-    alike = [t.startup for t in measured if _kind(t) == _kind(trial)]
+    alike = [t.startup for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
     longest = {part: max(startup.get(part, 0.0) for startup in alike) for part in KEPT_PARTS}
     return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """What its engine took to compile, which its next start reads instead: by the quickest start that compiles, too."""
+    """What its engine took to compile, which its next start reads instead: by the quickest start that compiles, too.
+
+    Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
+    """
     if trial.configuration.get("enforce_eager") is not False:
         return 0.0
     engine = StartupPart.ENGINE.value
-    own = trial.startup.get(engine, 0.0)
-    alike = (t.startup for t in measured if _kind(t) == _kind(trial) and StartupPart.SPAWN.value in t.startup)
-    return own - min((startup.get(engine, own) for startup in alike), default=own)
+    alike = [t for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
+    starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
+    if not starts:
+        return 0.0
+    # A trial in a used process started no engine: ``_spared_s`` has given it the longest start of its kind.
+    own = trial.startup.get(engine, 0.0) if StartupPart.SPAWN.value in trial.startup else max(starts)
+    return own - (min(starts) if len(starts) > 1 else READ_AGAIN * starts[0])
 
 
-def _kind(trial: Trial) -> tuple[object, ...]:
+def _kind(configuration: Configuration) -> tuple[object, ...]:
     """What the length of a start depends on most."""
-    return tuple(trial.configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
+    return tuple(configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
 
 
 def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:

@@ -11,7 +11,9 @@ from search_spaces.batch import data_ranks
 from search_spaces.native import emulated
 
 NATURAL_CYCLES = 2
-"""Natural-length cycles of the trial the recorded lengths are drawn from."""
+"""Natural-length cycles of the trial the recorded lengths are drawn from, where one has few rows ..."""
+MANY_ROWS = 64
+"""... and one is enough from so many on."""
 
 RESTLESS = 0.5
 """Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
@@ -53,7 +55,8 @@ def protocol_of(study: Study) -> Protocol:
     """Of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
     if study.lengths:
         return replace(study.spec.protocol, natural=0, lengths=study.lengths)
-    return replace(study.spec.protocol, natural=max(NATURAL_CYCLES, study.spec.protocol.natural))
+    natural = 1 if study.spec.workload.rows_per_update >= MANY_ROWS else NATURAL_CYCLES
+    return replace(study.spec.protocol, natural=max(natural, study.spec.protocol.natural))
 
 
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:

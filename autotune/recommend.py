@@ -111,19 +111,33 @@ def _kept(
             kept = "Nothing measured faster than the baseline with the same learning; keep it."
             notes.append(kept if compared else ALONE)
         return anchor
-    for configuration in _candidates(spec, trials, leader):
+    for configuration in _candidates(spec, trials, leader, anchor):
         if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
-            break
+            continue
         proven = _proven(spec, trials, configuration, anchor, notes)
         if proven and not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
             return configuration
     return anchor if leader.row is Row.SAME_LEARNING else None
 
 
-def _candidates(spec: StudySpec, trials: Sequence[Trial], leader: Leader) -> Iterator[Configuration]:
-    """The leader; who asks for more, because it is not proven, gets the others that were confirmed."""
+def _candidates(
+    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
+) -> Iterator[Configuration]:
+    """The leader; who asks for more, because it is not proven, gets the others that were confirmed.
+
+    A leader that only a search trial measured was picked for its figure: what was confirmed goes before it, unless its
+    lead over that is proven too. One that is not even proven against the reference stays first, and a note says so.
+    """
+    others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
+    held = evidence.feasible(trials)
+    if others and not any(t.kind is TrialKind.CONFIRM for t in held[leader.configuration]):
+        proven, lead = (evidence.gain(trials, leader.configuration, c) for c in (anchor, others[0]))
+        if proven is not None and proven.low > 0 and (lead is None or lead.low <= 0):
+            yield from others
+            yield leader.configuration
+            return
     yield leader.configuration
-    yield from evidence.runners_up(trials, spec.baseline, spec.framework, leader)
+    yield from others
 
 
 def _proven(

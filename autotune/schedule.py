@@ -1,7 +1,9 @@
 """What a study does next: run a trial, or stop and why; pure.
 
-Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget
-holds a trial *and* the confirmation of the present leaders, then that confirmation, then nothing.
+Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget holds a trial
+*and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
+is confirmed before, as long as all confirming takes a fifth of the time. What a trial takes depends on whether it runs
+in the process of the one before it.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from autotune import confirm, long_runs, retries
-from autotune.budget import GRACE_S, Spent, limit_reached, predict, remaining_s, total_s
+from autotune.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s, total_s
 from autotune.domain import (
     Budget,
+    Configuration,
     FailureReason,
     Outcome,
     Pool,
@@ -27,7 +30,8 @@ from autotune.domain import (
 )
 from autotune.drafts import baseline_draft, rows, search_protocol
 from autotune.figures import format_duration
-from autotune.ports import Proposer
+from autotune.kept_process import goes_on
+from autotune.ports import FrugalProposer, Proposer
 
 SAME_FAILURES = 4
 """This many trials from the start with one and the same failure end a study: it is not the configurations."""
@@ -36,6 +40,8 @@ FIRST_TRIAL_TIMEOUT_S = 3600.0
 TIMEOUT_FACTOR = 4.0
 """A trial may take this many times its prediction before it is stopped."""
 SHORTEST_TIMEOUT_S = 120.0
+SAFELY = 1.25
+"""A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
 ENDING_S = 10.0
 """Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
 
@@ -75,6 +81,8 @@ class Deadline:
     by_budget: bool
 
 
+ALL_TRIED = "every legal combination that could fit has been tried"
+
 Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], Run | Stop]
 """What decides a study's next step: ``next_step``, or one of the same kind."""
 
@@ -90,12 +98,15 @@ def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spen
     lost_cause = hopeless(trials)
     if lost_cause is not None:
         return Stop(lost_cause)
-    because = _search_ends(study, trials, budget, spent, left)
+    due = _due_round(study, trials, spent, left)
+    if due is not None:
+        return due
+    because = limit_reached(budget, spent, trials)
     if because is None:
-        draft = _proposal(study, trials, proposer)
-        if draft is not None:
-            return Run(draft)
-        because = "every legal combination that could fit has been tried"
+        step = _search(study, trials, budget, left, proposer)
+        if isinstance(step, Run):
+            return step
+        because = step.because
     return _confirmation(study, trials, left, because)
 
 
@@ -108,7 +119,7 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
     if waiting is None:
         return None
     left = remaining_s(budget, spent, study.spec.resources.gpus)
-    cost = predict(trials, waiting.configuration)
+    cost = _cost(study, trials, waiting.kind, waiting.configuration)
     if left is None or (cost is None and left > 0):
         return waiting
     if waiting.kind is TrialKind.SEARCH and cost is not None:
@@ -118,7 +129,7 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
 
 def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
     """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
-    cost = predict(trials, trial.configuration)
+    cost = _cost(study, trials, trial.kind, trial.configuration)
     if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
     elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
@@ -129,8 +140,10 @@ def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget
     if left is None:
         return Deadline(own, by_budget=False)
     if trial.kind is TrialKind.SEARCH and cost is not None:
-        kept = kept_s(study, trials, budget, left, cost.total(trial.protocol))
-        left = max(left - kept - ENDING_S, cost.first_measurement(trial.protocol))
+        needed = cost.total(trial.protocol)
+        room = left - kept_s(study, trials, budget, left, needed)
+        # A trial that was let in has its time: one that is broken off right before its end has cost it for nothing.
+        left = max(room - ENDING_S, min(room, SAFELY * needed), cost.first_measurement(trial.protocol))
     else:
         # Half of the grace is kept for ending the process tree and writing the recommendation.
         left += GRACE_S / 2
@@ -215,21 +228,63 @@ def lost(trial: Trial) -> Outcome | None:
     )
 
 
-def _search_ends(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, left: float | None) -> str | None:
-    reached = limit_reached(budget, spent, trials)
-    if reached is not None:
-        return reached
-    if left is None:
-        return None
-    cost = predict(trials)
-    if cost is None:
-        return None
-    needed = cost.total(search_protocol(study, trials))
-    return "the time budget is used up" if left - kept_s(study, trials, budget, left, needed) < needed else None
+def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration: Configuration) -> Cost | None:
+    """What a trial will cost: a search trial by the process it will run in, any other in one of its own."""
+    if kind is not TrialKind.SEARCH:
+        return predict(trials, configuration)
+    others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
+    kept = goes_on(others, configuration, study.spec.framework, study.spec.resources.device)
+    return predict_search(others, configuration, kept=kept)
 
 
-def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
-    proposed = proposer.propose(trials, len(trials))
+def _no_room(
+    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, draft: TrialDraft
+) -> str | None:
+    """Why the search trial does not fit into what is left, beside its confirmation; ``None`` if it does."""
+    cost = _cost(study, trials, draft.kind, draft.configuration)
+    if left is None or cost is None:
+        return None
+    needed = cost.total(draft.protocol)
+    kept = kept_s(study, trials, budget, left, needed)
+    if left - kept >= needed:
+        return None
+    both = "a search trial and its confirmation take" if kept else "a search trial takes"
+    return _unused(left, needed + kept, both)
+
+
+def _unused(left: float, needed: float, what: str) -> str:
+    """Why the time that is left ends a study."""
+    return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
+
+
+def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> Run | None:
+    """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
+    rows_of = study.spec.workload.rows_per_update
+    plan = confirm.half_done(study.spec, trials, study.lengths, rows_of)
+    if plan is None and left is not None:
+        plan = confirm.between(study.spec, trials, study.lengths, rows_of, spent.wall_s)
+    return None if plan is None else _fitting(study, trials, plan, left)
+
+
+def _search(
+    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, proposer: Proposer
+) -> Run | Stop:
+    """The next search trial; where it does not fit because a process has to start, one that goes on in the last."""
+    draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
+    if draft is None:
+        return Stop(ALL_TRIED)
+    because = _no_room(study, trials, budget, left, draft)
+    if because is None:
+        return Run(draft)
+    where = study.spec.framework, study.spec.resources.device
+    if isinstance(proposer, FrugalProposer) and goes_on(trials, trials[-1].configuration, *where):
+        other = _drafted(study, trials, proposer.propose_in_process(trials, len(trials)))
+        if other is not None and _no_room(study, trials, budget, left, other) is None:
+            return Run(other)
+    return Stop(because)
+
+
+def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuration, str] | None) -> TrialDraft | None:
     if proposed is None:
         return None
     configuration, source = proposed
@@ -243,24 +298,38 @@ def _proposal(study: Study, trials: Sequence[Trial], proposer: Proposer) -> Tria
 
 
 def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
-    # Where both leaders' rounds do not fit, the one with the same learning has its own; a round too few
-    # of both would leave two intervals too wide to say anything.
-    for leaders, whole in ((2, True), (1, True), (1, False)):
+    # Where a round of both leaders does not fit, the one with the same learning has its own.
+    needed = 0.0
+    for leaders in (2, 1):
         plan = confirm.next_trial(
             study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
         )
         if plan is None:
             return Stop(because)
-        draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
-        if whole:
-            if left is None or left >= sum(confirm.predict_s(draft.protocol, trials, c) for c in plan.owed):
-                return Run(draft)
-            continue
-        # A first round without its extras is still proof; a study that stops here has none.
-        for protocol in (draft.protocol, *([confirm.bare(draft.protocol)] if draft.pair == 0 else ())):
-            if left is None or left >= _round_s(trials, plan, protocol):
-                return Run(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
-    return Stop("the time budget is used up")
+        step = _fitting(study, trials, plan, left)
+        if step is not None:
+            return step
+        needed = _round_s(trials, plan, confirm.bare(plan.draft.protocol))
+    return Stop(_unused(left or 0.0, needed, "a round of confirmation takes"))
+
+
+def _fitting(study: Study, trials: Sequence[Trial], plan: confirm.Plan, left: float | None) -> Run | None:
+    """The plan's trial, with as much of its protocol as the whole round has time for; ``None``: with none of it.
+
+    A first round without its extras is still proof; a study that stops before it has none. The second half of a round
+    may use a part of the grace, or the first half has shown nothing.
+    """
+    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+    protocols = [draft.protocol]
+    if draft.pair == 0:
+        protocols.append(confirm.bare(draft.protocol))
+    for protocol in protocols:
+        if left is None or left >= _round_s(trials, plan, protocol):
+            return Run(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
+    last = confirm.barest(draft.protocol)
+    if len(plan.round) == 1 and left is not None and left + GRACE_S / 2 >= _round_s(trials, plan, last):
+        return Run(replace(draft, protocol=last))
+    return None
 
 
 def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:

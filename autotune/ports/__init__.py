@@ -3,7 +3,7 @@
 from autotune.ports.clock import Clock
 from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place
 from autotune.ports.people import Observer, Requests, StopToken
-from autotune.ports.proposers import PreparingProposer, Proposer
+from autotune.ports.proposers import FrugalProposer, PreparingProposer, Proposer
 from autotune.ports.runners import Assignment, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
 
@@ -13,6 +13,7 @@ __all__ = [
     "Companion",
     "Diagnosis",
     "Framework",
+    "FrugalProposer",
     "Observer",
     "Place",
     "PreparingProposer",

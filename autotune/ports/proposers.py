@@ -45,3 +45,12 @@ class PreparingProposer(Port):
         Proposals are the same whether they were prepared or not.
         """
         ...
+
+
+@runtime_checkable
+class FrugalProposer(Port):
+    """A proposer that can do without a new process, where the time left holds no start of one."""
+
+    def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        """As ``Proposer.propose``, of those configurations only that the newest trial's process can run as it is."""
+        ...

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
-from autotune.ports import PreparingProposer, Proposer
+from autotune.ports import FrugalProposer, PreparingProposer, Proposer
 
 
 class ProposesAhead:
@@ -36,6 +36,9 @@ class ProposesAhead:
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         return self._inner.propose(history, number)
+
+    def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        return self._inner.propose_in_process(history, number) if isinstance(self._inner, FrugalProposer) else None
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         return self._inner.ruled_out(history, configuration)

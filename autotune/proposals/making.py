@@ -15,8 +15,12 @@ from autotune.proposals.nearby import LISTED, Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY, competent, openings, roomy
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, Sampler, for_task
+from search_spaces.knobs.restart import RESTART, Restart
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
+
+IN_ONE_PROCESS = 5_000
+"""Candidates added at most that need no other process than the competent one."""
 
 
 def make_proposer(
@@ -39,6 +43,9 @@ def make_proposer(
     whole = space.complete(baseline, resources)
     nearby = Nearby(space, baseline, resources) if len(permitted) >= LISTED else None
     firsts, otherwise = _firsts(headline, whole, nearby)
+    if nearby is not None and resources.device == "cuda":
+        opened = next((c for c, source in firsts if source == COMPETENT), whole)
+        headline = tuple(dict.fromkeys((*headline, *in_one_process(space, opened, baseline, resources))))
     return TwoTrackProposer(
         headline=headline,
         permitted=permitted,
@@ -54,6 +61,18 @@ def make_proposer(
         nearby=nearby,
         framework=resources.framework,
     )
+
+
+def in_one_process(
+    space: SearchSpace, opened: Configuration, baseline: Configuration, resources: Resources
+) -> tuple[Configuration, ...]:
+    """What a process that ran ``opened`` can run as it is, with the baseline's learning.
+
+    Of a drawn space hardly two candidates have the same engine: without these nearly every trial would start one.
+    """
+    free = {name for name in space.values if RESTART.get(name) is Restart.NONE}
+    about = space.about(opened, free)
+    return about.candidates(baseline, resources, same_learning=True, limit=IN_ONE_PROCESS)
 
 
 def _firsts(

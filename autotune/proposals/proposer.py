@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from autotune import retries
 from autotune.domain import Configuration, Trial
@@ -21,6 +24,7 @@ from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
+from search_spaces.knobs.restart import Restart, RestartKey, restart_key
 
 HEADLINE = "headline"
 """Candidates that learn exactly as the baseline does: the gain stated first comes from these."""
@@ -101,8 +105,26 @@ class TwoTrackProposer:
         self._otherwise = otherwise
         self._baseline = complete_baseline
         self._knobs = knobs
+        self._keys: dict[int, list[RestartKey]] = {}
+
+    def seeded(self, seed: int) -> TwoTrackProposer:
+        """The same for a study of another seed; what was worked out of the candidates is shared."""
+        other = copy.copy(self)
+        other._seed, other._memory = seed, dominated.Memory()
+        return other
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        return self._proposed(history, number, None)
+
+    def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
+        """The same, of those only that the process of the newest trial can run as it is."""
+        key = restart_key(self._as_candidates(history)[-1].configuration, Restart.NONE, self._framework)
+        return self._proposed(history, number, key)
+
+    def _proposed(
+        self, history: Sequence[Trial], number: int, process: RestartKey | None
+    ) -> tuple[Configuration, str] | None:
+        """``process``: what a candidate has to agree with; ``None``: with nothing."""
         trials = self._as_candidates(history)
         taken = {t.configuration.key for t in trials if is_taken(t)}
         regions = self._regions(trials)
@@ -110,15 +132,17 @@ class TwoTrackProposer:
         sampler = self._sampler.informed(trials, known) if isinstance(self._sampler, ReadingSampler) else self._sampler
         for configuration, source in self._openings(known):
             known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
-            if not known_not_to and may_fit(sampler, configuration):
+            if not known_not_to and self._in_process(configuration, process) and may_fit(sampler, configuration):
                 return configuration, source
         same = tuple(e for e in known if self._learns_the_same(e.configuration))
         for track in self._order(number):
             left = track.lattice.without(taken, regions)
+            if process is not None:
+                left = left & self._of_process(track.lattice, process)
             if not left.any():
                 continue
             moved = self._move(track, left, (taken, regions), known, same, trials) if sampler.learns else None
-            if moved is not None and may_fit(sampler, moved):
+            if moved is not None and self._in_process(moved, process) and may_fit(sampler, moved):
                 return moved, f"{MOVE}/{track.name}"
             source = f"{sampler.name}/{track.name}"
             lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
@@ -130,6 +154,15 @@ class TwoTrackProposer:
             index = sampler.choose(track.lattice, left, lessons, seed, start)
             return track.lattice.candidates[index], source
         return None
+
+    def _in_process(self, configuration: Configuration, process: RestartKey | None) -> bool:
+        return process is None or restart_key(configuration, Restart.NONE, self._framework) == process
+
+    def _of_process(self, lattice: Lattice, process: RestartKey) -> Mask:
+        """The candidates that agree with ``process``."""
+        if id(lattice) not in self._keys:
+            self._keys[id(lattice)] = [restart_key(c, Restart.NONE, self._framework) for c in lattice.candidates]
+        return np.array([key == process for key in self._keys[id(lattice)]], dtype=np.bool_)
 
     def prepare(self, history: Sequence[Trial], number: int) -> None:
         """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""

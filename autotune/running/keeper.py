@@ -48,15 +48,18 @@ class Wanted:
     """It must be the first trial of its process."""
 
 
+def shares_process(trial: Trial) -> bool:
+    """Whether another trial may run in this one's process, before it or after it. Pure."""
+    return trial.attempt <= 1 and trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)
+
+
 def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
     """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and of ``ALONE``
     are always processes of their own; the baseline is the first trial of its process, which others may then use.
     """
-    if job.companion is not None or launched(spec) or spec.framework in ALONE or trial.attempt > 1:
-        return None
-    if trial.kind not in (TrialKind.BASELINE, TrialKind.SEARCH):
+    if job.companion is not None or launched(spec) or spec.framework in ALONE or not shares_process(trial):
         return None
     key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)
     return Wanted(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)

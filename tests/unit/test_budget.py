@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.budget import Cost, Ledger, Spent, limit_reached, predict, remaining_s
+from autotune.budget import READ_AGAIN, Cost, Ledger, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.domain import Budget, CycleKind, Protocol, Trial, TrialKind, TrialState
 from autotune.store import open_store
 from tests import factories as f
@@ -157,7 +157,7 @@ def test_what_was_compiled_is_expected_to_be_read_once_a_start_has_shown_it() ->
     first = started(0, 50.0, enforce_eager=False)
     alone = predict([first], first.configuration)
     assert alone is not None
-    assert alone.start_up == pytest.approx(53.0)
+    assert alone.start_up == pytest.approx(3.0 + READ_AGAIN * 50.0)
     other = started(1, 6.0, enforce_eager=False, micro_batch_size=2)
     cost = predict([first, other], first.configuration)
     assert cost is not None
@@ -173,3 +173,26 @@ def test_a_configuration_that_never_ran_may_have_to_compile() -> None:
     cost = predict([first, other], new)
     assert cost is not None
     assert cost.start_up == pytest.approx(53.0)
+
+
+def test_the_start_of_an_engine_a_leader_never_had_is_not_counted_twice() -> None:
+    """A leader measured in a used process was once expected to need its engine's first start twice over."""
+    first = started(0, 50.0, enforce_eager=False)
+    used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
+    cost = predict([first, used], used.configuration)
+    assert cost is not None
+    assert cost.start_up == pytest.approx(3.0 + READ_AGAIN * 50.0)
+
+
+def test_a_search_trial_in_a_living_process_is_expected_to_be_spared_its_start() -> None:
+    first = started(0, 50.0, enforce_eager=False)
+    new = first.configuration.with_(micro_batch_size=8)
+    kept, fresh = predict_search([first], new, kept=True), predict_search([first], new, kept=False)
+    assert kept is not None
+    assert fresh is not None
+    assert kept.start_up == pytest.approx(2.9)
+    assert fresh.start_up == pytest.approx(53.0)
+    used = started(1, 0.5, spawn=False, enforce_eager=False, micro_batch_size=1)
+    again = predict_search([first, used], new, kept=True)
+    assert again is not None
+    assert again.start_up == pytest.approx(3.5)

@@ -39,16 +39,14 @@ def _play(trials: list[Trial], seconds: dict[Configuration, float], limit: int =
     return ran
 
 
-def test_leader_and_baseline_alternate_and_the_order_turns() -> None:
-    ran = _play(_searched(), {BASELINE: 10.0, FASTER: 5.0})
-    assert ran == [(0, BASELINE), (0, FASTER), (1, FASTER), (1, BASELINE), (2, BASELINE), (2, FASTER)]
+def test_a_leader_that_is_decided_by_its_first_round_has_no_second() -> None:
+    assert _play(_searched(), {BASELINE: 10.0, FASTER: 5.0}) == [(0, BASELINE), (0, FASTER)]
 
 
 def test_both_rows_share_the_baseline_of_a_round() -> None:
     trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
     ran = _play(trials, {BASELINE: 10.0, FASTER: 5.0, FOUR_TO_TWO: 3.0})
-    assert len(ran) == 9
-    assert {c for pair, c in ran if pair == 0} == {BASELINE, FASTER, FOUR_TO_TWO}
+    assert ran == [(0, BASELINE), (0, FASTER), (0, FOUR_TO_TWO)]
 
 
 def test_a_baseline_that_leads_needs_no_confirmation() -> None:
@@ -62,6 +60,7 @@ def test_a_tie_gets_more_rounds_but_not_for_ever() -> None:
         trials[trial.number] = f.finished(trial.number, configuration=trial.configuration, cycle_seconds=noisy)
     ran = _play(trials, {BASELINE: 10.0, FASTER: 9.9})
     assert max(pair for pair, _ in ran) == confirm.MAX_ROUNDS - 1
+    assert ran[:4] == [(0, BASELINE), (0, FASTER), (1, FASTER), (1, BASELINE)], "the order turns"
 
 
 def test_a_leader_that_fails_gives_its_place_to_the_next() -> None:
@@ -79,7 +78,7 @@ def test_when_the_baseline_failed_the_leader_is_still_confirmed() -> None:
     assert plan is not None
     assert plan.narrow(plan.draft.protocol, FASTER) == plan.draft.protocol, "it is the answer"
     ran = _play(trials, {FASTER: 10.0})
-    assert ran == [(0, FASTER), (1, FASTER), (2, FASTER)]
+    assert ran == [(0, FASTER)]
 
 
 def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
@@ -89,14 +88,52 @@ def test_nothing_measured_owes_nothing_and_reserves_nothing() -> None:
 
 
 def test_the_reserve_holds_three_rounds_or_as_many_as_a_share_of_the_budget_has_room_for() -> None:
-    trials = _searched()
-    three = confirm.reserve_s(SPEC, trials, 1e9)
+    trials, share = _searched(), confirm.SHARE
     one = _narrow_s(trials)
-    assert one < three / 3
-    assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE + 1) == three
-    assert confirm.reserve_s(SPEC, trials, three / confirm.RESERVED_SHARE - 1) == 2 * one
-    assert confirm.reserve_s(SPEC, trials, 2 * one / confirm.RESERVED_SHARE - 1) == one
-    assert confirm.reserve_s(SPEC, trials, one / confirm.RESERVED_SHARE - 1) <= one
+    assert confirm.reserve_s(SPEC, trials, 1e9) == 3 * one
+    assert confirm.reserve_s(SPEC, trials, 3 * one / share - 1) == 2 * one
+    assert confirm.reserve_s(SPEC, trials, 2 * one / share - 1) == one
+    assert confirm.reserve_s(SPEC, trials, one / share - 1) <= one
+
+
+def test_once_a_leader_is_decided_only_its_part_of_a_round_is_kept_for_one_that_may_follow() -> None:
+    trials = _searched()
+    before = confirm.reserve_s(SPEC, trials, 1.0, f.LENGTHS)
+    _play(trials, {BASELINE: 10.0, FASTER: 5.0})
+    assert 0 < confirm.reserve_s(SPEC, trials, 1.0, f.LENGTHS) < before
+
+
+def _standing(count: int, seconds: float = 8.0) -> list[Trial]:
+    """A leader, and ``count`` slower trials after it."""
+    later = [f.finished(2 + n, cycle_seconds=seconds, configuration=f.numbered(n)) for n in range(count)]
+    return [*_searched(), *later]
+
+
+def test_a_leader_that_stood_is_confirmed_before_the_end_for_a_fifth_of_the_time_at_most() -> None:
+    trials = _standing(confirm.STOOD)
+    round_s = _narrow_s(trials)
+    enough = round_s * (1 - confirm.SHARE) / confirm.SHARE + 1
+    assert confirm.between(SPEC, trials, (), f.ROWS, enough) is not None
+    assert confirm.between(SPEC, trials, (), f.ROWS, enough - 2) is None
+    assert confirm.between(SPEC, _standing(confirm.STOOD - 1), (), f.ROWS, 1e9) is None
+    _play(trials, {BASELINE: 10.0, FASTER: 5.0})
+    assert confirm.between(SPEC, trials, (), f.ROWS, 1e9) is None, "it is decided"
+    trials += [
+        f.finished(len(trials) + n, cycle_seconds=s, configuration=c)
+        for n, (s, c) in enumerate(((4.9, SECOND), *((8.0, f.numbered(90 + i)) for i in range(confirm.STOOD))))
+    ]
+    assert confirm.between(SPEC, trials, (), f.ROWS, 1e9) is None, "2 % more is not worth it"
+
+
+def test_the_other_half_of_a_round_follows_at_once() -> None:
+    trials = _searched()
+    assert confirm.half_done(SPEC, trials, f.LENGTHS, f.ROWS) is None
+    trials.append(f.finished(2, kind=TrialKind.CONFIRM, configuration=BASELINE, pair=0))
+    plan = confirm.half_done(SPEC, trials, f.LENGTHS, f.ROWS)
+    assert plan is not None
+    assert plan.draft.configuration == FASTER
+    trials.append(f.finished(3, kind=TrialKind.CONFIRM, configuration=FASTER, pair=0, cycle_seconds=5.0))
+    assert confirm.half_done(SPEC, trials, f.LENGTHS, f.ROWS) is None
 
 
 def test_on_a_small_budget_the_barest_round_has_its_time_with_a_little_to_spare() -> None:
@@ -131,7 +168,7 @@ def test_where_both_rows_do_not_fit_twice_the_same_learning_is_kept_room_for() -
     trials = [*_searched(), f.finished(2, configuration=FOUR_TO_TWO, cycle_seconds=3.0)]
     both, first = confirm.reserve_s(SPEC, trials, 1e9), confirm.reserve_s(SPEC, _searched(), 1e9)
     assert both > first
-    assert confirm.reserve_s(SPEC, trials, both / confirm.RESERVED_SHARE - 1) == first
+    assert confirm.reserve_s(SPEC, trials, both / confirm.SHARE - 1) == first
 
 
 def test_cancelled_runs_are_owed_again_and_infra_ones_are_not() -> None:

@@ -55,7 +55,7 @@ def test_it_leads_nothing_and_is_not_confirmed() -> None:
     assert [leader.configuration for leader in found] == [FASTER]
     plan = confirm.next_trial(SPEC, ran(), f.LENGTHS, f.ROWS)
     assert plan is not None
-    assert EMULATED not in plan.owed
+    assert EMULATED not in plan.round
     best = native_best(SPEC, ran(), evidence.Row.PERMITTED)
     assert best is None or best.configuration != EMULATED
     assert row_of(SPEC, ran(), EMULATED) is None

@@ -12,17 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
+from autotune.kept_process import RECENT, processes_go_on, start_s
 from autotune.proposals.grey.surfaces import Array
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.restart import RESTART, Restart, restart_between
-from trainer.child.contract import StartupPart
 
-FIRST_BATCH = StartupPart.FIRST_BATCH.value
-"""Part of every trial's start, in a used process too."""
-WARM = 0.5
-"""A start that took no more than this share of the longest was one in a process that was there already."""
-RECENT = 50
-"""Trials that are looked at, the first beside."""
 CYCLES = 3
 """Timed cycles of a trial while none shows how many it has."""
 
@@ -84,22 +78,8 @@ def course(trials: Sequence[Trial], framework: str = "trl", device: str = "") ->
     timed = CYCLES if protocol is None else (protocol.looks[0] if protocol.looks else protocol.recorded)
     return Course(
         last=newest.configuration if newest is not None and goes_on else None,
-        start_s=max((_start(t) for t in trials), default=0.0),
+        start_s=max((start_s(t) for t in trials), default=0.0),
         warm_up=1.0 if protocol is None else float(protocol.warmup + protocol.natural),
         timed=float(max(1, timed)),
         framework=framework,
     )
-
-
-def processes_go_on(trials: Sequence[Trial], framework: str = "trl") -> bool:
-    """Whether a process serves several trials: presumed until a trial that could have had one has started anew."""
-    longest = max((_start(t) for t in trials), default=0.0)
-    for before, after in zip(reversed(trials[:-1]), reversed(trials[1:]), strict=True):
-        could = before.fits and after.number == before.number + 1 and bool(after.startup)
-        if could and restart_between(before.configuration, after.configuration, framework) is Restart.NONE:
-            return _start(after) <= WARM * longest
-    return True
-
-
-def _start(trial: Trial) -> float:
-    return sum(seconds for part, seconds in trial.startup.items() if part != FIRST_BATCH)

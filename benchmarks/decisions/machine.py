@@ -1,0 +1,222 @@
+"""One H100 as a cost model: seconds by phase, start-ups and memory of any configuration of the recorded study's space.
+
+Pinned at what ``recorded`` holds. What is extrapolated from it, and how:
+
+* update: micro-batches x the longer of what the host needs to launch one and what the device needs to compute it. The
+  host's part with checkpointing is recorded (micro-batch 8); without, it is that of the 0.5B model by layers. The
+  device's part is recorded at micro-batch 32 with checkpointing, and is three quarters of it without (one forward pass
+  less of four).
+* log-probs: a third of the update's passes; the host's part is recorded at 8 rows.
+* vLLM without compiled code: steps of the 0.5B model by layers. Fewer sequences than rows: waves. No prefix cache:
+  0.08 s.
+* memory without checkpointing: the 0.5B model's rows by layers, width and tokens. Eager attention: rows x heads x
+  tokens^2.
+* an engine that sleeps (level 2) gives its memory back in the update and takes ``WAKE_S`` to wake; nobody has measured
+  it.
+* everything not named here (optimizer, batched tokens, chunks of the LM head, continuous batching) is taken to cost no
+  time.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Protocol as Port
+
+from autotune.domain import Configuration, CycleKind, Phase
+from benchmarks.decisions import recorded as r
+from benchmarks.decisions.recorded import Start
+from trainer.child.contract import StartupPart
+
+ROWS = 128
+LAYERS, EAGER_LAYERS = 28, 24
+WAKE_S = 0.3
+EAGER_ATTENTION = 1.3
+"""Device seconds of the update with eager attention over those with sdpa; extrapolated."""
+GIB = 1 << 30
+
+GENERATE, LOGPROB, UPDATE = Phase.GENERATE.value, Phase.LOGPROB.value, Phase.UPDATE.value
+SYNC, IDLE = Phase.SYNC.value, Phase.IDLE.value
+
+
+class Machine(Port):
+    """What trials cost, and what is true of every configuration. Times in seconds."""
+
+    cycle_spread: float
+    """Standard deviation of the logarithm of a cycle around its process's mean."""
+    process_spread: float
+    """The same of a process's mean around the configuration's."""
+
+    def phases(self, configuration: Configuration) -> Mapping[str, float]:
+        """Of a steady cycle at the recorded lengths, without noise."""
+        ...
+
+    def factor(self, configuration: Configuration, kind: CycleKind, place: int, *, kept: bool) -> float:
+        """Seconds of the ``place``-th cycle of a trial over those of a steady one; ``kept``: its process ran trials
+        before."""
+        ...
+
+    def start(self, configuration: Configuration, engines: int, *, kept: bool) -> Start:
+        """Of a trial; ``engines``: processes with such an engine that were started before."""
+        ...
+
+    def peaks(self, configuration: Configuration) -> Mapping[str, int]:
+        """Bytes in use at most, by phase."""
+        ...
+
+    def ooms(self, configuration: Configuration) -> str | None:
+        """The phase in which memory runs out; ``None`` where it suffices."""
+        ...
+
+    def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:
+        """From the last cycle to the end of the attempt."""
+        ...
+
+    def keeps(self, configuration: Configuration) -> bool:
+        """Whether a process that ran this may run another trial."""
+        ...
+
+
+class Costs(StrEnum):
+    """Which of the recorded costs are taken."""
+
+    METERED = "h100-metered"
+    """As the tuner recorded them on 2026-11-27: slow first cycles with transformers' generation, starts that wait for
+    a preloaded process that cannot be forked, no process kept after compiled code."""
+    PLAIN = "h100"
+    """Cycles as TRL's own trainer had them; all starts as recorded, but without that wait; processes are kept."""
+    AIMED = "h100-aims"
+    """The same with vLLM starts of ``AIMED_START_S`` after the first in a study. That is an aim: nobody has measured
+    it."""
+
+
+AIMED_START_S = 15.0
+
+
+def spread(groups: tuple[tuple[float, ...], ...]) -> float:
+    """Standard deviation of logarithms within the groups."""
+    logs = [[math.log(value) for value in group] for group in groups]
+    squares = sum(statistics.variance(group) * (len(group) - 1) for group in logs)
+    return math.sqrt(squares / sum(len(group) - 1 for group in logs))
+
+
+@dataclass(frozen=True)
+class H100:
+    """The recorded machine with one of its sets of costs."""
+
+    costs: Costs = Costs.PLAIN
+    process_spread: float = spread(r.PROCESS_PAIRS)
+    cycle_spread: float = spread((*r.VLLM_S, r.PLAIN_STEP_S))
+
+    def phases(self, configuration: Configuration) -> Mapping[str, float]:
+        means = {name: statistics.fmean(seconds) for name, seconds in r.VLLM_PHASES_S.items()}
+        found = {UPDATE: self._update(configuration), IDLE: means[IDLE], SYNC: 0.0, LOGPROB: 0.0}
+        if configuration["rollout_engine"] != "vllm":
+            return {GENERATE: statistics.median(r.PLAIN_GENERATE_S), **found}
+        found[LOGPROB] = self._logprob(configuration, means[LOGPROB])
+        found[SYNC] = means[SYNC] + (WAKE_S if configuration["sleep_level"] else 0.0)
+        return {GENERATE: self._generate(configuration, means[GENERATE]), **found}
+
+    def _update(self, configuration: Configuration) -> float:
+        micro, saved = int(configuration["micro_batch_size"]), bool(configuration["gradient_checkpointing"])
+        # The first recorded point: a step less its generation, the host launching 16 micro-batches with checkpointing.
+        steps = zip(r.PLAIN_STEP_S, r.PLAIN_GENERATE_S, strict=True)
+        host = statistics.median(step - generate for step, generate in steps) / (ROWS / 8)
+        if not saved:
+            eight, sixteen = r.UPDATE_EAGER_S[8, False], r.UPDATE_EAGER_S[16, False]
+            host = (eight - sixteen) / 4 * LAYERS / EAGER_LAYERS
+        device = r.UPDATE_32_S / ROWS * (1.0 if saved else 0.75)
+        if configuration["attn_implementation"] == "eager":
+            device *= EAGER_ATTENTION
+        return ROWS / micro * max(host, device * micro)
+
+    def _logprob(self, configuration: Configuration, at_eight: float) -> float:
+        rows = int(configuration["logprob_rows"])
+        host, device = at_eight / (ROWS / 8), r.UPDATE_32_S / ROWS * 0.75 / 3
+        return ROWS / rows * max(host, device * rows)
+
+    @staticmethod
+    def _generate(configuration: Configuration, compiled: float) -> float:
+        seconds = compiled
+        if configuration["enforce_eager"]:
+            seconds = r.GENERATE_EAGER_S / 256 * 96 * LAYERS / EAGER_LAYERS
+        waves = math.ceil(ROWS / int(configuration["max_num_seqs"]))
+        return seconds * (0.2 + 0.8 * waves) + (0.0 if configuration["prefix_caching"] else 0.08)
+
+    def factor(self, configuration: Configuration, kind: CycleKind, place: int, *, kept: bool) -> float:
+        if configuration["rollout_engine"] == "vllm":
+            warm = [w / statistics.fmean(cycles) for w, cycles in zip(r.VLLM_WARMUP_S, r.VLLM_S, strict=True)]
+            return statistics.fmean(warm) if kind is CycleKind.WARMUP else 1.0
+        steady = statistics.median(r.PLAIN_STEP_S)
+        if self.costs is not Costs.METERED or kept:
+            return r.PLAIN_FIRST_S / steady if kind is CycleKind.WARMUP else 1.0
+        if place < 2:
+            return statistics.fmean(cycles[place] for cycles in r.METERED_S) / steady
+        return statistics.fmean(s for cycles in r.METERED_S for s in cycles[2:]) / steady
+
+    def start(self, configuration: Configuration, engines: int, *, kept: bool) -> Start:
+        if kept:
+            return r.KEPT_START
+        if configuration["rollout_engine"] != "vllm":
+            return r.TRANSFORMERS_START
+        found = r.VLLM_LATER if engines else r.VLLM_FIRST
+        parts = dict(found.parts)
+        if configuration["enforce_eager"]:
+            parts["engine"] = r.VLLM_EAGER_ENGINE_S[1 if engines else 0]
+        unnamed = found.unnamed if self.costs is Costs.METERED else r.TRANSFORMERS_START.unnamed
+        if self.costs is Costs.AIMED and engines:
+            rest = sum(parts.values()) - parts["engine"] - parts["import"] + unnamed
+            parts |= {"import": 0.0, "engine": min(parts["engine"], AIMED_START_S - rest)}
+        return Start(parts, unnamed)
+
+    def peaks(self, configuration: Configuration) -> Mapping[str, int]:
+        engine, asleep = 0.0, 0.0
+        if configuration["rollout_engine"] == "vllm":
+            engine = float(configuration["gpu_memory_utilization"]) * r.TOTAL_GIB
+            asleep = 1.5 if configuration["sleep_level"] else engine
+        before = r.IDLE_GIB + engine
+        found = {
+            IDLE: before,
+            GENERATE: before + (0.0 if engine else 2.7),
+            UPDATE: self._training_gib(configuration) + asleep,
+        }
+        return {name: int(gib * GIB) for name, gib in found.items()}
+
+    @staticmethod
+    def _training_gib(configuration: Configuration) -> float:
+        micro, saved = int(configuration["micro_batch_size"]), bool(configuration["gradient_checkpointing"])
+        each = (r.PEAK_32_GIB - r.PEAK_8_GIB) / 24
+        found = r.UPDATE_GIB + each * (micro - 8)
+        tokens = 256 + 96
+        if not saved:
+            found += r.KEPT_ACTIVATIONS_GIB * micro * (LAYERS * 1536) / (EAGER_LAYERS * 896) * tokens / 384
+        if configuration["attn_implementation"] == "eager":
+            found += micro * 12 * tokens**2 * 6 / GIB * (1 if saved else LAYERS)
+        return found
+
+    def ooms(self, configuration: Configuration) -> str | None:
+        most = r.CAPACITY_GIB * GIB
+        found = self.peaks(configuration)
+        if found[IDLE] > most:  # D, trial 1: the optimizer's state found no room beside the engine
+            return StartupPart.FIRST_BATCH.value
+        return UPDATE if found[UPDATE] > most else None
+
+    def end_s(self, configuration: Configuration, *, kept: bool, discarded: bool) -> float:
+        if discarded:
+            return r.DISCARDED_END_S
+        if kept:
+            return r.KEPT_END_S
+        return r.VLLM_END_S if configuration["rollout_engine"] == "vllm" else r.TRANSFORMERS_END_S
+
+    def keeps(self, configuration: Configuration) -> bool:
+        compiled = configuration["rollout_engine"] == "vllm" and not configuration["enforce_eager"]
+        return not (compiled and self.costs is Costs.METERED)
+
+    @cached_property
+    def name(self) -> str:
+        """As ``--machine`` takes it."""
+        return str(self.costs)

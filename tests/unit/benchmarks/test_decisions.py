@@ -1,0 +1,86 @@
+"""The bed for decisions: what it takes from the recorded study, and what a study decides on it in eight minutes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain import CycleKind
+from autotune.proposals.making import in_one_process
+from benchmarks.decisions import __main__ as command
+from benchmarks.decisions import recorded, report
+from benchmarks.decisions.machine import H100, Costs
+from benchmarks.decisions.proposers import ARMS
+from benchmarks.decisions.studies import Place, Verdict, h100, run
+
+
+@pytest.fixture(scope="module")
+def place() -> Place:
+    """The recorded study, kept to the baseline and what vLLM with its engine as it is can run: quick to list."""
+    whole = h100()
+    baseline = whole.spec.baseline
+    same = in_one_process(whole.space, baseline.with_(rollout_engine="vllm"), baseline, whole.spec.resources)
+    return replace(whole, rows=tuple(dict.fromkeys((baseline, *same))))
+
+
+@pytest.fixture(scope="module")
+def verdicts(place: Place) -> list[Verdict]:
+    """Three studies of eight minutes."""
+    return [run(place, ARMS["grey"], 480.0, seed) for seed in range(3)]
+
+
+def test_eight_minutes_at_the_recorded_costs_decide_ten_trials_and_prove_a_gain(verdicts: list[Verdict]) -> None:
+    assert statistics.median(v.search_trials for v in verdicts) >= 10
+    assert all(v.proven and not v.falsely and v.rounds >= 1 for v in verdicts)
+    assert all(v.unused_s > -60 for v in verdicts), "no more than the grace"
+
+
+def test_the_same_seed_gives_the_same_study(place: Place, verdicts: list[Verdict]) -> None:
+    assert run(place, ARMS["grey"], 480.0, 0) == verdicts[0]
+
+
+def test_the_machine_is_pinned_at_what_was_recorded(place: Place) -> None:
+    baseline, machine = place.spec.baseline, H100()
+    assert sum(machine.phases(baseline).values()) == pytest.approx(statistics.median(recorded.PLAIN_STEP_S), rel=0.05)
+    vllm = baseline.with_(rollout_engine="vllm")
+    cycles = [s for process in recorded.VLLM_S for s in process]
+    assert sum(machine.phases(vllm).values()) == pytest.approx(statistics.fmean(cycles), rel=0.05)
+    assert machine.peaks(vllm)["update"] / 2**30 == pytest.approx(52.7, abs=0.5)
+    assert machine.ooms(vllm.with_(gpu_memory_utilization=0.8)) == "first_batch", "as recorded"
+    wide = vllm.with_(micro_batch_size=32)
+    assert machine.phases(wide)["update"] == pytest.approx(recorded.UPDATE_32_S)
+
+
+def test_what_the_tuner_metered_has_slow_first_cycles_and_keeps_no_process_that_compiled(place: Place) -> None:
+    baseline, metered = place.spec.baseline, H100(Costs.METERED)
+    first = metered.factor(baseline, CycleKind.WARMUP, 0, kept=False)
+    assert first > 1.5 * metered.factor(baseline, CycleKind.RECORDED, 3, kept=False)
+    assert not metered.keeps(baseline.with_(rollout_engine="vllm"))
+    assert H100().keeps(baseline.with_(rollout_engine="vllm"))
+
+
+def test_the_figures_name_what_was_never_reached(verdicts: list[Verdict]) -> None:
+    never = [replace(v, close_s=float("inf")) for v in verdicts]
+    found = report.figures(never)
+    assert found["seconds_to_proven"] is None
+    assert found["close_share"] == 0
+    assert json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--arms", "nobody"], "--arms nobody"),
+        (["--machine", "abacus"], "there is no such machine"),
+        (["--studies", "0"], "expected a whole number above 0"),
+        (["--budget", "-5"], "expected seconds above 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
