@@ -182,12 +182,24 @@ def put_back(kept: Dict[str, Any]) -> str:
     if held is not None:
         vars(held.engine).pop("generate", None)  # the trial's lengths
     _reset_accelerate()
+    end_compile_workers()
     _clear_frames()
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     return ", ".join(_survivors(kept.pop("watched", {})))
+
+
+def end_compile_workers() -> None:
+    """End the processes that torch's compiler keeps to compile with, one for each core; it starts them again on demand.
+
+    A worker with processes beside it is not used for another trial, because they might belong to the last one.
+    """
+    compiling: Any = sys.modules.get("torch._inductor.async_compile")
+    shut_down = getattr(compiling, "shutdown_compile_workers", None)
+    if shut_down is not None:
+        shut_down()
 
 
 def _clear_frames() -> None:
