@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.retries import disproved
-from autotune.statistics import components
-from autotune.statistics.components import Components, Run
 from autotune.statistics.noise import (
     SAME_MACHINE_DEGREES,
     Noise,
     Prior,
+    Run,
     Sample,
     cycle_logs,
     fit_prior,
@@ -27,6 +27,9 @@ from autotune.statistics.noise import (
     sample_of,
 )
 from search_spaces.knobs import Effect, effect_of_change
+
+if TYPE_CHECKING:
+    from autotune.statistics.components import Components
 
 _SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
@@ -111,6 +114,8 @@ class _Known:
         return self.processes if recorded is None or recorded == self.recorded else self._estimated(recorded)
 
     def _estimated(self, recorded: Prior) -> Components:
+        from autotune.statistics import components
+
         return components.estimated(_processes(self.held, self.cycles), presumed_process(self.cycles, recorded))
 
 

@@ -2,7 +2,7 @@
 
 A study on a slow machine that begins with too large a workload ends with one unfinished trial. So the defaults are
 made smaller until the budget holds ``TRIALS`` trials and the confirmation of the best, by the predicted seconds of a
-cycle at the machine's present speed. See docs/decisions/0045-workload-that-fits-the-budget.md.
+cycle at the machine's present speed. See docs/decisions/0041-workload-that-fits-the-budget.md.
 """
 
 from __future__ import annotations

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.text import clean, knob_value
 from search_spaces.configuration import KnobValue, Resources
-from search_spaces.explanation import Explanation
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace, preset_names
+
+if TYPE_CHECKING:
+    from search_spaces.explanation import Explanation  # brings numpy, which a start of the CLI does without
 
 
 def knob_table(space: SearchSpace, framework: str) -> Table:

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.statistics.noise import Prior
+from autotune.statistics.noise import Prior, Run
 
 Array = NDArray[np.float64]
 
@@ -34,19 +34,6 @@ _PROCESS = np.geomspace(LEAST_PROCESS_SPREAD, 1.0, 48)
 _DRIFT = np.geomspace(0.003, 1.0, 16)
 _CYCLE = np.linspace(-4.0, 6.0, 31)
 """Logarithms of a cycle variance over its scale."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One process that was measured."""
-
-    configuration: Hashable
-    moment: Hashable
-    """Runs with the same one ran next to each other: the machine did the same meanwhile."""
-    log: float
-    """Natural logarithm of its tokens/hour."""
-    variance: float
-    """What its cycles leave open about its mean."""
 
 
 @dataclass(frozen=True)

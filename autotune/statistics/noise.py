@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import CycleRecord, Trial
@@ -92,6 +92,19 @@ covered too; the degrees are few, because all were made on the same kind of mach
 GPU_PROCESS = Prior(0.105**2, 4.0)
 """The same on a GPU: a tenth above the likeliest too, and with no more degrees than its two recordings have, two
 configurations in two processes each."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process that was measured."""
+
+    configuration: Hashable
+    moment: Hashable
+    """Runs with the same one ran next to each other: the machine did the same meanwhile."""
+    log: float
+    """Natural logarithm of its tokens/hour."""
+    variance: float
+    """What its cycles leave open about its mean."""
 
 
 def sample_of(trial: Trial) -> Sample:

@@ -2,9 +2,9 @@
 
 Everything in this file is recorded; nothing is estimated. Sources, by letter:
 
-* A: ``h100-2026-11-27.jsonl`` beside this file: a study of 8 minutes, 1.5B parameters, 128 rows per update, prompts of
-  at most 256 and completions of at most 96 tokens. Trials 0 and 2 are TRL's defaults (transformers generates), 1 and 3
-  the same with vLLM.
+* A: ``benchmarks/tables/h100-eight-minutes-2026-11-27.jsonl``: a study of 8 minutes, 1.5B parameters, 128 rows per
+  update, prompts of at most 256 and completions of at most 96 tokens. Trials 0 and 2 are TRL's defaults (transformers
+  generates), 1 and 3 the same with vLLM.
 * B: TRL's own trainer at the settings of A's baseline, without the tuner, on another H100 an hour later; steps 2 to 6
   of the first trainer.
 * C: ``benchmarks/tables/h100-study-0.5b-eager-2026-11-22.jsonl``: 0.5B parameters, 64 rows, vLLM without compiled code.
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-STUDY = Path(__file__).parent / "h100-2026-11-27.jsonl"
+STUDY = Path(__file__).parents[1] / "tables" / "h100-eight-minutes-2026-11-27.jsonl"
 """Source A: baseline, space, hardware, recorded lengths and every cycle."""
 
 PROBE: Mapping[str, object] = {

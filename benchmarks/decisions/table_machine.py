@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from autotune.variation import cycle_logs, pooled
-
 from autotune.domain import Configuration, CycleKind, StudySpec, Trial, Workload
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import Background
+from autotune.statistics.noise import cycle_logs, pooled
 from autotune.table_files import read
 from benchmarks.decisions.recorded import Start
 from benchmarks.decisions.studies import Place

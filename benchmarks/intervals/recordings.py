@@ -27,7 +27,7 @@ CYCLES = 3
 BY_ROUND = re.compile(r"^By round, tokens/hour:(?P<runs>.*?)\.\s", re.DOTALL | re.MULTILINE)
 H100_STUDIES = (
     ("H100, 2026-11-22", "h100-study-*-2026-11-22.jsonl"),
-    ("H100, 2026-11-27", "h100-study-*-2026-11-27.jsonl"),
+    ("H100, 2026-11-27", "h100-eight-minutes-2026-11-27.jsonl"),
 )
 
 

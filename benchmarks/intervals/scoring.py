@@ -20,7 +20,7 @@ from benchmarks.intervals.simulation import GAIN, ROUNDS, Made, Noise, made, sha
 Method = Callable[[Sequence[Trial], Configuration, Configuration], Gain | None]
 NEW, UNSEEN, OLD = "new", "unseen", "old"
 KNOWN = 1.96
-H100_STUDY = TABLES / "h100-study-1.5b-vllm-2026-11-27.jsonl"
+H100_STUDY = TABLES / "h100-eight-minutes-2026-11-27.jsonl"
 SHUFFLES = 10
 STATIONARY = (0.03, 0.08, 0.15, 0.2)
 """Standard deviations of a cycle's logarithm; of 20,000 normal trials of three cycles each."""

@@ -13,7 +13,7 @@ from autotune.settings import Settings
 from tests import recorded_gpu
 from tests.served import Reader, settings_in
 
-BLAMED = "the host: the GPU was busy 42 % of the update while the trial used 1.0 cores all along"
+BLAMED = "the host: the GPU was busy 51 % of the update while the trial used 1.0 cores all along"
 PAGE = "/studies/1/trials/0"
 
 
@@ -41,14 +41,14 @@ def section(page: str, name: str) -> str:
 def test_the_page_has_a_row_for_each_phase_and_each_cycle(h100: Reader) -> None:
     page = h100.page(PAGE)
     words = section(page, "usage")
-    assert "phase busy memory MHz watts cores generate 60 % 44 % 1976 340 - update 42 % 23 %" in words
-    assert "whole cycle 51 %" in words
+    assert "phase busy memory MHz watts cores generate 69 % 51 % 1973 377 - update 51 % 29 %" in words
+    assert "whole cycle 60 %" in words
     for cycle in ("0 warmup 18 %", "1 natural 23 %", "5 recorded 67 %"):
         assert cycle in words
     facts = section(page, "facts")
     assert BLAMED in facts
     assert "of what this GPU could do at most" in facts
-    assert "0.301 J for a completion token, 320 W" in facts
+    assert "0.292 J for a completion token, 355 W" in facts
 
 
 def test_a_trial_of_an_earlier_version_has_no_such_section(finished: Reader) -> None:
@@ -59,8 +59,8 @@ def test_a_trial_of_an_earlier_version_has_no_such_section(finished: Reader) -> 
 
 def test_the_comparison_shows_energy_and_busy_shares(h100: Reader) -> None:
     words = " ".join(unescape(re.sub(r"<[^>]*>", " ", h100.page("/studies/1/compare?trial=0&trial=1"))).split())
-    assert "GPU busy 51 % 46 %" in words
-    assert "energy 0.301 J for a completion token, 320 W 0.178 J for a completion token, 311 W" in words
+    assert "GPU busy 60 % 46 %" in words
+    assert "energy 0.292 J for a completion token, 355 W 0.178 J for a completion token, 311 W" in words
 
 
 def test_the_api_tells_the_same_as_its_description_says(h100: Reader) -> None:
@@ -70,7 +70,7 @@ def test_the_api_tells_the_same_as_its_description_says(h100: Reader) -> None:
     assert usage.blame is not None
     assert (usage.blame.resource.value, usage.blame.phase) == ("host", "update")
     assert usage.blame.sentence.startswith(BLAMED)
-    assert usage.joules_per_token == pytest.approx(0.301, abs=0.001)
+    assert usage.joules_per_token == pytest.approx(0.292, abs=0.001)
     assert usage.roofline_share is not None
     assert 0.0 < usage.roofline_share < 0.5
     assert (

@@ -15,7 +15,7 @@ from tests import recorded_gpu
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import NoteRecord
 
-BLAMED = "the host: the GPU was busy 42 % of the update while the trial used 1.0 cores all along"
+BLAMED = "the host: the GPU was busy 51 % of the update while the trial used 1.0 cores all along"
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_show_says_whether_the_speed_is_normal_and_what_was_used(h100: Study, au
     assert code == 0
     assert BLAMED in flat(out)
     assert "of what this GPU could do at most, if nothing ever waited" in flat(out)
-    assert "energy 0.301 J for a completion token, 320 W" in flat(out)
+    assert "energy 0.292 J for a completion token, 355 W" in flat(out)
     lines = [line.split() for line in out.splitlines()]
-    assert ["generate", "60", "%", "44", "%", "1976", "340", "-"] in lines
-    assert ["whole", "cycle", "51", "%", "34", "%", "1978", "320", "1.0"] in lines
+    assert ["generate", "69", "%", "51", "%", "1973", "377", "-"] in lines
+    assert ["whole", "cycle", "60", "%", "40", "%", "1976", "355", "1.0"] in lines
     assert ["1", "natural", "23", "%", "1.0", "0"] in lines
     assert max(len(line) for line in out.splitlines()) <= 80
 
@@ -63,7 +63,7 @@ def test_show_names_the_attention_that_may_run(home: HomePaths, autotune: Run) -
 
 def test_compare_shows_the_use_of_both(h100: Study, autotune: Run) -> None:
     _, out, _ = autotune("compare", "0", "1")
-    assert "GPU busy 51 % 46 % GPU power 320 W 311 W energy of a token 0.301 J 0.178 J cores used 1.0 1.0" in flat(out)
+    assert "GPU busy 60 % 46 % GPU power 355 W 311 W energy of a token 0.292 J 0.178 J cores used 1.0 1.0" in flat(out)
     document = json.loads(autotune("compare", "0", "1", "--json")[1])
     assert document["a"]["usage"]["joules_per_token"] > document["b"]["usage"]["joules_per_token"]
 
@@ -75,5 +75,5 @@ def test_the_report_has_the_reference_and_the_answer(h100: Study, autotune: Run,
     text = file.read_text()
     part = text[text.index("## What the GPU and the host did") : text.index("## Why")]
     assert BLAMED in flat(part)
-    assert "| generate | 60 % | 44 % | 1976 | 340 | - |" in part
+    assert "| generate | 69 % | 51 % | 1973 | 377 | - |" in part
     assert "trial #1" in part
