@@ -31,6 +31,11 @@ from search_spaces.knobs import Effect, effect_of_change
 if TYPE_CHECKING:
     from autotune.statistics.components import Components
 
+FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
+"""Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
+interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
+faster, 2.3 % call it faster within five looks; with 0.95 at each look 4.5 % do (decision 42)."""
+
 _SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
 
@@ -359,7 +364,8 @@ def gain(
 def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: Prior | None) -> float:
     found = known.processes_from(process)
     parts = [_left_open(t, known.cycles) for both in rounds for t in both]
-    return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2))
+    level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS
+    return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), level)
 
 
 def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:

@@ -201,7 +201,8 @@ def test_on_either_device_intervals_hold_the_truth_as_often_as_they_say(on_gpu: 
             bare = [t.with_(cycles=tuple(replace(c, peaks={}) for c in t.cycles)) for t in trials]
             narrow = _gain(bare)
             held_as_on_cpu += narrow.low <= 0.25 <= narrow.high
-    assert 0.92 * studies <= held <= 0.98 * studies
+    least, most = (0.92, 0.98) if rounds == 1 else (0.95, 0.995)  # an interval of 95 %, of 98 % from two rounds on
+    assert least * studies <= held <= most * studies
     if on_gpu:
         assert held_as_on_cpu < 0.92 * studies, "a CPU's processes tell too little of a GPU's"
 
