@@ -18,6 +18,7 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 README_WORDS = 900
 DECISION_LINES = 60
+PLACES = 6
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 GLOSSARY_WORDS = 40
 DESIGN = {
@@ -128,3 +129,23 @@ def test_decisions_tests_and_files_it_names_exist(page: Path) -> None:
         assert any((ROOT / "tests").rglob(name)), name
     for path in re.findall(r"`((?:autotune|trainer|api|search_spaces|benchmarks|tests|tools|docs)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), path
+
+
+def adding() -> dict[str, str]:
+    """The lists of CONTRIBUTING.md below "Adding things": title -> its lines."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("\n## Adding things\n")[2].partition("\n## ")[0]
+    parts = re.split(r"^### (.+)$", section, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_what_is_added_often_has_a_list() -> None:
+    assert {"A framework", "A sampler", "A route"} <= set(adding())
+
+
+@pytest.mark.parametrize("thing", sorted(adding()))
+def test_adding_a_thing_touches_at_most_six_places_that_exist(thing: str) -> None:
+    items = re.findall(r"^- (.+?):", adding()[thing], re.MULTILINE)
+    places = [place for item in items for place in re.findall(r"`([^`]+)`", item)]
+    assert 0 < len(places) <= PLACES
+    assert [place for place in places if not (ROOT / place).exists()] == []
