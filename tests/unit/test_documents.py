@@ -100,6 +100,7 @@ def test_the_glossary_has_the_words_of_the_design_each_once() -> None:
     words = re.findall(r"^\| \*\*(.+?)\*\* \|", text, re.MULTILINE)
     assert len(set(words)) == len(words) >= GLOSSARY_WORDS
     assert set(words) >= DESIGN
+    assert "docs/glossary.md" in LINK.findall(README.read_text(encoding="utf-8"))
 
 
 EACH_DECISION = pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
