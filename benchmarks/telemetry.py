@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune import hardware
-from autotune.clock import SystemClock
-from autotune.nvml import GpuReader, GpuReading, open_gpus
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
+from autotune.machine.nvml import GpuReader, GpuReading, open_gpus
 from autotune.running.gpu_sampler import GpuSampler
 from tests.nvml import pynvml as made_up
 from trainer.child.contract import Phase, PhaseMark

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotune import domain
-from autotune.memory_timeline import MemoryTimeline, Point
-from autotune.retries import BUDGET_ENDED
+from autotune.documents.memory_timeline import MemoryTimeline, Point
+from autotune.statistics.retries import BUDGET_ENDED
 from search_spaces.configuration import KnobValue, ModelFacts
 from trainer.child.contract import NoteRecord, StartupPart, StartupRecord, WorstCaseRecord
 

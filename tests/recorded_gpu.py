@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune import domain
-from autotune.gpu_samples import Sample, use_of
-from autotune.nvml import GpuReading
+from autotune.machine.gpu_samples import Sample, use_of
+from autotune.machine.nvml import GpuReading
 from autotune.settings import Settings
 from autotune.store import open_store
 from search_spaces.configuration import Configuration, ModelFacts

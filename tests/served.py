@@ -11,16 +11,16 @@ from typing import Any
 import httpx
 
 from api.app import create_app
-from api.codes import Codes
-from api.library import Library
+from api.cache.studies import Library
+from api.guard.codes import Codes
+from api.guard.security import Access
 from api.listening import listen, url_of
-from api.security import Access
 from api.server import ThreadServer
 from autotune.domain import Budget, Study
 from autotune.proposals import make_proposer
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests import factories
 from tests.fakes import FakeClock, FakeStop, SeenObserver

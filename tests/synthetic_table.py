@@ -13,8 +13,8 @@ from itertools import combinations, product
 from pathlib import Path
 
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
-from autotune.table_files import write
-from autotune.tables import Header, Row, Table
+from autotune.tables.files import write
+from autotune.tables.table import Header, Row, Table
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.restart import Restart, restart_between
 from tests import factories as f

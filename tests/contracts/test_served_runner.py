@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.domain import FailureReason
 from autotune.errors import MachineError
+from autotune.machine import hardware
 from autotune.ports import Assignment, Companion, Place, RunReport
 from tests.contracts.runner_suite import MakeRunner, Seen
 from tests.contracts.served_suite import Assign, ServedTrialSuite, Stranger

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from api.serving import serving
-from autotune.answers import attempt_paths
 from autotune.domain import TrialState
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories

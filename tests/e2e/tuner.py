@@ -13,14 +13,14 @@ from pathlib import Path
 
 from autotune import wiring
 from autotune.cli.stopping import stopping
-from autotune.control import Control
 from autotune.domain import Budget, StudySpec
 from autotune.running.job import Graces
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import read_settings
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.control import Control
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests import factories as f
 from tests.fakes import SeenObserver

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.errors import MachineError
+from autotune.machine import hardware
 from tests.trl_trials import Ran, end, launch, training_python, write_spec
 from trainer.child.contract import TrialSpec
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from autotune import gpu_choice
 from autotune.domain import Configuration, FailureReason, Pool
 from autotune.frameworks import TrlFramework
+from autotune.machine import gpu_choice
 from autotune.ports import Assignment, RunReport
 from autotune.running.local import LocalRunner
 from search_spaces.batch import served_by

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.clock import SystemClock
+from autotune.machine.clock import SystemClock
 from autotune.running import proc
 from autotune.running.command import Command, Ended, Line, run_command
 from autotune.running.ending import Stop

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune import exporting
 from autotune.domain import Configuration, RewardSpec, Study
-from autotune.exporting import Exported
-from autotune.verification import read_step
+from autotune.recommendation import export
+from autotune.recommendation.export import Exported
+from autotune.verify.compare_run import read_step
 from tests import factories as f
 from tests.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
@@ -129,7 +129,7 @@ def make(
     study = f.study(spec=spec)
     exported = build(study, configuration)
     folder = root / "exported"
-    exporting.write(exported, study, folder)
+    export.write(exported, study, folder)
     trial = trl.render(
         trial="1/0", configuration=configuration, model=workload.model, prompts=workload.prompts,
         rewards=workload.rewards, rows_per_update=8, max_prompt_length=48, max_completion_length=16,
@@ -144,7 +144,7 @@ def build(study: Study, configuration: Configuration) -> Exported:
             return ()
 
     trials = (f.finished(0, configuration=configuration),)
-    return exporting.build(study, trials, exporting.Choice(trial=0), None, Notes())  # type: ignore[arg-type]
+    return export.build(study, trials, export.Choice(trial=0), None, Notes())  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

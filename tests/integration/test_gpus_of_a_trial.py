@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.domain import FailureReason
-from autotune.hardware import Gpu, GpuProcess
+from autotune.machine import hardware
+from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, gpu_sampler, supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged

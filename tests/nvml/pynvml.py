@@ -2,7 +2,7 @@
 
 That variable is a JSON list, one object for each GPU: ``name``, ``memory`` (bytes), ``busy`` (percent) and ``watts``,
 all with a default. None of their memory is ever in use. What ``nvidia-ml-py`` would answer, as far as
-``autotune.nvml`` asks.
+``autotune.machine.nvml`` asks.
 """
 
 from __future__ import annotations

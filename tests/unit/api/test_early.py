@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from api import serving as room
-from api.early import NAME
+from api.cache.study import SLICE
+from api.cache.warm_up import NAME
 from api.serving import Address, Serving, serving
-from api.shelf import SLICE
 from autotune.domain import Study, Trial
 from autotune.errors import StoreError
 from autotune.settings import Settings

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from api.client import Client
+from api.guard.security import Access
 from api.schemas.exports import Export
-from api.security import Access
-from autotune.cli import remote_export
 from autotune.cli.app import build_app
+from autotune.cli.commands import remote_export
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
 from autotune.errors import MachineError

@@ -9,8 +9,8 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.logs import LARGEST_BYTES, UnsatisfiableError, harmless, part_of
-from autotune.answers import attempt_paths
 from autotune.domain import Study, TrialState
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories

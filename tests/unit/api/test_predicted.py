@@ -12,7 +12,7 @@ from api.paging import cursor_of
 from api.predicting import NOTHING_FITS
 from api.routes.recommendations import NOT_PREDICTED, PREDICTED
 from api.schemas.matches import Matches, PredictedItem
-from autotune.plan.accuracy import NONE
+from autotune.forecast.accuracy import NONE
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests import factories

@@ -200,7 +200,7 @@ def test_closing_twice_is_closing(settings: Settings) -> None:
 def test_nothing_of_the_web_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     """`autotune --help` and every reading command would wait for it."""
     script = (
-        "import sys, api.serving, autotune.cli.serving, autotune.cli.app\n"
+        "import sys, api.serving, autotune.cli.commands.serve, autotune.cli.app\n"
         "autotune.cli.app.build_app()\n"
         "heavy = {'fastapi', 'uvicorn', 'jinja2', 'starlette', 'sqlalchemy', 'optuna'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)\n"

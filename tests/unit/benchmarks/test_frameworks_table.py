@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotune.comparison import StudyRecord
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import UsageError
+from autotune.recommendation.comparison import StudyRecord
 from benchmarks import frameworks
 from tests import factories
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import Configuration, FailureReason, Pool, Trial, TrialKind
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks.gpu import design, journal, table
 from benchmarks.gpu.__main__ import Asked, left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES

@@ -12,7 +12,7 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Pool, Resources, Trial, TrialState
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks import every_knob_table, memory_model
 from search_spaces.configuration import ModelFacts
 from tests import factories

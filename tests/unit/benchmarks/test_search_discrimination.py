@@ -13,7 +13,7 @@ import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
-from autotune.tables import Table
+from autotune.tables.table import Table
 from benchmarks.search import discrimination, report
 from benchmarks.search.discrimination import Criterion, additive_r2, criteria, random_median
 from benchmarks.search.models import Known

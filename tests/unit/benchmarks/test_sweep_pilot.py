@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
 from autotune.proposals.space_filling import spread
-from autotune.table_files import write
-from autotune.tables import Header, Row, Table
+from autotune.tables.files import write
+from autotune.tables.table import Header, Row, Table
 from benchmarks.search.discrimination import Criterion
 from benchmarks.sweeps import __main__ as command
 from benchmarks.sweeps import pilot_report

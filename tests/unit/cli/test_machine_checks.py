@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.cli.findings import Verdict
-from autotune.cli.machine_checks import (
+from autotune.cli.doctor.findings import Verdict
+from autotune.cli.doctor.machine_checks import (
     busy_note,
     check_compiler,
     check_governor,
@@ -15,8 +15,8 @@ from autotune.cli.machine_checks import (
     look_at_gpus,
 )
 from autotune.errors import MachineError
-from autotune.hardware import Gpu, GpuProcess
-from autotune.load import Load
+from autotune.machine.hardware import Gpu, GpuProcess
+from autotune.machine.other_load import Load
 from tests.factories import GIB
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.cli.start import exit_code
+from autotune.cli.commands.start import exit_code
 from autotune.cli.stopping import SignalStop
 from autotune.domain import Trial, TrialKind
-from autotune.study import StudyResult
+from autotune.study.loop import StudyResult
 from tests import factories as f
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autotune.cli.bars import phase_lines, stacked
-from autotune.cli.text import (
+from autotune.cli.screens.bars import phase_lines, stacked
+from autotune.cli.screens.text import (
     bar,
     brief,
     cells_for,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.live import begin
-from autotune.cli.observer import Mode, observing
-from autotune.cli.screens import end_screen
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import Mode, observing
+from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, TrialState
 from autotune.proposals import make_proposer
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests import factories
 from tests.fakes import FakeClock, FakeStop

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import CycleKind, CycleRecord, Peaks, Phase, Pool
 from autotune.insights.growth import MOST_POINTS, Growth, growths, sen
-from autotune.verified_words import growth_lines
+from autotune.verify.sentences import growth_lines
 from tests import factories as f
 
 MIB = 1 << 20

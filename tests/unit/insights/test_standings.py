@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune import evidence
 from autotune.insights.feasibility import feasibility
 from autotune.insights.standings import best_first, count, outcome_word, standings
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
+from autotune.statistics import evidence
 from tests import factories as f
 
 

@@ -10,7 +10,7 @@ from autotune.domain import FailureReason, Phase, Trial, TrialKind
 from autotune.insights.ruled_out import By, by_trials
 from autotune.insights.why import MOST_CONTRASTS, MOST_KNOBS, Reason, differences, reasons
 from autotune.insights.why_words import knob_lines, reason_json, reason_lines, ruled_words
-from autotune.retries import SOURCE
+from autotune.statistics.retries import SOURCE
 from tests import factories
 
 BASE = factories.configuration(gradient_accumulation_steps=4, steps_per_generation=4)

@@ -12,11 +12,11 @@ import pytest
 
 from autotune import wiring
 from autotune.errors import UsageError
-from autotune.preparation import Request
 from autotune.proposals import making
 from autotune.proposals.samplers.gp import TOLD_FASTEST, TOLD_NEWEST, selected
 from autotune.proposals.translation import evidence
 from autotune.settings import read_settings
+from autotune.specification.build import Request
 from tests import factories
 from tests.contracts.proposer_suite import complete, landscape
 

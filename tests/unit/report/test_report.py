@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune import retries
 from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.report import Material, plot, report
 from autotune.report.markdown import LONGEST, block, code, table
+from autotune.statistics import retries
 from tests import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)

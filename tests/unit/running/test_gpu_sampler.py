@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.nvml import GpuReading
+from autotune.machine.nvml import GpuReading
 from autotune.running import gpu_sampler
 from autotune.running.gpu_sampler import GpuSampler
 from tests import factories as make

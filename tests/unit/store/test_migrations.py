@@ -21,7 +21,7 @@ from sqlalchemy import create_engine
 from autotune import wiring
 from autotune.domain import Outcome, TrialState
 from autotune.errors import StudyBusyError
-from autotune.preparation import fingerprint_of
+from autotune.specification.build import fingerprint_of
 from autotune.store import open_store, schema
 from autotune.store.locks import FileStudyLock
 from autotune.store.models import Base
