@@ -20,7 +20,7 @@ from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
 from search_spaces.space import SearchSpace, preset_for
-from tests import factories
+from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
 from trainer.frameworks.exported import Export, Wanted

@@ -14,7 +14,7 @@ import pytest
 from autotune.running import proc
 from autotune.running.local import home_tag, study_tag
 from autotune.tables import files
-from tests.trl_trials import ROOT, environment, training_python
+from tests.support.trl_trials import ROOT, environment, training_python
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1500)]
 

@@ -16,7 +16,7 @@ from autotune.tables.files import read
 from autotune.tables.table import Table
 from benchmarks.search.__main__ import main
 from search_spaces.knobs.restart import Restart, restart_between
-from tests.node import Node
+from tests.support.node import Node
 
 pytestmark = pytest.mark.full
 

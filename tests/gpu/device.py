@@ -13,7 +13,7 @@ import pytest
 
 from autotune.errors import MachineError
 from autotune.machine import hardware
-from tests.trl_trials import Ran, end, launch, training_python, write_spec
+from tests.support.trl_trials import Ran, end, launch, training_python, write_spec
 from trainer.child.contract import TrialSpec
 
 WATCHED = Path(__file__).with_name("watched_trial.py")

@@ -16,8 +16,8 @@ from autotune.domain import Configuration, RewardSpec, Study
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
 from autotune.verify.compare_run import read_step
-from tests import factories as f
-from tests.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
+from tests.support import factories as f
+from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.trl.fates import Fate, fate_of
 
@@ -189,7 +189,7 @@ def resolved(case: Case, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]
     config = case.folder / "grpo.yaml"
     folder = case.exported.export.command.folder.replace("{here}", str(case.folder))
     run = subprocess.run(
-        [training_python(), str(ROOT / "tests" / "resolved_training.py"), str(case.trial), str(config)],
+        [training_python(), str(ROOT / "tests" / "support" / "resolved_training.py"), str(case.trial), str(config)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]

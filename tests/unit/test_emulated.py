@@ -19,7 +19,7 @@ from autotune.report.document import Material, report
 from autotune.statistics import evidence
 from autotune.study import confirmation
 from search_spaces.native import emulated, in_fp8
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 BASELINE = SPEC.baseline

@@ -16,8 +16,8 @@ from autotune.running.local import LocalRunner
 from autotune.settings import read_settings
 from autotune.specification import build
 from autotune.store import open_store
-from tests import factories as f
-from tests.fakes import FakeStop, SeenObserver
+from tests.support import factories as f
+from tests.support.fakes import FakeStop, SeenObserver
 
 
 def test_the_same_specification_is_the_same_study() -> None:

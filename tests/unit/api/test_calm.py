@@ -14,7 +14,7 @@ from api.cache.warm_up import CALM_S, EarlyReading
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 class Asked:

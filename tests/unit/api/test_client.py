@@ -22,8 +22,8 @@ from autotune.errors import MachineError, NotFoundError, UsageError
 from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import Reader, Served, settings_in, whole_study
+from tests.support import factories
+from tests.support.served import Reader, Served, settings_in, whole_study
 
 TOKEN = "correct-horse-battery-staple"
 

@@ -13,7 +13,7 @@ from autotune.errors import UsageError
 from autotune.settings import Settings
 from autotune.store import open_store
 from autotune.study.control import Action
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 REQUESTS = "/api/v1/studies/1/requests"

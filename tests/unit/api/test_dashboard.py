@@ -26,10 +26,10 @@ from autotune.forecast.untried_pairs import foreseen
 from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories as f
-from tests.large_study import large_trials
-from tests.recorded import record
-from tests.served import SPACE, Reader
+from tests.support import factories as f
+from tests.support.large_study import large_trials
+from tests.support.recorded import record
+from tests.support.served import SPACE, Reader
 from tests.unit.api.test_filters import snapshot
 from trainer.child.contract import PhaseMark
 

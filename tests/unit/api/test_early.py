@@ -18,8 +18,8 @@ from autotune.domain import Study, Trial
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.waiting import PATIENCE_S, wait_for
 
 
 @dataclass

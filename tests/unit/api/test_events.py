@@ -17,9 +17,9 @@ from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import Reader, Served
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.served import Reader, Served
+from tests.support.waiting import PATIENCE_S, wait_for
 
 EVENTS = "/api/v1/studies/1/events"
 

@@ -18,8 +18,8 @@ from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
 from autotune.errors import MachineError
 from autotune.settings import Settings
-from tests import factories
-from tests.served import Reader, Served, settings_in, whole_study
+from tests.support import factories
+from tests.support.served import Reader, Served, settings_in, whole_study
 
 TOKEN = "correct-horse-battery-staple"
 PATH = "/api/v1/studies/1/export"

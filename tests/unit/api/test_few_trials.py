@@ -13,7 +13,7 @@ from autotune.cli.screens.study import end_screen
 from autotune.cli.screens.why import why_screen
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.forecast.explain import explain
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.api.test_pages import drawn, snapshot, words
 from tests.unit.cli.drawing import text
 

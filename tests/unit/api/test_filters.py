@@ -14,7 +14,7 @@ from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
 from autotune.recommendation.current import Source
-from tests import factories as f
+from tests.support import factories as f
 
 
 def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:

@@ -14,9 +14,9 @@ from autotune.domain import Study, TrialState
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.waiting import PATIENCE_S, wait_for
 
 
 class Counting:

@@ -12,7 +12,7 @@ from api.guard.codes import ALPHABET, LENGTH, LIFE_S, MOST_TRIES, Codes
 from api.guard.security import Access
 from api.guard.throttle import BURST, EVERY_S, MOST_ADDRESSES, Throttle, network_of
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 PAGE = {"Accept": "text/html"}

@@ -14,9 +14,9 @@ from autotune.domain import Study
 from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories as f
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories as f
+from tests.support.recorded import record
+from tests.support.served import Reader
 from tests.unit.documents.test_memory_timeline import BAD
 
 MEMORY = "/api/v1/studies/1/trials/1/memory"

@@ -23,9 +23,9 @@ from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
 from autotune.wording.sentences import evidence_words, gain_words, speed_words
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 from tests.unit.cli.drawing import text
 from trainer.child.contract import CurrentPhase, PhaseMark
 

@@ -14,9 +14,9 @@ from autotune.domain import Study
 from autotune.insights.standings import best_first
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 
 DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies", studies.Studies),

@@ -19,7 +19,7 @@ from api.guard.security import HEADERS, OPEN_PATHS, Access, Guard, SlowReaderErr
 from autotune.charts.assets import STYLE
 from autotune.errors import UsageError
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here

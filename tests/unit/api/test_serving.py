@@ -20,7 +20,7 @@ from api.serving import Address, Crashes, Serving, serving
 from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.settings import Settings
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 

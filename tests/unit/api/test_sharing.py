@@ -21,9 +21,9 @@ from autotune.domain import Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import URL
-from tests.waiting import PATIENCE_S
+from tests.support import factories
+from tests.support.served import URL
+from tests.support.waiting import PATIENCE_S
 
 STUDY = "/api/v1/studies/1"
 EVENTS = f"{STUDY}/events"

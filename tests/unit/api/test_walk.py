@@ -15,7 +15,7 @@ from api.guard.access import access_for
 from api.guard.security import OPEN_PATHS, Access, Guard
 from api.guard.throttle import BURST
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 REBINDING = (

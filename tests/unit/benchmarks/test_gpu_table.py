@@ -16,7 +16,7 @@ from benchmarks.gpu.__main__ import Asked, left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES
 from benchmarks.gpu.run import Run, Wanted
 from benchmarks.gpu.summary import TRIED, summary
-from tests import factories
+from tests.support import factories
 
 H200 = {"name": "NVIDIA H200", "memory": 141 << 30, "compute_capability": [9, 0], "mig": False}
 DEFAULTS = factories.configuration(rollout_engine="transformers")

@@ -15,8 +15,8 @@ from autotune.proposals.memory import MemoryModel
 from autotune.tables.files import read
 from benchmarks import every_knob_table, memory_model
 from search_spaces.configuration import ModelFacts
-from tests import factories
-from tests.synthetic_table import table
+from tests.support import factories
+from tests.support.synthetic_table import table
 
 pytestmark = pytest.mark.full
 

@@ -19,7 +19,7 @@ from benchmarks.search.discrimination import Criterion, additive_r2, criteria, r
 from benchmarks.search.models import Known
 from benchmarks.search.world import World, holds
 from search_spaces.configuration import ModelFacts
-from tests.synthetic_table import KNOBS, table
+from tests.support.synthetic_table import KNOBS, table
 
 Expected = Mapping[Configuration, float]
 

@@ -24,7 +24,7 @@ from benchmarks.sweeps import pilot_report
 from benchmarks.sweeps.cases import AGAIN, CASES, table_file
 from benchmarks.sweeps.pilot import LEAST_FULL, MIB, MOST_FULL, Judgement, judged, limit_of, weak
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.benchmarks.test_sweeps import MADE, baseline, resources
 
 CASE = CASES["cpu-14m-compiled"]

@@ -8,8 +8,8 @@ from autotune.charts.foretold import Foretold, predicted_peaks
 from autotune.domain import Pool, Trial
 from autotune.forecast import untried_pairs
 from autotune.forecast.untried_pairs import MOST_FORETOLD, foretold
-from tests import factories as f
-from tests.large_study import large_trials
+from tests.support import factories as f
+from tests.support.large_study import large_trials
 
 SPEC = f.study_spec(memory_limit=16 * f.GIB)
 

@@ -10,7 +10,7 @@ from autotune.charts.memory_dots import Capacity
 from autotune.charts.memory_time import MOST_ROWS, bands, over_time
 from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point
 from autotune.domain import Pool
-from tests import factories as f
+from tests.support import factories as f
 
 EVIL = "<script>alert('&\"x')</script>"
 HOST = Capacity(Pool.HOST, 6 * f.GIB)

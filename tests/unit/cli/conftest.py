@@ -17,9 +17,9 @@ from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
-from tests import factories
-from tests.recorded import record
-from tests.simulated import SimulatedRunner
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.simulated import SimulatedRunner
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""

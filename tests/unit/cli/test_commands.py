@@ -11,7 +11,7 @@ from autotune.domain import Outcome, Study, TrialState
 from autotune.recommendation.current import Source, answer
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import PhaseMark
 

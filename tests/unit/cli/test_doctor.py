@@ -17,7 +17,7 @@ from autotune.frameworks import environments
 from autotune.machine import hardware, other_load
 from autotune.machine.other_load import Load
 from autotune.settings import HomePaths, read_settings
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import FailureReason, Result
 from trainer.child.frameworks.trl import cpu_deepspeed, engine

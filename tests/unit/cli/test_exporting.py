@@ -21,7 +21,7 @@ from autotune.running import proc
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from autotune.verify import compare_run
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run, record
 from trainer.frameworks.trl.exported import Wanted
 

@@ -17,7 +17,7 @@ from autotune.cli.doctor.machine_checks import (
 from autotune.errors import MachineError
 from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.machine.other_load import Load
-from tests.factories import GIB
+from tests.support.factories import GIB
 
 
 def gpu(**changes: Any) -> Any:

@@ -8,7 +8,7 @@ from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import Mode, News, PlainObserver, Unfailing, choose_mode, observing
 from autotune.domain import Budget, TrialState
 from autotune.ports import Observer
-from tests import factories
+from tests.support import factories
 from trainer.child.contract import CurrentPhase
 
 NOW = factories.NOW

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from autotune.cli.commands.plan import plan
 from autotune.cli.failures import exit_code_of
-from tests.published_models import PUBLISHED
+from tests.support.published_models import PUBLISHED
 
 SPACE = """
 knobs:

@@ -9,7 +9,7 @@ from autotune.domain import Budget, FailureReason, Outcome, Study, TrialKind
 from autotune.errors import StudyDiffersError
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run, Runs, record
 
 

@@ -21,7 +21,7 @@ from autotune.domain import (
     RecommendationRow,
     Trial,
 )
-from tests import factories
+from tests.support import factories
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=4),

@@ -8,7 +8,7 @@ from autotune.cli.commands.start import exit_code
 from autotune.cli.stopping import SignalStop
 from autotune.domain import Trial, TrialKind
 from autotune.study.loop import StudyResult
-from tests import factories as f
+from tests.support import factories as f
 
 
 def _code(trials: tuple[Trial, ...]) -> int:

@@ -12,7 +12,7 @@ from autotune.tables.files import read
 from autotune.tables.sweep import Again
 from autotune.wiring import Prepared
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.cli.conftest import Run
 
 

@@ -21,7 +21,7 @@ from autotune.cli.screens.text import (
     short_name,
     signed_percent,
 )
-from tests import factories
+from tests.support import factories
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",

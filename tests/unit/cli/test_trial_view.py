@@ -3,7 +3,7 @@ from typing import Any
 
 from autotune.cli.screens.trial import beware_words, engine_words, guard_words, timeline_words, trial_screen
 from autotune.domain import CycleKind, GpuUse, ProcessUse, TrialState
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 from trainer.child.contract import NoteRecord
 

@@ -13,7 +13,7 @@ from autotune.domain import FailureReason, Outcome, Study, TrialKind, TrialState
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from autotune.verify import long_run, repeats
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run, Runs, record
 
 LEADER = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)

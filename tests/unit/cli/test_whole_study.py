@@ -15,9 +15,9 @@ from autotune.proposals import make_proposer
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
-from tests import factories
-from tests.fakes import FakeClock, FakeStop
-from tests.simulated import SimulatedRunner
+from tests.support import factories
+from tests.support.fakes import FakeClock, FakeStop
+from tests.support.simulated import SimulatedRunner
 from tests.unit.cli.drawing import text, widest
 
 SPACE = SearchSpace.from_json(

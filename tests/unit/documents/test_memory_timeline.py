@@ -28,7 +28,7 @@ from autotune.documents.memory_timeline import (
     thinned,
     timeline_json,
 )
-from tests import factories as f
+from tests.support import factories as f
 from trainer.child.contract import PhaseMark
 
 PHASES = st.sampled_from([("", -1), ("load", -1), ("generate", 0), ("update", 3)])

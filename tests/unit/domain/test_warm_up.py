@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.warm_up import UNSETTLED, still_warming
-from tests import factories as f
+from tests.support import factories as f
 
 
 @pytest.mark.parametrize(

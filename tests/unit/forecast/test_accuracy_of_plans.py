@@ -10,7 +10,7 @@ import pytest
 from autotune.domain import Configuration, Trial
 from autotune.forecast.accuracy import NONE, Recorded, Unfitted, accuracy
 from autotune.proposals.forecasts import PeakForecast, PeakModel, Task, TimeForecast, TimeModel
-from tests import factories
+from tests.support import factories
 
 SECONDS = (10.0, 8.0, 6.0, 5.0, 4.0, 3.0)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotune.errors import UsageError
 from autotune.forecast.architecture import architecture
 from autotune.forecast.model_file import model_at
-from tests.published_models import LLAMA, MIXTRAL, PUBLISHED, QWEN3_30B_A3B
+from tests.support.published_models import LLAMA, MIXTRAL, PUBLISHED, QWEN3_30B_A3B
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -14,7 +14,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.report.why import section
 from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
-from tests import factories
+from tests.support import factories
 
 SPACE = {
     "knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False], "logprob_rows": [1, 2, 4, 8]}

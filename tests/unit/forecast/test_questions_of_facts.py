@@ -17,7 +17,7 @@ from autotune.forecast.facts import MOST_GPUS, Facts, architecture_of, known_gpu
 from autotune.forecast.gpus import GPUS
 from autotune.forecast.with_models import _less_sure, forecasts_for, foretold
 from search_spaces.configuration import ModelFacts
-from tests.published_models import PUBLISHED
+from tests.support.published_models import PUBLISHED
 
 HALF = ModelFacts(parameters=494_032_768)
 

@@ -21,7 +21,7 @@ from autotune.proposals.forecasts import SURE, PeakForecast, Task, TimeForecast
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.space import SearchSpace
-from tests.published_models import PUBLISHED
+from tests.support.published_models import PUBLISHED
 
 GIB = 1 << 30
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from autotune.domain import CycleRecord
 from autotune.machine.gpu_samples import WHOLE, Sample, use_of
 from autotune.machine.nvml import GpuReading
-from tests import factories as make
-from tests import recorded_gpu
+from tests.support import factories as make
+from tests.support import recorded_gpu
 
 
 def cycle(**phases: float) -> CycleRecord:

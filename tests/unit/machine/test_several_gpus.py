@@ -30,9 +30,9 @@ from autotune.wording.sentences import speed_words
 from search_spaces import legality
 from search_spaces.batch import batch_of, served_by
 from search_spaces.space import SearchSpace
-from tests import factories as f
-from tests.fakes import FakeClock
-from tests.trl_fields import RECORDED
+from tests.support import factories as f
+from tests.support.fakes import FakeClock
+from tests.support.trl_fields import RECORDED
 from trainer.child.contract import Result
 
 GIB = 1 << 30

@@ -16,7 +16,7 @@ from autotune.proposals.sweep import BROKEN, ordered
 from autotune.wiring import proposer_for
 from search_spaces.knobs.restart import RESTART, Restart, preload_key, restart_between, restart_key
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 
 SPACE = SearchSpace.from_json(
     {

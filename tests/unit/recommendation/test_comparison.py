@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain import TrialKind
 from autotune.recommendation.comparison import StudyRecord, compare_studies, compare_trials, differences
-from tests import factories as f
+from tests.support import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 

@@ -6,7 +6,7 @@ from autotune.domain import Configuration, Trial, TrialKind
 from autotune.recommendation.recommend import native_best
 from autotune.statistics.evidence import Row
 from search_spaces.native import is_native, seam_values
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 BASELINE = f.configuration()

@@ -9,7 +9,7 @@ import pytest
 from autotune.domain import CycleKind, Trial, TrialKind
 from autotune.recommendation.recommend import UNMEASURED_BY_BUDGET, recommend, unconfirmed
 from autotune.statistics import evidence
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)

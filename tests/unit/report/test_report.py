@@ -16,7 +16,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.report import Material, plot, report
 from autotune.report.markdown import LONGEST, block, code, table
 from autotune.statistics import retries
-from tests import factories as f
+from tests.support import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 EVIL = "</code><script>alert(1)</script> | `` ![x](http://evil) \x1b[31m\u202e\n# heading\r\n- item [a](javascript:x)"

@@ -10,7 +10,7 @@ from autotune.report import Material, report
 from autotune.report.verified import section
 from autotune.verify import long_run as long_runs
 from autotune.verify import repeats
-from tests import factories as f
+from tests.support import factories as f
 
 STUDY = f.study()
 BASELINE = STUDY.spec.baseline

@@ -12,8 +12,8 @@ import pytest
 from autotune.machine.nvml import GpuReading
 from autotune.running import gpu_sampler
 from autotune.running.gpu_sampler import GpuSampler
-from tests import factories as make
-from tests.fakes import FakeClock
+from tests.support import factories as make
+from tests.support.fakes import FakeClock
 from trainer.child.contract import PhaseMark
 
 

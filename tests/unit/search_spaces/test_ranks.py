@@ -13,7 +13,7 @@ from autotune.store import codec
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check
-from tests import factories
+from tests.support import factories
 
 CPU = Resources(cpu_cores=4, cpu_ranks=2)
 GPU = Resources(gpus=2, device="cuda", compute_capability=(9, 0), cpu_ranks=2)

@@ -19,7 +19,7 @@ from autotune.specification import build, cpu_bf16
 from autotune.specification.request import Complete, Request
 from search_spaces import legality
 from search_spaces.space import SearchSpace
-from tests.node import Node
+from tests.support.node import Node
 from trainer.child.contract import RewardSpec
 
 HERE = Resources(cpu_cores=2, rows_per_update=8, num_generations=8)

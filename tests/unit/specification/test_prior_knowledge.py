@@ -19,9 +19,9 @@ from autotune.proposals.times import PhaseTimes
 from autotune.specification import prior_knowledge
 from autotune.store import open_store
 from search_spaces.space import SearchSpace
-from tests import factories as f
-from tests.recorded import record
-from tests.timed_machine import task
+from tests.support import factories as f
+from tests.support.recorded import record
+from tests.support.timed_machine import task
 from trainer.child.contract import Result
 
 ANSWER: Mapping[str, Any] = {

@@ -11,7 +11,7 @@ from autotune.cli.screens.trial import trial_screen
 from autotune.domain import CycleKind, Trial
 from autotune.report.measured import limits
 from autotune.study.budget import predict
-from tests import factories
+from tests.support import factories
 
 
 def doubled(trial: Trial) -> Trial:

@@ -14,7 +14,7 @@ from autotune.specification import sizing
 from autotune.specification.build import load_space
 from autotune.specification.request import CPU_SIZE, Request, completed
 from autotune.specification.sizing import Open, Sized, Sizing
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.specification.test_fewer_layers import _model as a_model
 from trainer.child.contract import Result
 

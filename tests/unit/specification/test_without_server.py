@@ -24,9 +24,9 @@ from search_spaces.batch import served_by
 from search_spaces.errors import SpaceError
 from search_spaces.published import published
 from search_spaces.space import SearchSpace
-from tests.fakes import FakeStop
-from tests.scripted import assignment, local_runner
-from tests.swift_fields import RECORDED
+from tests.support.fakes import FakeStop
+from tests.support.scripted import assignment, local_runner
+from tests.support.swift_fields import RECORDED
 from trainer.child.contract import Result, TrialSpec
 
 SERVERLESS = ("open_r1", "ms_swift")

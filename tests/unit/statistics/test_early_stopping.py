@@ -14,7 +14,7 @@ from autotune.domain import Protocol
 from autotune.statistics import early_stopping
 from autotune.statistics.early_stopping import ALPHA, COULD_STILL, LOOKS, Decision, Known, Verdict
 from autotune.statistics.noise import Prior, Sample
-from tests import factories as f
+from tests.support import factories as f
 
 NOISES = st.lists(st.floats(-0.06, 0.06), min_size=LOOKS[-1], max_size=LOOKS[-1])
 SPEEDS = st.floats(10.0, 14.0)

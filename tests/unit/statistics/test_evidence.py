@@ -13,7 +13,7 @@ from autotune.statistics import components, evidence, noise
 from autotune.statistics.evidence import Row
 from autotune.statistics.noise import Prior
 from autotune.study import judging
-from tests import factories as f
+from tests.support import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 FOUR_TO_TWO = f.configuration(num_generations=2)

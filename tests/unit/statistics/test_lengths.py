@@ -11,7 +11,7 @@ from autotune.recommendation.recommend import recommend
 from autotune.statistics import lengths
 from autotune.study import confirmation
 from autotune.wording.sentences import lengths_words
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)

@@ -12,8 +12,8 @@ from autotune.statistics import evidence, retries
 from autotune.statistics.retries import corrected, disproved
 from autotune.study import schedule
 from autotune.study.budget import Spent, searched
-from tests import factories as f
 from tests.contracts.proposer_suite import Landscape, complete, landscape
+from tests.support import factories as f
 from tests.unit.proposals.test_proposer import built
 
 SPEC = f.study_spec()

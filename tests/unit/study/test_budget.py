@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from autotune.domain import Budget, CycleKind, Protocol, Trial, TrialKind, TrialState
 from autotune.store import open_store
 from autotune.study.budget import READ_AGAIN, Cost, Ledger, Spent, limit_reached, predict, predict_search, remaining_s
-from tests import factories as f
-from tests.fakes import FakeClock
+from tests.support import factories as f
+from tests.support.fakes import FakeClock
 
 
 def test_the_first_limit_reached_is_named() -> None:

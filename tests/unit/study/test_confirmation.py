@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from autotune.study import confirmation
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 BASELINE = SPEC.baseline

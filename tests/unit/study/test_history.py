@@ -13,8 +13,8 @@ from autotune.domain import Outcome, Trial, TrialState
 from autotune.ports import Store
 from autotune.store import open_store
 from autotune.study.history import History
-from tests import factories as f
-from tests.properties import examples
+from tests.support import factories as f
+from tests.support.properties import examples
 
 NUMBERS = itertools.count()
 ACTS = ("add", "start", "finish", "requeue", "read")

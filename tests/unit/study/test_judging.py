@@ -8,7 +8,7 @@ from dataclasses import replace
 from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, TrialState
 from autotune.statistics.noise import Prior
 from autotune.study import judging
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 LOOKED = f.protocol(recorded=8, looks=(3, 5, 8))

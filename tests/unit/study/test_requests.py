@@ -15,9 +15,9 @@ from autotune.ports import Store
 from autotune.proposals import make_proposer
 from autotune.study.control import LOOK_S, Action, Asked, Control, fold
 from autotune.study.loop import StudyLoop, StudyResult
-from tests import factories
-from tests.fakes import FakeClock, FakeStop
-from tests.simulated import SimulatedRunner
+from tests.support import factories
+from tests.support.fakes import FakeClock, FakeStop
+from tests.support.simulated import SimulatedRunner
 from tests.unit.study.test_study import SPACE, House
 
 KINDS = [*(action.event_kind for action in Action), "trial_finished", "stop", "_requested"]

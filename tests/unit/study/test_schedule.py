@@ -15,7 +15,7 @@ from autotune.study import confirmation, protocols, schedule
 from autotune.study.budget import GRACE_S, Spent, predict, predict_search
 from autotune.study.schedule import Run, Stop
 from autotune.verify import long_run
-from tests import factories as f
+from tests.support import factories as f
 
 STUDY = f.study(lengths=())
 WITH_LENGTHS = f.study()

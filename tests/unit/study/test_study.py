@@ -24,9 +24,9 @@ from autotune.store import open_store
 from autotune.study.budget import GRACE_S
 from autotune.study.loop import StudyLoop, StudyResult
 from search_spaces.space import SearchSpace
-from tests import factories as f
-from tests.fakes import FakeClock, FakeStop, SeenObserver
-from tests.simulated import SimulatedRunner, cycle_seconds, host_bytes
+from tests.support import factories as f
+from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.simulated import SimulatedRunner, cycle_seconds, host_bytes
 
 SPACE = SearchSpace.from_json(
     {

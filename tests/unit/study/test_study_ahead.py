@@ -11,8 +11,8 @@ from autotune.ports import Proposer
 from autotune.proposals import make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.study.loop import StudyLoop
-from tests.fakes import FakeStop
-from tests.simulated import SimulatedRunner
+from tests.support.fakes import FakeStop
+from tests.support.simulated import SimulatedRunner
 from tests.unit.study.test_study import SPACE, House
 
 

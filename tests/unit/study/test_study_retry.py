@@ -12,9 +12,9 @@ from autotune.proposals import make_proposer
 from autotune.statistics import retries
 from autotune.study import protocols
 from autotune.study.loop import StudyLoop
-from tests import factories as f
-from tests.fakes import FakeStop
-from tests.simulated import SimulatedRunner
+from tests.support import factories as f
+from tests.support.fakes import FakeStop
+from tests.support.simulated import SimulatedRunner
 from tests.unit.study.test_study import SPACE, House
 
 

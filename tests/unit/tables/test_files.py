@@ -19,8 +19,8 @@ from autotune.tables.files import lines, parsed, read, write
 from autotune.tables.table import Table, table_of
 from autotune.verify import repeats
 from search_spaces.knobs.restart import Restart, restart_key
-from tests import factories as f
-from tests.synthetic_table import KNOBS, table
+from tests.support import factories as f
+from tests.support.synthetic_table import KNOBS, table
 
 FEW = {**KNOBS, "logprob_rows": (1,), "logprob_token_chunk": (256,), "optimizer": ("adamw_torch",)}
 

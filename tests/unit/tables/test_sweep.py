@@ -16,9 +16,9 @@ from autotune.study.schedule import Run
 from autotune.tables.sweep import ALL_THERE, Again, fastest, is_row, owed, steps
 from autotune.verify import repeats
 from search_spaces.space import SearchSpace
-from tests import factories as f
-from tests.fakes import FakeClock, FakeStop, SeenObserver
-from tests.simulated import SimulatedRunner, host_bytes
+from tests.support import factories as f
+from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.simulated import SimulatedRunner, host_bytes
 
 SPACE = SearchSpace.from_json(
     {

@@ -21,7 +21,7 @@ from autotune.verify.compare_run import (
     stated_by,
     together,
 )
-from tests import factories as f
+from tests.support import factories as f
 
 LINE = (
     "{'loss': '0.003936', 'grad_norm': '2.232', 'num_tokens': '418', 'completions/mean_length': '15.88', "

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotune.domain import CycleKind, CycleRecord, Phase, Trial
 from autotune.verify.compare_run import Shape, longest_rows
 from autotune.verify.length_model import Prediction, predict_from, work_of
-from tests import factories as f
+from tests.support import factories as f
 
 SHAPE = Shape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 HALVES = replace(SHAPE, generation_rows=4)

@@ -13,7 +13,7 @@ from autotune.study import schedule
 from autotune.verify import long_run
 from autotune.verify.long_run import LongVerdict
 from autotune.verify.sentences import long_lines, long_sentence
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.verify.test_length_model import HALVES, machine, predicted, trial
 
 

@@ -9,7 +9,7 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind
 from autotune.verify import repeats
 from autotune.verify.sentences import spread_lines
-from tests import factories as f
+from tests.support import factories as f
 
 STUDY = f.study()
 BASELINE = STUDY.spec.baseline
