@@ -19,7 +19,7 @@ from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
 from autotune.specification.request import Complete, Request, packages_of
 from autotune.specification.resolve import Talk, complete, keep_prompts
-from autotune.specification.sizing import Open, Sizing
+from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
@@ -91,14 +91,27 @@ def prepare(
         speed=prior_knowledge.measuring(python, talk),
     )
     sized = sizing.settle(whole, may)
-    whole, written = sized.request, sized.written
-    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
-    facts, software = build.model_facts(written.data), _software(found.data)
-    resources = build.resources_for(machine, whole, facts, software)
+    return _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
+
+
+def _specified(
+    sized: Sized,
+    framework: Integration,
+    space: SearchSpace,
+    machine: Resources,
+    software: dict[str, str],
+    settings: Settings,
+    talk: Talk,
+    scaling: tuple[str, ...],
+) -> Prepared:
+    """The study of a workload whose size and prompts are settled. Raises ``UsageError`` where nothing is legal."""
+    data = sized.written.data
+    whole = replace(sized.request, max_prompt_length=sized.request.max_prompt_length or int(data["longest_prompt"]))
+    resources = build.resources_for(machine, whole, build.model_facts(data), software)
     baseline = build.baseline_of(whole, space, resources)
     legal = _judged(whole, framework, space, baseline, resources, talk)
-    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
-    workload = build.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
+    prompts = keep_prompts(settings.home.root, Path(data["prompts"]), data["sha256"])
+    workload = build.workload_of(whole, prompts, data["sha256"], data.get("commit"))
     spec = build.specification(whole, workload, space, baseline, resources)
     return Prepared(
         spec=spec,
