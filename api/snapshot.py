@@ -16,7 +16,6 @@ from autotune.errors import NotFoundError
 from autotune.insights.nearest import Neighbour, neighbours
 from autotune.insights.standings import Standing, best_first, standings
 from autotune.recommend import row_of
-from autotune.serialise import device_peak
 from autotune.words import differing, knob_value
 
 KEPT_ORDERS = 32
@@ -82,7 +81,7 @@ class Snapshot:
 
     def _peak(self, numbers: Sequence[int]) -> float:
         """Bytes; infinite if any of the trials measured none."""
-        peaks = [device_peak(self.trials[n]) or self.trials[n].host_peak for n in numbers]
+        peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
         return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
 
     @cached_property

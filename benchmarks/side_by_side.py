@@ -42,7 +42,6 @@ HEADS = (
     *("study", "sampler", "spent", "search trials", f"OOMs in {FIRST}", "lost to them", "fastest / baseline"),
     *("at trial", "after", *(f"to {share:.0%}" for share in SHARES)),
 )
-_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def search_of(study: Study, trials: Sequence[Trial], spent_s: float) -> Search:
     baseline = first.tokens_per_hour if first is not None and first.feasible else None
     if not baseline:
         raise UsageError(f"study {study.spec.name!r}: its baseline has no tokens/hour")
-    own = [t for t in ordered if t.kind is TrialKind.SEARCH and t.state.is_finished and _tells(t)]
+    own = [t for t in ordered if t.kind is TrialKind.SEARCH and t.state.is_finished and not t.inconclusive]
     longest = max((_engine_s(t) for t in ordered), default=0.0)
     return Search(study.spec.name, study.spec.sampler, spent_s, baseline, tuple(own), longest)
 
@@ -162,10 +161,6 @@ def _engine_s(trial: Trial) -> float:
 
 def _ran_out(trial: Trial) -> bool:
     return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
-
-
-def _tells(trial: Trial) -> bool:
-    return trial.outcome is None or trial.outcome.reason not in _NOTHING
 
 
 def main(arguments: Sequence[str]) -> int:

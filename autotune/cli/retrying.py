@@ -99,7 +99,7 @@ def sentence(asked: Trial, trial: Trial) -> str:
         mended = "" if asked.feasible else f"; the failure of #{asked.number} no longer counts"
         return f"trial {trial.number}, which repeats #{asked.number}: {how}{mended}{_disturbed(trial)}"
     lost = f"; its configuration, feasible in #{asked.number}, no longer is" if asked.feasible else ""
-    if trial.outcome is not None and trial.outcome.reason in (FailureReason.INFRA, FailureReason.CANCELLED):
+    if trial.inconclusive:
         lost = ""
     return f"trial {trial.number}, which repeats #{asked.number}: {how}{lost}"
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from autotune import evidence
-from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
+from autotune.domain.measures import phase_seconds
 from autotune.insights.feasibility import cause
 from autotune.insights.ruled_out import Ruled
 from autotune.retries import disproved
@@ -30,7 +31,6 @@ MOST_CONTRASTS = 20
 """Neighbours that are shown for a knob, and of those without a figure too; a study of thousands has thousands."""
 
 _DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
-_NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
 _STEPS, _ACCUMULATION = "steps_per_generation", "gradient_accumulation_steps"
 
 
@@ -206,9 +206,9 @@ def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, 
 
 
 def _failed(trial: Trial) -> bool:
-    searched = trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH, TrialKind.CONFIRM)
-    reason = None if trial.outcome is None else trial.outcome.reason
-    return searched and trial.state is TrialState.FAIL and reason is not None and reason not in _NO_VERDICT
+    searched = trial.kind.is_searched or trial.kind is TrialKind.CONFIRM
+    blamed = trial.outcome is not None and not trial.outcome.ok and not trial.inconclusive
+    return searched and trial.state is TrialState.FAIL and blamed
 
 
 def differences(before: Configuration, after: Configuration) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
@@ -278,10 +278,6 @@ def _phase_changes(before: Sequence[Trial], after: Sequence[Trial]) -> Mapping[s
 
 def _seconds_per_token(runs: Iterable[Trial]) -> Mapping[str, float]:
     """By phase, over all speed cycles of ``runs``; empty without any."""
-    seconds: dict[str, float] = {}
-    tokens = 0
-    for cycle in (c for t in runs for c in t.speed_cycles()):
-        tokens += cycle.completion_tokens
-        for phase, spent in cycle.phases.items():
-            seconds[phase] = seconds.get(phase, 0.0) + max(0.0, spent)
-    return {phase: spent / tokens for phase, spent in seconds.items()} if tokens else {}
+    cycles = [c for t in runs for c in t.speed_cycles()]
+    tokens = sum(c.completion_tokens for c in cycles)
+    return {phase: spent / tokens for phase, spent in phase_seconds(cycles).items()} if tokens else {}

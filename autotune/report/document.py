@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from autotune import evidence
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial, TrialState
 from autotune.figures import format_duration, format_size
-from autotune.insights import phases
 from autotune.insights.why import Why
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
@@ -125,7 +124,7 @@ def _times(material: Material) -> list[str]:
     anchor = evidence.reference(material.trials, material.study.spec.baseline)
     shown: list[tuple[str, Mapping[str, float]]] = []
     if anchor is not None:
-        shown.append((f"trial #{anchor.number} ({anchor.kind.value})", phases.shares(anchor)))
+        shown.append((f"trial #{anchor.number} ({anchor.kind.value})", anchor.phase_shares))
     for row in material.recommendation.rows if material.recommendation is not None else ():
         shown.append((row.title, row.phase_shares))
     lines: list[str] = []

@@ -11,7 +11,6 @@ from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
 from autotune.insights.nearest import neighbours
 from autotune.insights.pareto import pareto
-from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.report.markdown import code, table
 from autotune.retries import disproved
@@ -44,7 +43,7 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
     rows = []
     for trial in sorted(trials, key=lambda t: t.number):
         speed = trial.tokens_per_hour
-        peak = device_peak(trial) or host_peak(trial)
+        peak = trial.device_peak or trial.host_peak
         rows.append(
             [
                 f"#{trial.number}",

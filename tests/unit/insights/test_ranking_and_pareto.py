@@ -46,7 +46,7 @@ def test_one_trial_stands_for_a_configuration_and_not_the_luckiest() -> None:
 
 
 def _point(number: int, fast: int, peak: int) -> Trial:
-    trial = factories.finished(number, cycle_seconds=100.0 / fast, host_peak=peak * GIB)
+    trial = factories.finished(number, cycle_seconds=100.0 / fast, watchdog_peak=peak * GIB)
     return trial.with_(cycles=tuple(replace(c, peaks={}) for c in trial.cycles))
 
 
