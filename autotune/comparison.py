@@ -10,8 +10,8 @@ from typing import Any
 
 from autotune import evidence
 from autotune.domain import Configuration, Fingerprint, Study, Trial
+from autotune.domain.differences import differing
 from autotune.insights.usage import TrialUse, use_of
-from autotune.preparation import differing
 from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
 from search_spaces.native import emulated

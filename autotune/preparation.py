@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -30,8 +29,6 @@ from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
 from trainer.frameworks.trl.import_config import located
 
 RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
-SHORT_LIST = 8
-"""Longer ones are shown as a whole where two differ."""
 
 
 def ranked(machine: Resources, ranks: int | None) -> Resources:
@@ -272,29 +269,3 @@ def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
         software=dict(spec.resources.software),
         workload=spec.workload.digest,
     )
-
-
-def differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """``place: before -> after`` for everything in which two specifications differ."""
-    return differing(before.identity(), after.identity())
-
-
-def differing(before: Any, after: Any, where: str = "") -> list[str]:
-    """``place: before -> after`` for every leaf in which two pieces of plain data differ."""
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        found: list[str] = []
-        for key in sorted(set(before) | set(after)):
-            place = f"{where}.{key}" if where else str(key)
-            found += differing(before.get(key), after.get(key), place)
-        return found
-    if before == after:
-        return []
-    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after) <= SHORT_LIST:
-        pairs = enumerate(zip(before, after, strict=True))
-        return [line for index, (old, new) in pairs for line in differing(old, new, f"{where}[{index}]")]
-    return [f"{where}: {_short(before)} -> {_short(after)}"]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, Mapping | Sequence) and not isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune import preparation
 from autotune.domain import Fingerprint, Study, StudySpec
+from autotune.domain.differences import differing, spec_differences
 from autotune.errors import NotFoundError, StudyDiffersError
 from autotune.ports import Store
 from autotune.schedule import SWEEP
@@ -35,7 +35,7 @@ def find_or_create(
         return there, True
     if fork:
         return _beside(store, spec, now, any_sampler=any_sampler)
-    changed = "; ".join(preparation.differences(there.spec, spec)[:8])
+    changed = "; ".join(spec_differences(there.spec, spec)[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
         "--new starts a study beside it, --name gives it another name"
@@ -69,7 +69,7 @@ def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
     here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
     if before is None or here is None or before.digest == here.digest:
         return
-    changed = "; ".join(preparation.differing(encode(before), encode(here))[:8])
+    changed = "; ".join(differing(encode(before), encode(here))[:8])
     raise StudyDiffersError(
         f"study {study.spec.name!r} was measured on another machine or stack ({changed}); "
         "figures of the two cannot be compared: --name starts another study"

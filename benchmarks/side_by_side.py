@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain import FailureReason, Study, Trial, TrialKind
+from autotune.domain.differences import spec_differences
 from autotune.errors import AutotuneError, UsageError
 from autotune.figures import format_duration
-from autotune.preparation import differences
 from autotune.settings import read_settings
 from autotune.store import open_store
 from trainer.child.contract import StartupPart
@@ -103,7 +103,7 @@ def check(studies: Sequence[Study]) -> None:
     """Raises ``UsageError`` where they are not of one workload, or one began with what another had measured."""
     first = studies[0]
     for other in studies[1:]:
-        found = [d for d in differences(first.spec, other.spec) if d.partition(":")[0] not in UNLIKE]
+        found = [d for d in spec_differences(first.spec, other.spec) if d.partition(":")[0] not in UNLIKE]
         if found:
             raise UsageError(f"studies {first.spec.name!r} and {other.spec.name!r} are not alike: {'; '.join(found)}")
     ids = {study.id for study in studies}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune import evidence
 from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
+from autotune.domain.differences import DERIVED
 from autotune.figures import format_duration, format_size, rate, signed_percent
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
@@ -16,7 +17,6 @@ from autotune.report.markdown import code, table
 from autotune.retries import disproved
 from autotune.sentences import measured_words
 from autotune.words import changes, in_order, knob_value
-from search_spaces.knobs import KNOBS
 
 SHOWN = 10
 """Neighbours and points of a front that are shown."""
@@ -30,7 +30,7 @@ def outcome(trial: Trial) -> str:
 def against(trial: Trial, study: Study) -> str:
     """The knobs that differ from the baseline, without those that follow from others."""
     changed = changes(trial.configuration, study.spec.baseline)
-    chosen = [f"{name} {after}" for name, _, after in changed if name not in KNOBS or not KNOBS[name].derived]
+    chosen = [f"{name} {after}" for name, _, after in changed if name not in DERIVED]
     return code(", ".join(chosen)) if chosen else "the baseline" if not changed else code(changed)
 
 
