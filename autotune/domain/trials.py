@@ -22,7 +22,6 @@ class TrialKind(StrEnum):
     BASELINE = "baseline"
     SEARCH = "search"
     CONFIRM = "confirm"
-    WORST_CASE = "worst_case"
     VERIFY = "verify"
 
     @property

@@ -29,7 +29,7 @@ def test_fastest_first() -> None:
         factories.finished(1, worst_case_passed=False),
         factories.finished(1, cycles=0),
         factories.finished(1, kind=TrialKind.CONFIRM),
-        factories.finished(1, kind=TrialKind.WORST_CASE),
+        factories.finished(1, kind=TrialKind.VERIFY),
     ],
 )
 def test_what_cannot_be_compared_is_left_out(trial: Trial) -> None:
