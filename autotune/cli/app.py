@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
+from importlib import metadata
 from typing import Annotated
 
 import typer
 
-from autotune.cli import console, doctor, inspecting, reading, serving
+from autotune.cli import (
+    comparing,
+    console,
+    doctor,
+    exporting,
+    inspecting,
+    planning,
+    reading,
+    reporting,
+    retrying,
+    serving,
+    space,
+    start,
+    sweeping,
+    verifying,
+)
 from autotune.cli.database import add_database_option
 from autotune.cli.failures import exit_code_of
 from autotune.cli.remote import add_url_option
@@ -76,18 +91,18 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": console.WIDTH},
     )
     app.callback(help=HELP)(_root)
-    import_module("autotune.cli.start").register(app)
+    app.command()(start.start)
     for command in (reading.status, reading.trials, reading.best, inspecting.show, inspecting.logs, doctor.doctor):
         app.command()(command)
     app.command()(serving.serve)
-    app.command()(import_module("autotune.cli.comparing").compare)
-    app.command()(import_module("autotune.cli.retrying").retry)
-    app.command()(import_module("autotune.cli.sweeping").sweep)
-    app.command("report")(import_module("autotune.cli.reporting").report_command)
-    app.command()(import_module("autotune.cli.exporting").export)
-    app.command()(import_module("autotune.cli.verifying").verify)
-    app.command()(import_module("autotune.cli.planning").plan)
-    app.add_typer(import_module("autotune.cli.space").app, name="space")
+    app.command()(comparing.compare)
+    app.command()(retrying.retry)
+    app.command()(sweeping.sweep)
+    app.command("report")(reporting.report_command)
+    app.command()(exporting.export)
+    app.command()(verifying.verify)
+    app.command()(planning.plan)
+    app.add_typer(space.app, name="space")
     add_url_option(app)
     add_database_option(app)
     return app

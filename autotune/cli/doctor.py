@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.cli.place_checks import check_database, check_disk, check_home
 from autotune.cli.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
 from autotune.cli.training_checks import check_rewards, check_training
-from autotune.domain import RewardSpec
+from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.frameworks import Environment, Source, environment_named, framework_named
 from autotune.request import PACKAGES
@@ -61,12 +60,11 @@ def doctor(
     environment = environment_named(framework)
     wanted = rewards_of(config, reward or [], task, framework)
     settings = settings_for(home)
-    wiring = import_module("autotune.wiring")
     findings = [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
-        *_places(settings, wiring),
+        *_places(settings),
         *_machine(),
-        *_training(wiring, os.path.expanduser(python), wanted, environment),
+        *_training(os.path.expanduser(python), wanted, environment),
     ]
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
@@ -113,20 +111,22 @@ def _keys(config: Path, framework: str) -> Mapping[str, Any]:
     return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
 
 
-def _places(settings: Settings, wiring: Any) -> list[Finding]:
-    schema = import_module("autotune.store.schema").HEAD
+def _places(settings: Settings) -> list[Finding]:
+    from autotune.store.schema import HEAD
+
     return [
         check_home(settings),
         check_disk(settings.home.root),
-        check_database(settings, lambda: len(_studies(wiring, settings)), schema),
+        check_database(settings, lambda: len(_studies(settings)), HEAD),
     ]
 
 
-def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
-    store = wiring.open_store_for(settings)
+def _studies(settings: Settings) -> Sequence[Study]:
+    from autotune.wiring import open_store_for
+
+    store = open_store_for(settings)
     try:
-        found: Sequence[Any] = store.studies()
-        return found
+        return store.studies()
     finally:
         store.close()
 
@@ -147,7 +147,9 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+def _training(python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+    from autotune import wiring
+
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
         python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment

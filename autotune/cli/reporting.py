@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
@@ -82,9 +81,10 @@ def _document(material: Material) -> Document:
 def _page(target: Path, study: str | None, home: Path | None, *, force: bool) -> None:
     """The study as one self-contained HTML file."""
     _refuse_to_overwrite([target], force=force)
-    page = import_module("api.dashboard.report_page")
+    from api.dashboard.report_page import read, report_page
+
     with reading(home) as (_, store):
-        text = page.report_page(page.read(store, find_study(store, study)))
+        text = report_page(read(store, find_study(store, study)))
     try:
         write_atomic(target, text)
     except OSError as error:
@@ -103,13 +103,15 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
 
 
 def _material(study: str | None, home: Path | None, picture: str) -> Material:
+    from autotune.explaining import explain
+    from search_spaces.space import SearchSpace
+
     with reading(home) as (_, store):
         found = find_study(store, study)
         trials = store.trials(found.id)
         source, recommendation = answer(store, found, trials)
         spec = found.spec
-        explain = import_module("autotune.explaining").explain
-        space = import_module("search_spaces.space").SearchSpace.from_json(spec.space)
+        space = SearchSpace.from_json(spec.space)
         return Material(
             study=found,
             trials=trials,
