@@ -69,11 +69,11 @@ class Serving:
         Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package.
         """
         require_packages()
-        from api.access import access_for
         from api.app import create_app
-        from api.codes import Codes
-        from api.early import EarlyReading
-        from api.library import Library
+        from api.cache.studies import Library
+        from api.cache.warm_up import EarlyReading
+        from api.guard.access import access_for
+        from api.guard.codes import Codes
         from api.listening import listen, url_of
         from api.server import ThreadServer
         from autotune.wiring import open_store_for
@@ -100,7 +100,7 @@ class Serving:
             self._codes.invite()
 
     def _invitation(self, code: str) -> str:
-        from api.codes import LIFE_S
+        from api.guard.codes import LIFE_S
 
         minutes = round(LIFE_S / 60)
         return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"

@@ -25,13 +25,13 @@ from pathlib import Path
 
 import yaml
 
-from autotune import evidence
 from autotune.domain import Configuration, Study, Trial
 from autotune.domain.measures import phase_seconds
 from autotune.insights import phases
 from autotune.proposals.openings import COMPETENT, competent
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings, read_settings
+from autotune.statistics import evidence
 from autotune.statistics.distributions import t95
 from autotune.store import open_store
 from benchmarks.export import trial_now

@@ -25,9 +25,9 @@ from pathlib import Path
 from autotune.domain import FailureReason, Study, Trial, TrialKind
 from autotune.domain.differences import spec_differences
 from autotune.errors import AutotuneError, UsageError
-from autotune.figures import format_duration
 from autotune.settings import read_settings
 from autotune.store import open_store
+from autotune.wording.numbers import format_duration
 from trainer.child.contract import StartupPart
 
 FIRST = 30

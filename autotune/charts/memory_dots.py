@@ -12,7 +12,7 @@ from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Configuration, Pool, Trial
 from autotune.domain.measures import peak_reader, peaks_by_phase
-from autotune.figures import format_size
+from autotune.wording.numbers import format_size
 
 GIB = float(1 << 30)
 ROW = 26.0

@@ -8,25 +8,12 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import (
-    comparing,
-    console,
-    doctor,
-    exporting,
-    inspecting,
-    planning,
-    reading,
-    reporting,
-    retrying,
-    serving,
-    space,
-    start,
-    sweeping,
-    verifying,
-)
+from autotune.cli import console
+from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, sweep, trial, verify
+from autotune.cli.commands.remote import add_url_option
 from autotune.cli.database import add_database_option
+from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
-from autotune.cli.remote import add_url_option
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
@@ -92,16 +79,16 @@ def build_app() -> typer.Typer:
     )
     app.callback(help=HELP)(_root)
     app.command()(start.start)
-    for command in (reading.status, reading.trials, reading.best, inspecting.show, inspecting.logs, doctor.doctor):
+    for command in (read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor):
         app.command()(command)
-    app.command()(serving.serve)
-    app.command()(comparing.compare)
-    app.command()(retrying.retry)
-    app.command()(sweeping.sweep)
-    app.command("report")(reporting.report_command)
-    app.command()(exporting.export)
-    app.command()(verifying.verify)
-    app.command()(planning.plan)
+    app.command()(serve.serve)
+    app.command()(compare.compare)
+    app.command()(retry.retry)
+    app.command()(sweep.sweep)
+    app.command("report")(report.report_command)
+    app.command()(export.export)
+    app.command()(verify.verify)
+    app.command()(plan.plan)
     app.add_typer(space.app, name="space")
     add_url_option(app)
     add_database_option(app)

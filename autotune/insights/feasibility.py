@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.domain import Outcome, Trial
-from autotune.retries import corrected
+from autotune.statistics.retries import corrected
 from search_spaces.configuration import KnobValue
 
 

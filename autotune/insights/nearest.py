@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from autotune.domain import Configuration, Trial
 from autotune.domain.differences import DERIVED, STEPS, chosen_differences
-from autotune.figures import signed_percent
 from autotune.insights.ranking import ranked, speed
-from autotune.words import knob_value
+from autotune.wording.numbers import signed_percent
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.domain import Trial
-from autotune.retries import corrected
+from autotune.statistics.retries import corrected
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.insights.feasibility import cause
-from autotune.retries import disproved
+from autotune.statistics.retries import disproved
 
 GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
 """Failures that say the numbers came out wrong, not that the run broke."""

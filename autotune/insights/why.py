@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune import evidence
 from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.domain.differences import DERIVED, STEPS, Differences, chosen_differences, update_share
 from autotune.domain.measures import phase_seconds
 from autotune.insights.feasibility import cause
 from autotune.insights.ruled_out import Ruled
-from autotune.retries import disproved
-from autotune.words import knob_value
+from autotune.statistics import evidence
+from autotune.statistics.retries import disproved
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 
 MOST_KNOBS = 3

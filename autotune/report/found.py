@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
 from autotune.domain.differences import DERIVED
-from autotune.figures import format_duration, format_size, rate, signed_percent
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
 from autotune.insights.nearest import neighbours
 from autotune.insights.pareto import pareto
 from autotune.insights.standings import outcome_word
 from autotune.report.markdown import code, table
-from autotune.retries import disproved
-from autotune.sentences import measured_words
-from autotune.words import changes, in_order, knob_value
+from autotune.statistics import evidence
+from autotune.statistics.retries import disproved
+from autotune.wording.numbers import format_duration, format_size, rate, signed_percent
+from autotune.wording.sentences import measured_words
+from autotune.wording.text import changes, in_order, knob_value
 
 SHOWN = 10
 """Neighbours and points of a front that are shown."""

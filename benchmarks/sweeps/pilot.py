@@ -29,7 +29,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.errors import UsageError
-from autotune.tables import Header, Row, Table
+from autotune.tables.table import Header, Row, Table
 from benchmarks.search import discrimination
 from benchmarks.search.discrimination import NEAR, TIMES, Criterion
 from benchmarks.search.models import models_of

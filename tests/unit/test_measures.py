@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.listed import Listed
+from api.cache.row import Listed
 from autotune.charts.memory_dots import by_phase
+from autotune.documents.study import trial_json
 from autotune.domain import CycleKind, FailureReason, Outcome, Peaks, Pool, Trial, TrialKind, TrialState
-from autotune.recommend import row_of
-from autotune.serialise import trial_json
-from tests import factories
-from tests.factories import GIB
+from autotune.recommendation.recommend import row_of
+from tests.support import factories
+from tests.support.factories import GIB
 
 
 def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import preparation, wiring
+from autotune import wiring
 from autotune.domain import Budget
 from autotune.domain.differences import spec_differences
 from autotune.errors import StudyDiffersError, UsageError
@@ -15,9 +15,10 @@ from autotune.ports import Assignment
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner
 from autotune.settings import read_settings
+from autotune.specification import build
 from autotune.store import open_store
-from tests import factories as f
-from tests.fakes import FakeStop, SeenObserver
+from tests.support import factories as f
+from tests.support.fakes import FakeStop, SeenObserver
 
 
 def test_the_same_specification_is_the_same_study() -> None:
@@ -88,7 +89,7 @@ def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_stud
     spec = f.study_spec()
     moved = f.study_spec(workload=f.workload(prompts="/elsewhere/prompts.jsonl"), user_config="# mine\nbeta: 0.0\n")
     assert spec.digest == moved.digest
-    assert preparation.fingerprint_of(spec, {}).digest == preparation.fingerprint_of(moved, {}).digest
+    assert build.fingerprint_of(spec, {}).digest == build.fingerprint_of(moved, {}).digest
 
 
 def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> None:

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from autotune.cli import asked, start
+from autotune.cli.commands import start, start_request
 
 
 @pytest.mark.parametrize(("options", "warm"), [((), True), (("--cold",), False)])
@@ -25,7 +25,7 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     wiring.check_store = lambda settings: None
     wiring.prepare = lambda *_: SimpleNamespace()
     monkeypatch.setattr(start, "_run", run)
-    monkeypatch.setattr(asked, "bundled_model", lambda: "")
+    monkeypatch.setattr(start_request, "bundled_model", lambda: "")
     app = typer.Typer()
     app.command()(start.start)
     result = CliRunner().invoke(app, ["--budget", "1m", "--no-serve", *options])

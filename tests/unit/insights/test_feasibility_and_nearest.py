@@ -8,7 +8,7 @@ from autotune.domain import FailureReason, Outcome, Pool, TrialKind, TrialState
 from autotune.domain.differences import chosen_differences
 from autotune.insights.feasibility import cause, feasibility
 from autotune.insights.nearest import closest, neighbours
-from tests import factories
+from tests.support import factories
 
 BASE = factories.configuration()
 FOUR = BASE.with_(micro_batch_size=4, gradient_accumulation_steps=2)

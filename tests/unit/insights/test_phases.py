@@ -8,8 +8,8 @@ import pytest
 
 from autotune.domain import Peaks, Pool, Trial
 from autotune.insights import phases
-from tests import factories
-from tests.factories import GIB
+from tests.support import factories
+from tests.support.factories import GIB
 
 
 def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:
