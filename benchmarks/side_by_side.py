@@ -26,7 +26,6 @@ from autotune.domain import FailureReason, Study, Trial, TrialKind
 from autotune.domain.differences import spec_differences
 from autotune.errors import AutotuneError, UsageError
 from autotune.settings import read_settings
-from autotune.specification.build import differences
 from autotune.store import open_store
 from autotune.wording.numbers import format_duration
 from trainer.child.contract import StartupPart

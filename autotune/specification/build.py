@@ -16,7 +16,6 @@ from autotune.domain import (
     StudySpec,
     Workload,
 )
-from autotune.domain.differences import differing
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
