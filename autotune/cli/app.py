@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -46,6 +45,8 @@ spent before a result, 5 environment, 6 database failed, 130 interrupted.
 
 def version() -> str:
     """Of the installed distribution."""
+    from importlib import metadata
+
     try:
         return metadata.version("grpo-autotune")
     except metadata.PackageNotFoundError:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption
+from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption, space_named
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
 from autotune.settings import Settings
 from search_spaces.framework_names import resolved
 from search_spaces.knobs import FRAMEWORKS
-from search_spaces.space import SearchSpace, SpaceError, preset_for
 
 if TYPE_CHECKING:
     from autotune.forecast.question import Question, Wanted
@@ -104,8 +103,7 @@ def plan(
         return
     kind = gpu_named(gpu)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    name = space or preset_for(gpus, nodes)
-    asked = Question(wanted.load(machine), machine, kind, name, _space(name))
+    asked = Question(wanted.load(machine), machine, kind, *space_named(space, gpus, nodes))
     _show_plan(asked, settings_for(home), as_json)
 
 
@@ -135,10 +133,3 @@ def _show_needs(wanted: Wanted, as_json: bool) -> None:
         console.show(needs_screen(found))
     if all(n.machine is None for n in found.needs):
         raise typer.Exit(exit_codes.NOTHING_FEASIBLE)
-
-
-def _space(name: str) -> SearchSpace:
-    try:
-        return SearchSpace.load(name)
-    except SpaceError as error:
-        raise UsageError(str(error)) from None

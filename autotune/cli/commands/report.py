@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -15,8 +15,10 @@ from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Source, answer, answer_document
-from autotune.report import Material, plot, report
 from trainer.child.contract import write_atomic
+
+if TYPE_CHECKING:
+    from autotune.report import Material
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
@@ -43,6 +45,8 @@ def report_command(
       autotune report my-study -o - | less
       autotune report --json | jq '.why.ruled_out'
     """
+    from autotune.report import plot, report
+
     if as_json:
         if output != STANDARD_OUTPUT:
             raise UsageError("--json prints one document; it cannot be used with --output")
@@ -104,6 +108,7 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
 
 def _material(study: str | None, home: Path | None, picture: str) -> Material:
     from autotune.forecast.explain import explain
+    from autotune.report import Material
     from search_spaces.space import SearchSpace
 
     with reading(home) as (_, store):

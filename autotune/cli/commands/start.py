@@ -31,7 +31,6 @@ from autotune.errors import UsageError
 from autotune.machine import other_load
 from autotune.ports import Store
 from autotune.settings import Settings
-from autotune.specification.request import DEFAULT_SAMPLER
 from autotune.statistics.retries import decided
 from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
@@ -99,6 +98,7 @@ def start(
       autotune start --budget 1h --dry-run
     """
     from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
+    from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, prepare
 
     limits = budget_of(budget, max_trials, gpu_hours)

@@ -9,27 +9,23 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune.cli import console
 from autotune.cli.commands.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
-from autotune.cli.commands.start_request import config_text
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
-from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
-from autotune.cli.doctor.training_checks import check_rewards, check_training
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
-from autotune.frameworks import Environment, Source, environment_named, framework_named
 from autotune.machine import hardware, other_load
 from autotune.settings import Settings
-from autotune.specification.request import PACKAGES
-from autotune.specification.user_input import WITH_PLUGINS, rewards_configured, rewards_named, task_named
-from search_spaces.framework_names import resolved
+
+if TYPE_CHECKING:
+    from autotune.frameworks import Environment
 
 
 def doctor(
@@ -57,6 +53,8 @@ def doctor(
 
     Exit code 5 means that no study can run here yet; warnings alone are 0.
     """
+    from autotune.frameworks import environment_named
+
     environment = environment_named(framework)
     wanted = rewards_of(config, reward or [], task, framework)
     settings = settings_for(home)
@@ -84,6 +82,11 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, fra
     Raises:
         UsageError: a file is not there, or a word is not what its option takes.
     """
+    from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
+    from autotune.specification.request import PACKAGES
+    from autotune.specification.user_input import rewards_configured, rewards_named, task_named
+    from search_spaces.framework_names import resolved
+
     if config is None and not reward and task is None:
         return None
     folder = Path.cwd()
@@ -108,6 +111,9 @@ def _is_on(value: Any) -> bool:
 
 
 def _keys(config: Path, framework: str) -> Mapping[str, Any]:
+    from autotune.cli.commands.start_request import config_text
+    from autotune.frameworks import Source, framework_named
+
     return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
 
 
@@ -149,6 +155,8 @@ def _machine() -> list[Finding]:
 
 def _training(python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
     from autotune import wiring
+    from autotune.cli.doctor.training_checks import check_rewards, check_training
+    from autotune.specification.user_input import WITH_PLUGINS
 
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
