@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from search_spaces.knobs import Reach, key_of
 from search_spaces.knobs.keys import keys_of, places_in, plain_keys
-from trainer.frameworks.deepspeed_places import PLACES
+from trainer.frameworks.common.deepspeed_places import PLACES
 
 FRAMEWORK = "ms_swift"
 STEPS = {name: key_of(name, FRAMEWORK) for name in ("gradient_accumulation_steps", "steps_per_generation")}
