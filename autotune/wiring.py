@@ -7,32 +7,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import beforehand, hardware, preparation, slow_bf16
-from autotune.budget import total_s
-from autotune.clock import SystemClock
-from autotune.control import Control
-from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
+from autotune.domain import SWEEP, Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import MachineError, NotFoundError, UsageError
 from autotune.frameworks import Integration, framework_named, runnable
-from autotune.held_gpus import usable_resources
-from autotune.inputs import Talk, complete, keep_prompts
-from autotune.interpreter import Interpreter, check_rewards, probe
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
+from autotune.machine.held_gpus import usable_resources
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer, named_sampler
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
-from autotune.published_baseline import with_published
-from autotune.request import Complete, Request, packages_of
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads, most_alive
-from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
-from autotune.sizing import Open, Sizing
+from autotune.specification import build, cpu_bf16, prior_knowledge
+from autotune.specification.interpreter import Interpreter, check_rewards, probe
+from autotune.specification.published_baseline import with_published
+from autotune.specification.request import Complete, Request, packages_of
+from autotune.specification.resolve import Talk, complete, keep_prompts
+from autotune.specification.sizing import Open, Sizing
+from autotune.specification.user_input import is_folder
 from autotune.store import Patience, open_store
-from autotune.study import StudyLoop
-from autotune.study_identity import check_machine, find_or_create
-from autotune.user_input import is_folder
+from autotune.study.budget import total_s
+from autotune.study.control import Control
+from autotune.study.identity import check_machine, find_or_create
+from autotune.study.loop import StudyLoop
+from autotune.study.schedule import Steps, next_step
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.space import SearchSpace
@@ -114,7 +115,7 @@ def prepare(
     framework = runnable(request.framework)
     named_sampler(request.sampler)
     settings.home.prepare()
-    machine = preparation.ranked(usable_resources(talk, request.gpus), request.ranks)
+    machine = build.ranked(usable_resources(talk, request.gpus), request.ranks)
     machine = replace(machine, framework=framework.name)
     request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
@@ -122,7 +123,7 @@ def prepare(
     whole = complete(request, python, machine, bundled, talk)
     whole, space = _searched(whole, framework, machine, talk)
     if is_folder(whole.model):
-        preparation.model_digest(Path(whole.model))
+        build.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)
     sizing = Sizing(
         python=python,
@@ -133,21 +134,21 @@ def prepare(
         talk=talk,
         models=settings.home.models,
         stored=lambda name: stored(settings, name),
-        speed=beforehand.measuring(python, talk),
+        speed=prior_knowledge.measuring(python, talk),
     )
     sized = sizing.settle(whole, may)
     whole, written = sized.request, sized.written
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
-    facts, software = preparation.model_facts(written.data), _software(found.data)
-    resources = preparation.resources_for(machine, whole, facts, software)
-    baseline = preparation.baseline_of(whole, space, resources)
+    facts, software = build.model_facts(written.data), _software(found.data)
+    resources = build.resources_for(machine, whole, facts, software)
+    baseline = build.baseline_of(whole, space, resources)
     legal = _judged(whole, framework, space, baseline, resources, talk)
     prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
-    workload = preparation.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
-    spec = preparation.specification(whole, workload, space, baseline, resources)
+    workload = build.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
+    spec = build.specification(whole, workload, space, baseline, resources)
     return Prepared(
         spec=spec,
-        fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
+        fingerprint=build.fingerprint_of(spec, hardware.describe()),
         legal=legal,
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
         scaling=scaling,
@@ -157,15 +158,15 @@ def prepare(
 
 def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
     """The space of the search, and the request with what this machine changes of its baseline."""
-    preparation.refuse_server(framework, whole.baseline, machine)
-    space = preparation.load_space(whole, machine)
+    build.refuse_server(framework, whole.baseline, machine)
+    space = build.load_space(whole, machine)
     if whole.space is None:
-        space = preparation.fitted(space, framework)
-    space, left_out = preparation.without_server(space, framework)
+        space = build.fitted(space, framework)
+    space, left_out = build.without_server(space, framework)
     if left_out:
         talk(left_out)
     if not machine.gpus and hardware.emulates_bf16():
-        whole, space, left_out = slow_bf16.avoided(whole, space)
+        whole, space, left_out = cpu_bf16.avoided(whole, space)
         if left_out:
             talk(left_out)
     return whole, space
@@ -180,8 +181,8 @@ def _judged(
     talk: Talk,
 ) -> int:
     """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
-    preparation.check_passthrough(whole, baseline, resources)
-    preparation.check_baseline(whole, baseline, resources)
+    build.check_passthrough(whole, baseline, resources)
+    build.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
         talk(f"the baseline has {note}")
     _check_supported(framework, space, baseline)
@@ -207,15 +208,15 @@ def stored(settings: Settings, name: str) -> StudySpec | None:
 def begun(
     study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk, *, history: bool = True
 ) -> Study:
-    """See ``beforehand.begun``; to be called before the first trial."""
-    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
-    return beforehand.begun(study, store, speed, fingerprint.hardware, talk, history=history)
+    """See ``prior_knowledge.begun``; to be called before the first trial."""
+    speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return prior_knowledge.begun(study, store, speed, fingerprint.hardware, talk, history=history)
 
 
 def measured(study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk) -> Study:
-    """See ``beforehand.recorded``; to be called while no trial runs."""
-    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
-    return beforehand.recorded(study, store, speed, fingerprint.hardware, talk)
+    """See ``prior_knowledge.recorded``; to be called while no trial runs."""
+    speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return prior_knowledge.recorded(study, store, speed, fingerprint.hardware, talk)
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
@@ -232,7 +233,7 @@ def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fing
     if not Path(spec.workload.prompts).is_file():
         raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
     present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
-    return preparation.fingerprint_of(present, hardware.describe())
+    return build.fingerprint_of(present, hardware.describe())
 
 
 def loop(
@@ -262,7 +263,7 @@ def loop(
         study=study,
         budget=budget,
         store=store,
-        proposer=proposer or proposer_for(study.spec, beforehand.background(study, store)),
+        proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
         runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm),
         clock=clock,
         observer=observer,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas.examples import RECOMMENDATION, ROW, STUDY, TRIAL, answering
+from autotune.documents.study import cycle_json
 from autotune.domain import CycleKind, CycleRecord, Peaks, ProcessUse
-from autotune.serialise import cycle_json
 
 _RUNNING: dict[str, Any] = {
     **TRIAL,

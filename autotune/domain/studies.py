@@ -14,6 +14,9 @@ from autotune.domain.comparability import Workload
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import Protocol, encode
 
+SWEEP = "sweep"
+"""``StudySpec.sampler`` of a study that records a table (``autotune.tables.sweep``)."""
+
 
 class StudyStatus(StrEnum):
     """Whether a study can still gain trials on its own."""

@@ -84,7 +84,7 @@ def told(directory: Path, module: str) -> Any:
 
 def test_a_knob_in_the_catalogue_reaches_every_framework_and_the_space_file(tmp_path: Path) -> None:
     changed(tmp_path, "search_spaces/knobs/kernels.py", ")\n", KNOB)
-    found = told(tmp_path, "tests.made_up_knob")
+    found = told(tmp_path, "tests.support.made_up_knob")
     assert set(found["frameworks"]) == set(FRAMEWORKS)
     for name, answers in found["frameworks"].items():
         assert answers == {"supported": True, "rendered": 3, "exported": True, "imported": 3}, name
@@ -97,5 +97,5 @@ def test_a_knob_in_the_catalogue_reaches_every_framework_and_the_space_file(tmp_
 def test_a_figure_of_a_cycle_is_stored_shown_and_described(tmp_path: Path) -> None:
     changed(tmp_path, "trainer/child/contract/shapes.py", FIELD, FIGURE + FIELD)
     changed(tmp_path, "api/schemas/trials.py", SHAPE, SHOWN + SHAPE)
-    found = told(tmp_path, "tests.made_up_figure")
+    found = told(tmp_path, "tests.support.made_up_figure")
     assert found == {"wire": 2.5, "stored": 2.5, "older": None, "shown": 2.5, "described": "A figure of this test."}
