@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from autotune.domain import SWEEP, Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
 from autotune.errors import MachineError, NotFoundError, UsageError
@@ -14,7 +12,7 @@ from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
-from autotune.proposals import SweepProposer, make_proposer, named_sampler
+from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
 from autotune.running.keeper import Keeper, restores_memory
@@ -37,7 +35,6 @@ from autotune.study.schedule import Steps, next_step
 from search_spaces import legality
 from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 
 __all__ = [
     "Prepared",
@@ -59,7 +56,6 @@ __all__ = [
     "usable_resources",
 ]
 
-NO_LIMITS = Budget()
 READERS_PATIENCE = Patience(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
@@ -79,20 +75,6 @@ def check_store(settings: Settings) -> None:
         settings.home.prepare()
     if "://" not in settings.database and Path(settings.database).is_file():
         open_store_for(settings).close()
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A study that can be run, and what to say about it first."""
-
-    spec: StudySpec
-    fingerprint: Fingerprint
-    legal: int
-    same_learning: int
-    scaling: tuple[str, ...] = ()
-    """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
-    workload: str = ""
-    """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
 
 
 def prepare(
@@ -322,26 +304,3 @@ def runner_for(
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
     """Folder of a trial's present attempt."""
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)
-
-
-def _software(data: Mapping[str, Any]) -> dict[str, str]:
-    packages = {k: str(v) for k, v in data.get("packages", {}).items()}
-    compiler = {} if hardware.compiler() else {COMPILER: NOT_THERE}
-    return {"python": str(data.get("python", "")), **packages, **compiler}
-
-
-def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
-    firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
-    wanted = Configuration({**baseline, **firsts})
-    missing = framework.unsupported(wanted)
-    if missing:
-        raise UsageError(
-            f"{framework.title} trials cannot set {', '.join(missing)} yet; take the knob out of the space "
-            f"(those that act: {', '.join(sorted(framework.supported))})"
-        )
-
-
-def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resources) -> str:
-    told = space.explain(baseline, resources)
-    worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
-    return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"

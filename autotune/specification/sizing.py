@@ -81,7 +81,7 @@ class Sizing:
     """Where cut models are kept."""
     stored: Callable[[str], StudySpec | None]
     speed: Callable[[Mapping[str, Any], str], Result]
-    """``beforehand.measuring``; of a GPU, which nobody else uses."""
+    """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
 
     def settle(self, whole: Complete, may: Open) -> Sized:
         """``whole`` with a size the budget holds where nobody chose one.

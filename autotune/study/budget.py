@@ -87,11 +87,6 @@ def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
     return min(left) if left else None
 
 
-def total_s(budget: Budget, gpus: int) -> float | None:
-    """Wall seconds of the whole budget; ``None`` without a time limit."""
-    return remaining_s(budget, Spent(0.0, 0.0), gpus)
-
-
 def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
     """The sentence of the limit that is used up, or ``None``.
 

@@ -158,7 +158,7 @@ def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
 
 def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
     """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
-    whole = total_s(budget, study.spec.resources.gpus)
+    whole = budget.seconds_on(study.spec.resources.gpus)
     if whole is None or study.spec.sampler == SWEEP:
         return 0.0
     return confirmation.reserve_s(study.spec, trials, whole, study.lengths)

@@ -10,6 +10,7 @@ import pytest
 from autotune import wiring
 from autotune.domain import Budget
 from autotune.errors import StudyDiffersError, UsageError
+from autotune.frameworks import framework_named
 from autotune.ports import Assignment
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner
@@ -98,9 +99,9 @@ def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> 
 
 def test_a_hub_model_is_rendered_with_its_commit() -> None:
     study = f.study(spec=f.study_spec(workload=f.workload(model="org/name", model_sha256="c" * 40)))
-    spec = wiring.framework_named("trl").render(Assignment(study, f.trial(), Path("run"), 1.0))
+    spec = framework_named("trl").render(Assignment(study, f.trial(), Path("run"), 1.0))
     assert (spec.model, spec.revision) == ("org/name", "c" * 40)
-    folder = wiring.framework_named("trl").render(Assignment(f.study(), f.trial(), Path("run"), 1.0))
+    folder = framework_named("trl").render(Assignment(f.study(), f.trial(), Path("run"), 1.0))
     assert (folder.model, folder.revision) == ("/models/small", "")
 
 
@@ -119,7 +120,7 @@ def test_trials_of_another_machine_are_not_added_to() -> None:
 
 def test_an_unknown_framework_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="trl"):
-        wiring.framework_named("megatron")
+        framework_named("megatron")
 
 
 def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def _format(study: Study, asked: Format | None) -> str:
 
 
 def choice_of(exporting: Any, row: int, trial: int | None, native_only: bool) -> Any:
-    """Which configuration the options mean, as ``exporting.Choice``. Raises ``UsageError`` if they contradict."""
+    """Which configuration the options mean, as ``export.Choice``. Raises ``UsageError`` if they contradict."""
     if trial is not None and native_only:
         raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
     return exporting.Choice(row=row, trial=trial, native_only=native_only)

@@ -105,7 +105,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries", "reference_seconds",
         "process", "gpu",
     }  # fmt: skip
-    assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in serialise.py"
+    assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in documents/study.py"
 
 
 @pytest.mark.parametrize(
