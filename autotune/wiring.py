@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.domain import SWEEP, Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
-from autotune.errors import MachineError, NotFoundError, UsageError
-from autotune.frameworks import Integration, framework_named, runnable
+from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
+from autotune.errors import NotFoundError
+from autotune.frameworks import runnable
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
@@ -19,21 +19,17 @@ from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads, most_alive
 from autotune.settings import Settings
-from autotune.specification import build, cpu_bf16, prior_knowledge
+from autotune.specification import prepare as specification
+from autotune.specification import prior_knowledge
 from autotune.specification.interpreter import Interpreter, check_rewards, probe
-from autotune.specification.published_baseline import with_published
-from autotune.specification.request import Complete, Request, packages_of
-from autotune.specification.resolve import Talk, complete, keep_prompts
-from autotune.specification.sizing import Open, Sizing
-from autotune.specification.user_input import is_folder
+from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
+from autotune.specification.request import Request
+from autotune.specification.resolve import Talk, complete
 from autotune.store import Patience, open_store
-from autotune.study.budget import total_s
 from autotune.study.control import Control
 from autotune.study.identity import check_machine, find_or_create
 from autotune.study.loop import StudyLoop
 from autotune.study.schedule import Steps, next_step
-from search_spaces import legality
-from search_spaces.configuration import COMPILER, NOT_THERE
 from search_spaces.space import SearchSpace
 
 __all__ = [
@@ -80,98 +76,8 @@ def check_store(settings: Settings) -> None:
 def prepare(
     request: Request, settings: Settings, talk: Talk, bundled: str = "", limits: Budget = NO_LIMITS
 ) -> Prepared:
-    """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
-    and baseline; nothing is stored yet.
-
-    Args:
-        request: what was asked for.
-        settings: where answers and prompts are kept.
-        talk: told what takes time.
-        bundled: the model folder to take when none is named.
-        limits: what may be spent; a workload nobody chose is made small enough for it.
-
-    Raises:
-        UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
-        MachineError: this machine or interpreter lacks something.
-    """
-    framework = runnable(request.framework)
-    named_sampler(request.sampler)
-    settings.home.prepare()
-    machine = build.ranked(usable_resources(talk, request.gpus), request.ranks)
-    machine = replace(machine, framework=framework.name)
-    request, scaling = with_published(request, machine.gpus * machine.nodes)
-    python = Interpreter(request.python, settings.home.root)
-    may = Open.of(request, machine, bundled)
-    whole = complete(request, python, machine, bundled, talk)
-    whole, space = _searched(whole, framework, machine, talk)
-    if is_folder(whole.model):
-        build.model_digest(Path(whole.model))
-    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
-    sizing = Sizing(
-        python=python,
-        found=found,
-        machine=machine,
-        space=space,
-        budget_s=total_s(limits, machine.gpus),
-        talk=talk,
-        models=settings.home.models,
-        stored=lambda name: stored(settings, name),
-        speed=prior_knowledge.measuring(python, talk),
-    )
-    sized = sizing.settle(whole, may)
-    whole, written = sized.request, sized.written
-    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
-    facts, software = build.model_facts(written.data), _software(found.data)
-    resources = build.resources_for(machine, whole, facts, software)
-    baseline = build.baseline_of(whole, space, resources)
-    legal = _judged(whole, framework, space, baseline, resources, talk)
-    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
-    workload = build.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
-    spec = build.specification(whole, workload, space, baseline, resources)
-    return Prepared(
-        spec=spec,
-        fingerprint=build.fingerprint_of(spec, hardware.describe()),
-        legal=legal,
-        same_learning=len(space.candidates(baseline, resources, same_learning=True)),
-        scaling=scaling,
-        workload=sized.words,
-    )
-
-
-def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
-    """The space of the search, and the request with what this machine changes of its baseline."""
-    build.refuse_server(framework, whole.baseline, machine)
-    space = build.load_space(whole, machine)
-    if whole.space is None:
-        space = build.fitted(space, framework)
-    space, left_out = build.without_server(space, framework)
-    if left_out:
-        talk(left_out)
-    if not machine.gpus and hardware.emulates_bf16():
-        whole, space, left_out = cpu_bf16.avoided(whole, space)
-        if left_out:
-            talk(left_out)
-    return whole, space
-
-
-def _judged(
-    whole: Complete,
-    framework: Integration,
-    space: SearchSpace,
-    baseline: Configuration,
-    resources: Resources,
-    talk: Talk,
-) -> int:
-    """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
-    build.check_passthrough(whole, baseline, resources)
-    build.check_baseline(whole, baseline, resources)
-    for note in legality.notes(baseline, resources):
-        talk(f"the baseline has {note}")
-    _check_supported(framework, space, baseline)
-    legal = space.candidates(baseline, resources, same_learning=False)
-    if not legal:
-        raise UsageError(_nothing_legal(space, baseline, resources))
-    return len(legal)
+    """A study that can be run; see ``specification.prepare``."""
+    return specification.prepare(request, settings, talk, lambda name: stored(settings, name), bundled, limits)
 
 
 def stored(settings: Settings, name: str) -> StudySpec | None:
@@ -199,23 +105,6 @@ def measured(study: Study, store: Store, settings: Settings, fingerprint: Finger
     """See ``prior_knowledge.recorded``; to be called while no trial runs."""
     speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
     return prior_knowledge.recorded(study, store, speed, fingerprint.hardware, talk)
-
-
-def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
-    """What a trial of a stored study would be measured on here and now.
-
-    Raises:
-        UsageError: not so many GPUs as the study holds are visible.
-        MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
-    """
-    held = spec.resources.gpus
-    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
-    environment = framework_named(spec.framework).environment
-    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
-    if not Path(spec.workload.prompts).is_file():
-        raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
-    present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
-    return build.fingerprint_of(present, hardware.describe())
 
 
 def loop(

@@ -31,7 +31,7 @@ from autotune.ports import FrugalProposer, Proposer
 from autotune.statistics import retries
 from autotune.statistics.kept_process import goes_on
 from autotune.study import confirmation
-from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s, total_s
+from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.study.protocols import baseline_draft, rows, search_protocol
 from autotune.verify import long_run
 from autotune.wording.numbers import format_duration
