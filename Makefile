@@ -98,7 +98,7 @@ check: setup-tool ## ruff, mypy, the import rules, Python 3.10 syntax in the chi
 openapi: setup-tool ## write docs/openapi.json anew, after a change of the API that is meant
 	"$(TOOL)/bin/python" -m tools.openapi
 
-knob-table: setup-tool ## write the tables framework x knob of README.md and docs/frameworks.md anew, after a change of the catalogue
+knob-table: setup-tool ## write the table of frameworks and knobs in docs/frameworks.md, after a change of the catalogue
 	"$(TOOL)/bin/python" -m tools.knob_table
 
 bench-api: setup-tool ## readers, listeners and a writer on a study of 10,000 trials, in 7 minutes (ARGS=)

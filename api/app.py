@@ -11,9 +11,12 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from api import errors
-from api.codes import Codes
-from api.hub import Hub
-from api.library import Library
+from api.cache.sharing import Shared
+from api.cache.studies import Library
+from api.guard.codes import Codes
+from api.guard.security import OPEN_PATHS, Access, Guard
+from api.guard.throttle import Throttle
+from api.live.hub import Hub
 from api.metrics import Tally
 from api.predicting import Predictor
 from api.routes import (
@@ -34,9 +37,6 @@ from api.routes import (
     trials,
 )
 from api.schemas.problems import Problem, problems
-from api.security import OPEN_PATHS, Access, Guard
-from api.sharing import Shared
-from api.throttle import Throttle
 
 ROUTERS = (
     *(studies.router, trials.router, logs.router, memory.router, events.router, fingerprints.router),

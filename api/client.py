@@ -26,7 +26,7 @@ from api.schemas.matches import Matches
 from api.schemas.studies import Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
 from autotune.errors import MachineError, NotFoundError, UsageError
-from autotune.words import clean
+from autotune.wording.text import clean
 
 TIMEOUT_S = 30.0
 LARGEST_ANSWER = 64 << 20

@@ -10,12 +10,12 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request
 
-from api.codes import Codes
-from api.hub import Hub
-from api.library import Library
+from api.cache.studies import Library
+from api.guard.codes import Codes
+from api.guard.security import Access
+from api.guard.throttle import Throttle
+from api.live.hub import Hub
 from api.predicting import Predictor
-from api.security import Access
-from api.throttle import Throttle
 
 LARGEST_ID = 2**53 - 1
 """What every JSON reader can tell apart."""

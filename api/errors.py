@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from api.dashboard.render import render
 from autotune.errors import AutotuneError, NotFoundError, StoreError
-from autotune.words import clean
+from autotune.wording.text import clean
 
 PROBLEM = "application/problem+json"
 TYPE_PREFIX = "urn:autotune:problem:"

@@ -6,7 +6,7 @@ import errno
 import socket
 from typing import Any
 
-from api.access import is_loopback
+from api.guard.access import is_loopback
 from autotune.errors import UsageError
 
 DEFAULT_PORT = 7788

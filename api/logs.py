@@ -8,9 +8,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.answers import attempt_paths
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import HomePaths
 from trainer.child.contract import RunPaths
 

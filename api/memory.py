@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from api.logs import open_below
+from autotune.documents.memory_timeline import MemoryTimeline, read_open
 from autotune.errors import NotFoundError
-from autotune.memory_timeline import MemoryTimeline, read_open
 from trainer.child.contract import RunPaths
 
 WORDS = "memory timeline"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from api.snapshot import Snapshot
+from api.cache.snapshot import Snapshot
 from autotune.insights.standings import count
 from autotune.insights.usage import TrialUse, use_of
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from api.library import Library
+from api.cache.studies import Library
 from api.responses import dumps
 from autotune.errors import UsageError
+from autotune.forecast.accuracy import Recorded
+from autotune.forecast.documents import plan_json
+from autotune.forecast.facts import Facts, known_gpu, question_of
+from autotune.forecast.gpus import KnownGpu
+from autotune.forecast.with_models import foretold
 from autotune.insights.matching import Match, Wanted
-from autotune.plan.accuracy import Recorded
-from autotune.plan.documents import plan_json
-from autotune.plan.facts import Facts, known_gpu, question_of
-from autotune.plan.gpus import KnownGpu
-from autotune.planning import foretold
 from search_spaces.configuration import ModelFacts
 
 NOTHING_FITS = "nothing is predicted to fit"

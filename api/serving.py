@@ -71,20 +71,21 @@ class Serving:
         """
         require_packages()
         listening = import_module("api.listening")
-        access = import_module("api.access").access_for(
+        access = import_module("api.guard.access").access_for(
             address.host, os.environ, address.token_file, address.names, control=address.allow_control
         )
         bound = listening.listen(address.host, address.port)
         self.url: str = listening.url_of(bound, address.host)
-        self._library: Any = import_module("api.library").Library(settings, partial(_open_store, settings))
+        self._library: Any = import_module("api.cache.studies").Library(settings, partial(_open_store, settings))
         crashed = Crashes(settings, talk)
         self._needs_code = access.token is not None
-        self._codes: Any = import_module("api.codes").Codes(lambda code: talk(self._invitation(code)))
+        self._codes: Any = import_module("api.guard.codes").Codes(lambda code: talk(self._invitation(code)))
         app = import_module("api.app").create_app(
             self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
         self._server: Any = import_module("api.server").ThreadServer(app, bound)
-        self._early: Any = import_module("api.early").EarlyReading(self._library, partial(_not_read, talk, crashed))
+        warm_up: Any = import_module("api.cache.warm_up")
+        self._early: Any = warm_up.EarlyReading(self._library, partial(_not_read, talk, crashed))
         self._server.start()
         if read_ahead:
             self._early.start()
@@ -95,7 +96,7 @@ class Serving:
             self._codes.invite()
 
     def _invitation(self, code: str) -> str:
-        minutes = round(import_module("api.codes").LIFE_S / 60)
+        minutes = round(import_module("api.guard.codes").LIFE_S / 60)
         return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"
 
     def wait(self) -> None:

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from autotune import beforehand, hardware, preparation, slow_bf16
-from autotune.budget import total_s
-from autotune.clock import SystemClock
-from autotune.control import Control
-from autotune.domain import Budget, Configuration, Fingerprint, Resources, Study, StudySpec, Trial
-from autotune.errors import MachineError, NotFoundError, UsageError
-from autotune.frameworks import Integration, framework_named, runnable
-from autotune.held_gpus import usable_resources
-from autotune.inputs import Talk, complete, keep_prompts
-from autotune.interpreter import Interpreter, check_rewards, probe
+from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
+from autotune.errors import NotFoundError
+from autotune.frameworks import runnable
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
+from autotune.machine.held_gpus import usable_resources
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
-from autotune.proposals import SweepProposer, make_proposer, named_sampler
+from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
-from autotune.published_baseline import with_published
-from autotune.request import Complete, Request, packages_of
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads, most_alive
-from autotune.schedule import SWEEP, Steps, next_step
 from autotune.settings import Settings
-from autotune.sizing import Open, Sizing
+from autotune.specification import prepare as specification
+from autotune.specification import prior_knowledge
+from autotune.specification.interpreter import Interpreter, check_rewards, probe
+from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
+from autotune.specification.request import Request
+from autotune.specification.resolve import Talk, complete
 from autotune.store import Patience, open_store
-from autotune.study import StudyLoop
-from autotune.study_identity import check_machine, find_or_create
-from autotune.user_input import is_folder
-from search_spaces import legality
-from search_spaces.configuration import COMPILER, NOT_THERE
+from autotune.study.control import Control
+from autotune.study.identity import check_machine, find_or_create
+from autotune.study.loop import StudyLoop
+from autotune.study.schedule import Steps, next_step
 from search_spaces.space import SearchSpace
-from search_spaces.unset import UNSET
 
 __all__ = [
     "Prepared",
@@ -58,7 +52,6 @@ __all__ = [
     "usable_resources",
 ]
 
-NO_LIMITS = Budget()
 READERS_PATIENCE = Patience(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
@@ -80,115 +73,11 @@ def check_store(settings: Settings) -> None:
         open_store_for(settings).close()
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A study that can be run, and what to say about it first."""
-
-    spec: StudySpec
-    fingerprint: Fingerprint
-    legal: int
-    same_learning: int
-    scaling: tuple[str, ...] = ()
-    """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
-    workload: str = ""
-    """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
-
-
 def prepare(
     request: Request, settings: Settings, talk: Talk, bundled: str = "", limits: Budget = NO_LIMITS
 ) -> Prepared:
-    """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
-    and baseline; nothing is stored yet.
-
-    Args:
-        request: what was asked for.
-        settings: where answers and prompts are kept.
-        talk: told what takes time.
-        bundled: the model folder to take when none is named.
-        limits: what may be spent; a workload nobody chose is made small enough for it.
-
-    Raises:
-        UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
-        MachineError: this machine or interpreter lacks something.
-    """
-    framework = runnable(request.framework)
-    named_sampler(request.sampler)
-    settings.home.prepare()
-    machine = preparation.ranked(usable_resources(talk, request.gpus), request.ranks)
-    machine = replace(machine, framework=framework.name)
-    request, scaling = with_published(request, machine.gpus * machine.nodes)
-    python = Interpreter(request.python, settings.home.root)
-    may = Open.of(request, machine, bundled)
-    whole = complete(request, python, machine, bundled, talk)
-    whole, space = _searched(whole, framework, machine, talk)
-    if is_folder(whole.model):
-        preparation.model_digest(Path(whole.model))
-    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
-    sizing = Sizing(
-        python=python,
-        found=found,
-        machine=machine,
-        space=space,
-        budget_s=total_s(limits, machine.gpus),
-        talk=talk,
-        models=settings.home.models,
-        stored=lambda name: stored(settings, name),
-        speed=beforehand.measuring(python, talk),
-    )
-    sized = sizing.settle(whole, may)
-    whole, written = sized.request, sized.written
-    whole = replace(whole, max_prompt_length=whole.max_prompt_length or int(written.data["longest_prompt"]))
-    facts, software = preparation.model_facts(written.data), _software(found.data)
-    resources = preparation.resources_for(machine, whole, facts, software)
-    baseline = preparation.baseline_of(whole, space, resources)
-    legal = _judged(whole, framework, space, baseline, resources, talk)
-    prompts = keep_prompts(settings.home.root, Path(written.data["prompts"]), written.data["sha256"])
-    workload = preparation.workload_of(whole, prompts, written.data["sha256"], written.data.get("commit"))
-    spec = preparation.specification(whole, workload, space, baseline, resources)
-    return Prepared(
-        spec=spec,
-        fingerprint=preparation.fingerprint_of(spec, hardware.describe()),
-        legal=legal,
-        same_learning=len(space.candidates(baseline, resources, same_learning=True)),
-        scaling=scaling,
-        workload=sized.words,
-    )
-
-
-def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
-    """The space of the search, and the request with what this machine changes of its baseline."""
-    preparation.refuse_server(framework, whole.baseline, machine)
-    space = preparation.load_space(whole, machine)
-    if whole.space is None:
-        space = preparation.fitted(space, framework)
-    space, left_out = preparation.without_server(space, framework)
-    if left_out:
-        talk(left_out)
-    if not machine.gpus and hardware.emulates_bf16():
-        whole, space, left_out = slow_bf16.avoided(whole, space)
-        if left_out:
-            talk(left_out)
-    return whole, space
-
-
-def _judged(
-    whole: Complete,
-    framework: Integration,
-    space: SearchSpace,
-    baseline: Configuration,
-    resources: Resources,
-    talk: Talk,
-) -> int:
-    """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
-    preparation.check_passthrough(whole, baseline, resources)
-    preparation.check_baseline(whole, baseline, resources)
-    for note in legality.notes(baseline, resources):
-        talk(f"the baseline has {note}")
-    _check_supported(framework, space, baseline)
-    legal = space.candidates(baseline, resources, same_learning=False)
-    if not legal:
-        raise UsageError(_nothing_legal(space, baseline, resources))
-    return len(legal)
+    """A study that can be run; see ``specification.prepare``."""
+    return specification.prepare(request, settings, talk, lambda name: stored(settings, name), bundled, limits)
 
 
 def stored(settings: Settings, name: str) -> StudySpec | None:
@@ -207,32 +96,15 @@ def stored(settings: Settings, name: str) -> StudySpec | None:
 def begun(
     study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk, *, history: bool = True
 ) -> Study:
-    """See ``beforehand.begun``; to be called before the first trial."""
-    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
-    return beforehand.begun(study, store, speed, fingerprint.hardware, talk, history=history)
+    """See ``prior_knowledge.begun``; to be called before the first trial."""
+    speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return prior_knowledge.begun(study, store, speed, fingerprint.hardware, talk, history=history)
 
 
 def measured(study: Study, store: Store, settings: Settings, fingerprint: Fingerprint, talk: Talk) -> Study:
-    """See ``beforehand.recorded``; to be called while no trial runs."""
-    speed = beforehand.measuring(Interpreter(study.spec.python, settings.home.root), talk)
-    return beforehand.recorded(study, store, speed, fingerprint.hardware, talk)
-
-
-def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
-    """What a trial of a stored study would be measured on here and now.
-
-    Raises:
-        UsageError: not so many GPUs as the study holds are visible.
-        MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
-    """
-    held = spec.resources.gpus
-    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
-    environment = framework_named(spec.framework).environment
-    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
-    if not Path(spec.workload.prompts).is_file():
-        raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
-    present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
-    return preparation.fingerprint_of(present, hardware.describe())
+    """See ``prior_knowledge.recorded``; to be called while no trial runs."""
+    speed = prior_knowledge.measuring(Interpreter(study.spec.python, settings.home.root), talk)
+    return prior_knowledge.recorded(study, store, speed, fingerprint.hardware, talk)
 
 
 def loop(
@@ -262,7 +134,7 @@ def loop(
         study=study,
         budget=budget,
         store=store,
-        proposer=proposer or proposer_for(study.spec, beforehand.background(study, store)),
+        proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
         runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm),
         clock=clock,
         observer=observer,
@@ -321,26 +193,3 @@ def runner_for(
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:
     """Folder of a trial's present attempt."""
     return lambda trial: settings.home.attempt(study.id, study.spec.name, trial.number, trial.attempt)
-
-
-def _software(data: Mapping[str, Any]) -> dict[str, str]:
-    packages = {k: str(v) for k, v in data.get("packages", {}).items()}
-    compiler = {} if hardware.compiler() else {COMPILER: NOT_THERE}
-    return {"python": str(data.get("python", "")), **packages, **compiler}
-
-
-def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
-    firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
-    wanted = Configuration({**baseline, **firsts})
-    missing = framework.unsupported(wanted)
-    if missing:
-        raise UsageError(
-            f"{framework.title} trials cannot set {', '.join(missing)} yet; take the knob out of the space "
-            f"(those that act: {', '.join(sorted(framework.supported))})"
-        )
-
-
-def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resources) -> str:
-    told = space.explain(baseline, resources)
-    worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
-    return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"

@@ -25,12 +25,12 @@ from pathlib import Path
 
 import yaml
 
-from autotune import evidence
 from autotune.domain import Configuration, Study, Trial
 from autotune.insights import phases
 from autotune.proposals.openings import COMPETENT, competent
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings, read_settings
+from autotune.statistics import evidence
 from autotune.statistics.distributions import t95
 from autotune.store import open_store
 from benchmarks.export import trial_now

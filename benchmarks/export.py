@@ -15,16 +15,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autotune import evidence, exporting, wiring
-from autotune.answers import answer
-from autotune.clock import SystemClock
-from autotune.confirm import protocol_for
+from autotune import wiring
 from autotune.domain import Configuration, CycleRecord, Study, Trial, TrialKind, TrialState
+from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, Store
+from autotune.recommendation import export
+from autotune.recommendation.current import answer
 from autotune.settings import Settings, read_settings
+from autotune.statistics import evidence
 from autotune.store import open_store
-from autotune.verification import Observed, Verdict, judge, shape_of, stated_by, together
-from autotune.verifying import Rehearsal
+from autotune.study.confirmation import protocol_for
+from autotune.verify.compare_run import Observed, Verdict, judge, shape_of, stated_by, together
+from autotune.verify.exported_run import Rehearsal
 from trainer.child.contract import CurrentPhase, Record
 
 TRIAL_DEADLINE_S = 3600.0
@@ -96,7 +98,7 @@ def pair(
     with tempfile.TemporaryDirectory(prefix="autotune-benchmark-") as folder:
         trial = trial_now(study, configuration, settings, Path(folder) / "attempt")
     number = evidence.feasible(trials)[configuration][0].number
-    made = exporting.build(study, trials, exporting.Choice(trial=number), answer(store, study, trials)[1], store)
+    made = export.build(study, trials, export.Choice(trial=number), answer(store, study, trials)[1], store)
     rehearsal = Rehearsal(study, (trial,), made, settings, updates, GoOn(), lambda *_: None, SystemClock())
     rehearsal.write()
     return trial, rehearsal.run(1)

@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import evidence
-from autotune.comparison import StudyRecord, differences
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import AutotuneError, UsageError
+from autotune.recommendation.comparison import StudyRecord, differences
 from autotune.settings import read_settings
+from autotune.statistics import evidence
 from autotune.store import Store, open_store
 from benchmarks.defaults import once, ratio
 from search_spaces.framework_names import TITLES

@@ -11,8 +11,8 @@ from typing import Any
 
 from autotune.domain import Study
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
+from tests.support import factories
+from tests.support.recorded import record
 
 CHILDREN = ("startup_parts", "worst_cases", "cycles")
 SIZES = (1, 2, 4, 8)

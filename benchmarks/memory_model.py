@@ -42,8 +42,8 @@ from autotune.proposals.memory import MemoryModel, Part, features, pools
 from autotune.proposals.memory.parts import PARTS
 from autotune.settings import read_settings
 from autotune.store import open_store
-from autotune.table_files import read
-from autotune.tables import Table
+from autotune.tables.files import read
+from autotune.tables.table import Table
 from benchmarks import every_knob_table
 from benchmarks.search.world import World
 

@@ -22,14 +22,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune import drafts, hardware, wiring
-from autotune.clock import SystemClock
+from autotune import wiring
 from autotune.domain import Configuration, Study, StudySpec, Trial, TrialKind, TrialState
 from autotune.errors import AutotuneError
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, RunReport, TrialRunner
-from autotune.request import Request
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.settings import Settings, read_settings
+from autotune.specification.request import Request
+from autotune.study import protocols
 from benchmarks.gpu.journal import append, rows
 from benchmarks.overhead_list import COMPILED, LIST, SHORT, order, whole
 from benchmarks.overhead_table import BARE, WARM, Row, markdown
@@ -182,7 +184,7 @@ class Bench:
             kind=TrialKind.SEARCH,
             configuration=configuration,
             protocol=replace(self.spec.protocol, natural=0, lengths=self.lengths),
-            rows_per_update=drafts.rows(study, configuration),
+            rows_per_update=protocols.rows(study, configuration),
             state=TrialState.RUNNING,
             attempt=1,
         )

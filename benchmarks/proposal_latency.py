@@ -6,7 +6,7 @@ The space is invented (nine knobs of the catalogue, 51,840 combinations, all tak
 phases follow a formula with noise, some trials ran out of memory. Each proposal is asked for after one more trial has
 been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
 new proposer that has prepared nothing. The trials are the same objects each time, as they are in a study, which reads
-each finished one once (``autotune.history``); with ``--anew`` each proposal gets trials that were made anew. Printed:
+each finished one once (``study.history``); with ``--anew`` each proposal gets trials that were made anew. Printed:
 median and 95th percentile of the wall seconds each call took; then the CPU time of one fit of each model to all of the
 recorded trials, and to as many as a proposal tells it of: of a model that has read nothing yet, and of one that has
 read all of them but the newest.

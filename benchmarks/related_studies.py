@@ -33,8 +33,8 @@ from autotune.proposals.times.features import PHASES, knobs_of_phases
 from autotune.proposals.times.lengths import Lengths
 from autotune.proposals.times.world import World
 from search_spaces.configuration import KnobValue
-from tests import factories
-from tests.timed_machine import MODEL, PROMPT
+from tests.support import factories
+from tests.support.timed_machine import MODEL, PROMPT
 
 GOALS = (0.10, 0.05)
 """What may be missing of the fastest configuration that fits."""

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from autotune.domain import FailureReason, Study, Trial, TrialKind
 from autotune.errors import AutotuneError, UsageError
-from autotune.figures import format_duration
-from autotune.preparation import differences
 from autotune.settings import read_settings
+from autotune.specification.build import differences
 from autotune.store import open_store
+from autotune.wording.numbers import format_duration
 from trainer.child.contract import StartupPart
 
 FIRST = 30

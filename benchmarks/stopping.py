@@ -3,7 +3,7 @@
 ``python -m benchmarks.stopping [--studies 1000] [--trials 20] [--home HOME]``
 
 Each study is a baseline and search trials, decided one after the other by the functions a real study uses
-(``autotune.stopping``). How fast configurations are is drawn from those recorded in
+(``autotune.statistics.early_stopping``). How fast configurations are is drawn from those recorded in
 ``benchmarks/tables/every-knob-cpu.md`` (their logarithms, each moved by 2 % so that no two are the same), in the harder
 cases a third as far apart. Noise of a cycle's logarithm, all parts independent:
 
@@ -33,11 +33,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune import evidence, stopping
 from autotune.settings import read_settings
+from autotune.statistics import early_stopping, evidence
 from autotune.statistics import noise as noises
+from autotune.statistics.early_stopping import Verdict
 from autotune.statistics.noise import Sample
-from autotune.stopping import Verdict
 from autotune.store import open_store
 from benchmarks import every_knob_table
 from trainer.child.contract import Protocol
@@ -131,15 +131,15 @@ def study(case: Case, trials: int, seed: int) -> Score:
     draw = random.Random(f"stopping/{seed}")  # noqa: S311
     speeds = [12.0 + case.apart * draw.choice(case.speeds) + draw.gauss(0.0, JITTER) for _ in range(trials)]
     fading = [case.fading * n / (trials - 1) for n in range(trials)]
-    most = stopping.LOOKS[-1]
+    most = early_stopping.LOOKS[-1]
     drawn = [made(n, speeds[n] - fading[n], case.noise, draw, most + REPEATS) for n in range(trials)]
     warm = [settled(whole) for whole in drawn]
     full = [cut(whole, most) for whole in warm]
-    seen = [cut(full[0], stopping.LOOKS[0])]
+    seen = [cut(full[0], early_stopping.LOOKS[0])]
     held, spent, discarded = list(seen), 0, set()
     ends: dict[str, int] = {}
     for whole in full[1:]:
-        known = stopping.weigh(seen, [[s] for s in held], on_gpu=case.on_gpu)
+        known = early_stopping.weigh(seen, [[s] for s in held], on_gpu=case.on_gpu)
         sample, verdict = run(whole, known)
         seen.append(sample)
         spent += len(sample.logs) + len(drawn[whole.trial].logs) - len(warm[whole.trial].logs)
@@ -167,11 +167,11 @@ def settled(sample: Sample) -> Sample:
     return replace(sample, logs=sample.logs[first:], phases=sample.phases[first:])
 
 
-def run(whole: Sample, known: stopping.Known) -> tuple[Sample, Verdict]:
+def run(whole: Sample, known: early_stopping.Known) -> tuple[Sample, Verdict]:
     """Cycle by cycle until the rule ends it, or all are made."""
     for cycles in range(1, len(whole.logs) + 1):
         sample = cut(whole, cycles)
-        verdict = stopping.decide(sample, known).verdict
+        verdict = early_stopping.decide(sample, known).verdict
         if verdict is not Verdict.GO_ON:
             return sample, verdict
     return whole, Verdict.ENOUGH
@@ -195,7 +195,7 @@ def show(label: str, scores: Sequence[Score]) -> None:
     for score in scores:
         for name, number in score.ends.items():
             ends[name] = ends.get(name, 0) + number
-    saved = 1.0 - cycles / (stopping.LOOKS[-1] * trials)
+    saved = 1.0 - cycles / (early_stopping.LOOKS[-1] * trials)
     losses = [math.expm1(statistics.fmean(values)) for values in zip(*((s.loss, s.loss_of_eight) for s in scores))]  # noqa: B905
     loses = sum(n for name, n in ends.items() if name.startswith("loses"))
     print(

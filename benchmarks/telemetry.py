@@ -1,9 +1,9 @@
 """``python -m benchmarks.telemetry [SECONDS]``: what it costs to record what GPUs and processes do.
 
 The sampler's share of a core, over SECONDS (20 if left out), with the machine's own driver where there is one, and else
-with one that is made up (``tests/nvml``), whose answers cost nothing: then it is the sampler's own share. The same with
-a made-up driver that takes 20 ms of CPU for each reading. Then microseconds of what the child does at each phase
-boundary and at the end of each cycle; the allocator's counters are read for the memory peaks anyway.
+with one that is made up (``tests/support/nvml``), whose answers cost nothing: then it is the sampler's own share.
+The same with a made-up driver that takes 20 ms of CPU for each reading. Then microseconds of what the child does at
+each phase boundary and at the end of each cycle; the allocator's counters are read for the memory peaks anyway.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune import hardware
-from autotune.clock import SystemClock
-from autotune.nvml import GpuReader, GpuReading, open_gpus
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
+from autotune.machine.nvml import GpuReader, GpuReading, open_gpus
 from autotune.running.gpu_sampler import GpuSampler
-from tests.nvml import pynvml as made_up
+from tests.support.nvml import pynvml as made_up
 from trainer.child.contract import Phase, PhaseMark
 from trainer.child.usage import UsageWatch
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from autotune.figures import format_duration, rate, signed_percent
+from autotune.wording.numbers import format_duration, rate, signed_percent
 from benchmarks.background import Running
 from benchmarks.gpu.architectures import Architecture
 from trainer.child.contract import write_atomic

@@ -22,7 +22,7 @@ import numpy as np
 from autotune.domain import Configuration, Phase
 from autotune.errors import AutotuneError, UsageError
 from autotune.proposals.times import PhaseTimes, probed
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks import every_knob_table
 from benchmarks.search.world import World
 

@@ -15,7 +15,7 @@ from autotune.domain import Outcome, TrialState
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.load import quantile
-from tests import factories
+from tests.support import factories
 
 WRITES_A_SECOND = 20.0
 """A tuner writes its spending once a second, and of each cycle a few records."""

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import shared
-from tests.trl_trials import NO_TRAINING, TRAINING_VARIABLE
+from tests.support import shared
+from tests.support.trl_trials import NO_TRAINING, TRAINING_VARIABLE
 
 # A slow or busy machine must not fail a property; what is tested is what holds, not how fast.
 HOUSE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("house", HOUSE)
-settings.register_profile("full", HOUSE)  # ``tests.properties.examples`` asks for it; `make test-full`
+settings.register_profile("full", HOUSE)  # ``tests.support.properties.examples`` asks for it; `make test-full`
 settings.load_profile("house")
 
 # A script's background job begins with Ctrl-C ignored, and so would every process the tests start and interrupt.

@@ -1,7 +1,6 @@
-"""Write the tables framework x knob into the documents, or check them: ``python -m tools.knob_table [--check]``.
+"""Write the table of frameworks and knobs into docs/frameworks.md: ``python -m tools.knob_table [--check]``.
 
-What stands between the two markers of a document is made of the catalogue alone; ``make check`` fails until it is
-written anew.
+The text between the two markers comes from the catalogue alone; ``make check`` fails while the document differs.
 """
 
 from __future__ import annotations
@@ -18,33 +17,6 @@ from tools.report import say
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- knobs: begin -->", "<!-- knobs: end -->"
 SHOWN_LINES = 40
-
-IMPORTANT = (
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "num_generations",
-    "steps_per_generation",
-    "logprob_rows",
-    "rollout_engine",
-    "rollout_mode",
-    "rollout_gpus",
-    "gpu_memory_utilization",
-    "tensor_parallel_size",
-    "max_num_seqs",
-    "enforce_eager",
-    "sleep_level",
-    "zero_stage",
-    "fsdp",
-    "offload_optimizer",
-    "sequence_parallel_size",
-    "precision",
-    "master_weights",
-    "optimizer",
-    "gradient_checkpointing",
-    "attn_implementation",
-    "torch_compile",
-)
-"""Those of the README."""
 
 
 class MarkerError(ValueError):
@@ -65,20 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def tables() -> dict[Path, str]:
     """Document -> what stands between its markers."""
-    return {
-        ROOT / "docs" / "frameworks.md": whole_table(),
-        ROOT / "README.md": short_table(),
-    }
+    return {ROOT / "docs" / "frameworks.md": whole_table()}
 
 
 def whole_table() -> str:
     """Every knob, with the framework's own key where it has another."""
     return _table([(f"`{name}`", *(_cell(knob, f) for f in FRAMEWORKS)) for name, knob in KNOBS.items()])
-
-
-def short_table() -> str:
-    """The important ones, in words."""
-    return _table([(f"`{name}`", *(word(KNOBS[name], f) for f in FRAMEWORKS)) for name in IMPORTANT])
 
 
 def word(knob: Knob, framework: str) -> str:

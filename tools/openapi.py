@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from api.app import application_of
-from api.library import Library
-from api.security import Access
+from api.cache.studies import Library
+from api.guard.security import Access
 from autotune.settings import read_settings
 from tools.report import say
 

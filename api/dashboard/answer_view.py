@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.card import Card, card
 from api.dashboard.copies import Copy, copies, export_command, launcher_words
 from api.dashboard.trials_view import reference_is_baseline
-from api.snapshot import Snapshot
-from autotune.answers import Source
+from autotune.documents.study import plain, timestamp
 from autotune.domain import Recommendation, RecommendationRow, Trial
-from autotune.exporting import Exported
-from autotune.figures import format_size, rate
 from autotune.insights.standings import outcome_word
-from autotune.lengths import figures_of
-from autotune.sentences import baseline_words, headline, measured_words, nothing_words
-from autotune.serialise import plain, timestamp
-from autotune.words import clean
+from autotune.recommendation.current import Source
+from autotune.recommendation.export import Exported
+from autotune.statistics.lengths import figures_of
+from autotune.wording.numbers import format_size, rate
+from autotune.wording.sentences import baseline_words, headline, measured_words, nothing_words
+from autotune.wording.text import clean
 
 MOST_TRIALS = 40
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from api.snapshot import Snapshot
-from autotune.budget import searched
+from api.cache.snapshot import Snapshot
 from autotune.domain import StudyStatus
-from autotune.figures import format_duration
+from autotune.study.budget import searched
+from autotune.wording.numbers import format_duration
 
 
 @dataclass(frozen=True)

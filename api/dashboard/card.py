@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Gain, Recommendation, RecommendationRow
-from autotune.figures import rate, signed_percent
-from autotune.sentences import evidence_words, gain_words, lengths_words, memory_words, over, speed_words
-from autotune.words import changes, clean
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.sentences import evidence_words, gain_words, lengths_words, memory_words, over, speed_words
+from autotune.wording.text import changes, clean
 from trainer.child.contract import Phase
 
 WIDTH = 1000.0

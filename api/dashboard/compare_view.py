@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.trial_view import best_of
 from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
-from api.snapshot import Snapshot
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
 from autotune.charts.phase_bars import Bar, mean_phases, ordered, stacked
 from autotune.domain import Trial
-from autotune.figures import format_duration, format_size, signed_percent
 from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words, percent
-from autotune.sentences import measured_words
-from autotune.words import clean, differing, knob_value
+from autotune.wording.numbers import format_duration, format_size, signed_percent
+from autotune.wording.sentences import measured_words
+from autotune.wording.text import clean, differing, knob_value
 
 LEAST, MOST = 2, 6
 

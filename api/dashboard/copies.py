@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.documents.study import configuration_json
 from autotune.domain import Configuration, Study, Trial
-from autotune.exporting import README, Exported, readme, seam_sentence, shell_line
-from autotune.serialise import configuration_json
-from autotune.words import clean, clean_line
+from autotune.recommendation.export import README, Exported, readme, seam_sentence, shell_line
+from autotune.wording.text import clean, clean_line
 
 HERE = Path("exported")
 """Stands for the folder the files will be in."""

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from api.cache.snapshot import Snapshot
 from api.filters import RANGE
-from api.snapshot import Snapshot
 from autotune.domain import Trial
 from autotune.insights.standings import outcome_word, place
-from autotune.words import clean, in_order, knob_value
+from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 
 PAGE = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from api.logs import open_below
 from autotune.errors import NotFoundError
-from autotune.words import clean_line
+from autotune.wording.text import clean_line
 from trainer.child.contract import RunPaths
 
 TAIL = 32 * 1024

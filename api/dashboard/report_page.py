@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.answer_view import answer_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import trial_table
 from api.dashboard.why_view import Asked, why_view
-from api.snapshot import Snapshot
-from autotune.answers import answer, last_budget
 from autotune.charts.assets import STYLE
 from autotune.charts.history import history
 from autotune.charts.svg import Svg
 from autotune.domain import Study
 from autotune.ports import Store
+from autotune.recommendation.current import answer, last_budget
 
 MOST_TRIALS = 1000
 PAGE_STYLE = Path(__file__).parent / "assets" / "page.css"

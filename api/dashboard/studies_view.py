@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.snapshot import Snapshot
-from autotune.answers import Source, running_trial
+from api.cache.snapshot import Snapshot
+from autotune.documents.study import timestamp
 from autotune.domain import StudyStatus
-from autotune.figures import rate, signed_percent
 from autotune.insights.standings import count
-from autotune.serialise import timestamp
-from autotune.words import clean
+from autotune.recommendation.current import Source, running_trial
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.text import clean
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.card import Card, card
 from api.dashboard.filters import Wanted
 from api.dashboard.studies_view import machine_words, model_name, status_word
 from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
-from api.snapshot import Snapshot
-from autotune.answers import Life, Source, running_trial
 from autotune.charts.chart import Chart
 from autotune.charts.history import history
-from autotune.figures import format_size
+from autotune.documents.study import timestamp
 from autotune.insights.standings import count
-from autotune.sentences import baseline_words, headline, nothing_words, phase_words
-from autotune.serialise import timestamp
-from autotune.words import clean, in_order, knob_value
+from autotune.recommendation.current import Life, Source, running_trial
+from autotune.wording.numbers import format_size
+from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
+from autotune.wording.text import clean, in_order, knob_value
 
 SHOWN_NEIGHBOURS = 8
 

@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
 from api.dashboard.log_tail import LogTail
 from api.dashboard.trials_view import tone
 from api.dashboard.why_view import capacity_of
-from api.snapshot import Snapshot
-from autotune.answers import Life
 from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import over_cycles
 from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
+from autotune.documents.memory_timeline import MemoryTimeline
+from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, Trial, TrialState
-from autotune.exporting import Exported
-from autotune.figures import format_duration, format_size, signed_percent
 from autotune.insights.phases import device_peak, host_peak, limit_sentence
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
-from autotune.memory_timeline import MemoryTimeline
-from autotune.sentences import measured_words, phase_words
-from autotune.serialise import plain, timestamp
-from autotune.words import clean, in_order, knob_value
+from autotune.recommendation.current import Life
+from autotune.recommendation.export import Exported
+from autotune.wording.numbers import format_duration, format_size, signed_percent
+from autotune.wording.sentences import measured_words, phase_words
+from autotune.wording.text import clean, in_order, knob_value
 from trainer.child.contract import NoteRecord, RunPaths, StartupPart
 
 SHOWN_NOTES = 40

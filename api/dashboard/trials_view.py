@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.filters import PAGE, SORTS, Listed, Menu, Wanted, listed, menus
 from api.dashboard.links import study_page, trial_page
-from api.snapshot import Snapshot
-from autotune import evidence
 from autotune.domain import Trial, TrialState
-from autotune.figures import format_duration, signed_percent
 from autotune.insights.standings import outcome_word
-from autotune.sentences import PERMITTED_MARK, measured_words
-from autotune.words import brief, changes, clean, knob_value, short_name
+from autotune.statistics import evidence
+from autotune.wording.numbers import format_duration, signed_percent
+from autotune.wording.sentences import PERMITTED_MARK, measured_words
+from autotune.wording.text import brief, changes, clean, knob_value, short_name
 
 SHOWN_FAILURES = 20
 SHOWN_KNOBS = 12

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
-from api.snapshot import Snapshot
-from autotune import foreseeing, long_runs
 from autotune.charts.chart import Chart, Href, nowhere
 from autotune.charts.feasibility_map import MOST_VALUES, Foreseen, Pair, feasibility_map
 from autotune.charts.foretold import Foretold, predicted_peaks
@@ -18,9 +17,11 @@ from autotune.charts.phase_bars import by_trial
 from autotune.charts.scatter import Forecast, memory_front, predicted, teaching_front
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import Pool, StudySpec, Trial, TrialState
+from autotune.forecast import untried_pairs
 from autotune.insights.importance import importance
 from autotune.report.verified import verdict_of
-from autotune.words import clean
+from autotune.verify import long_run
+from autotune.wording.text import clean
 from search_spaces.knobs import KNOBS
 
 AGAINST = {"memory": "peak memory", "groups": "share of groups that teach"}
@@ -101,8 +102,8 @@ def why_view(
     asked: Asked,
     *,
     linked: bool = True,
-    foresee: Foresee = foreseeing.foreseen,
-    foretell: Foretell = foreseeing.foretold,
+    foresee: Foresee = untried_pairs.foreseen,
+    foretell: Foretell = untried_pairs.foretold,
 ) -> WhyView:
     """Everything the page shows; without links where there is no server to follow them to."""
     study, trials, baseline = found.study, found.trials, found.study.spec.baseline
@@ -166,7 +167,7 @@ def _fits(found: Snapshot, asked: Asked, linked: bool, foresee: Foresee) -> Char
     def href(across: str, up: str) -> str:
         return links.study_page(found.study.id, [(KNOB + knobs[0], across), (KNOB + knobs[1], up)]) + "#trials"
 
-    return feasibility_map(found.trials, knobs, foreseeing.space_of(spec), known, href if linked else None)
+    return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
 
 
 def _front(found: Snapshot, asked: Asked, href: Href) -> Chart:
@@ -177,7 +178,7 @@ def _front(found: Snapshot, asked: Asked, href: Href) -> Chart:
 
 def forecasts(found: Snapshot) -> tuple[Forecast, ...]:
     """Long runs at natural lengths against what the study's cycles predicted for them."""
-    runs = [t for t in found.trials if long_runs.is_long(t) and t.state is TrialState.COMPLETE][-MOST_LONG_RUNS:]
+    runs = [t for t in found.trials if long_run.is_long(t) and t.state is TrialState.COMPLETE][-MOST_LONG_RUNS:]
     verdicts = [(t.number, verdict_of(found.study, found.trials, t)) for t in runs]
     return tuple(
         Forecast(number, v.predicted, v.measured, f"a long run; {clean(v.rests_on)}")

@@ -18,11 +18,11 @@ from api.responses import JSON, dumps
 from api.schemas.events import Requested
 from api.schemas.problems import problems
 from api.schemas.study_examples import REQUEST_EXAMPLE
-from autotune.control import Action
+from autotune.documents.study import event_json
 from autotune.domain import Event
 from autotune.errors import StudyBusyError
 from autotune.ports import Store
-from autotune.serialise import event_json
+from autotune.study.control import Action
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["control"])
 

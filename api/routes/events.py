@@ -11,13 +11,13 @@ from fastapi.sse import EventSourceResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import LARGEST_ID, HubDep, StudiesDep, StudyId
-from api.hub import Listener
+from api.live.hub import Listener
 from api.paging import next_link
 from api.responses import JSON, conditional, dumps
 from api.schemas.events import STREAM, Events
 from api.schemas.problems import problems
 from api.schemas.study_examples import EVENTS_EXAMPLE
-from autotune.serialise import event_json, plain
+from autotune.documents.study import event_json, plain
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["events"])
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.copies import files_of
 from api.deps import LARGEST_ID, StudiesDep, StudyId
 from api.errors import problem
@@ -14,10 +15,9 @@ from api.responses import JSON, conditional, dumps
 from api.schemas.exports import Export
 from api.schemas.problems import problems
 from api.schemas.study_examples import EXPORT_EXAMPLE
-from api.snapshot import Snapshot
-from autotune.exporting import Choice, Exported, native_sentence, seam_sentence
-from autotune.recommendation_json import row_json
-from autotune.serialise import plain
+from autotune.documents.recommendation import row_json
+from autotune.documents.study import plain
+from autotune.recommendation.export import Choice, Exported, native_sentence, seam_sentence
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"])
 

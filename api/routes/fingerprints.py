@@ -9,7 +9,7 @@ from api.responses import JSON, conditional, dumps
 from api.schemas.fingerprints import Fingerprints
 from api.schemas.problems import problems
 from api.schemas.study_examples import FINGERPRINTS_EXAMPLE
-from autotune.serialise import hardware_json, plain, timestamp
+from autotune.documents.study import hardware_json, plain, timestamp
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["studies"])
 

@@ -6,11 +6,11 @@ from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Request, Response
 
-from api.codes import LIFE_S
 from api.dashboard.render import render
 from api.deps import AccessDep, CodesDep, ThrottleDep
+from api.guard.codes import LIFE_S
+from api.guard.security import COOKIE, host_of, retry_after
 from api.responses import HTML
-from api.security import COOKIE, host_of, retry_after
 
 router = APIRouter(include_in_schema=False)
 

@@ -15,9 +15,9 @@ from api.routes.trials import trial_of
 from api.schemas.problems import problems
 from api.schemas.study_examples import MEMORY_EXAMPLE
 from api.schemas.trials import MemoryTimeline
+from autotune.documents.memory_timeline import timeline_json
+from autotune.documents.study import plain
 from autotune.errors import NotFoundError
-from autotune.memory_timeline import timeline_json
-from autotune.serialise import plain
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
+from api.cache.studies import Library
 from api.dashboard import asset_names
 from api.dashboard.filters import Wanted
 from api.dashboard.render import render
@@ -14,7 +15,6 @@ from api.dashboard.stream import stream_of
 from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import history_chart, study_view
 from api.deps import StudiesDep, StudyId
-from api.library import Library
 from api.responses import HTML, conditional
 from autotune.charts.assets import STYLE
 from autotune.errors import NotFoundError

@@ -9,21 +9,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.cache.snapshot import Snapshot
+from api.cache.studies import Library
 from api.deps import StudiesDep, StudyId
 from api.errors import problem
-from api.library import Library
 from api.responses import JSON, conditional, dumps
 from api.schemas.answers import Answer
 from api.schemas.examples import ANSWER_EXAMPLE
 from api.schemas.problems import problems
-from api.snapshot import Snapshot
-from autotune.answers import answer_document
 from autotune.errors import UsageError
-from autotune.explaining import explain
-from autotune.exporting import Choice, build
+from autotune.forecast.explain import explain
 from autotune.frameworks import framework_named
 from autotune.insights.why_words import why_json
-from autotune.words import clean
+from autotune.recommendation.current import answer_document
+from autotune.recommendation.export import Choice, build
+from autotune.wording.text import clean
 from search_spaces.framework_names import SHORT
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])

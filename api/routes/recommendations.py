@@ -8,19 +8,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.cache.snapshot import Snapshot
+from api.cache.studies import Library
 from api.deps import PredictorDep, StudiesDep
-from api.library import Library
 from api.paging import Key, after, cursor_of, next_link
 from api.predicting import Predictor
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import MATCHES_EXAMPLE
 from api.schemas.matches import Matches
 from api.schemas.problems import problems
-from api.snapshot import Snapshot
+from autotune.documents.recommendation import recommendation_json, row_json
+from autotune.documents.study import plain, study_json
 from autotune.insights.matching import Match, Wanted, nearest
 from autotune.insights.nearest import Neighbour, neighbours
-from autotune.recommendation_json import recommendation_json, row_json
-from autotune.serialise import plain, study_json
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
 

@@ -14,8 +14,8 @@ from api.responses import JSON, conditional, dumps
 from api.schemas.problems import problems
 from api.schemas.studies import Status, Studies
 from api.schemas.study_examples import STATUS_EXAMPLE, STUDIES_EXAMPLE
-from autotune.answers import status_document
-from autotune.serialise import study_json
+from autotune.documents.study import study_json
+from autotune.recommendation.current import status_document
 
 router = APIRouter(prefix="/api/v1", tags=["studies"])
 

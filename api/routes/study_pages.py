@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from api.cache.studies import Library
 from api.dashboard.answer_view import answer_page
 from api.dashboard.compare_view import asked as asked_numbers
 from api.dashboard.compare_view import compare_view
@@ -17,16 +18,15 @@ from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import Asked, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
-from api.library import Library
 from api.memory import timeline_in
 from api.responses import HTML, conditional
-from autotune.answers import running_trial
 from autotune.charts.feasibility_map import Foreseen, Pair
 from autotune.charts.foretold import Foretold
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
-from autotune.exporting import Choice
-from autotune.foreseeing import foreseen, foretold
+from autotune.forecast.untried_pairs import foreseen, foretold
+from autotune.recommendation.current import running_trial
+from autotune.recommendation.export import Choice
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
 

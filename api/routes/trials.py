@@ -9,21 +9,21 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.cache.row import Key, Listed
+from api.cache.snapshot import Snapshot
 from api.deps import StudiesDep, StudyId, TrialNumber
 from api.filters import Chosen, knob_filter
-from api.listed import Key, Listed
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import TRIALS_EXAMPLE
 from api.schemas.problems import problems
 from api.schemas.study_examples import CYCLES_EXAMPLE, TRIAL_EXAMPLE
 from api.schemas.trials import Cycles, OneTrial, Trials
-from api.snapshot import Snapshot
+from autotune.documents.study import cycle_json, plain, trial_json
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
-from autotune.serialise import cycle_json, plain, trial_json
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["trials"])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.charts.scales import Scale
 from autotune.charts.svg import Svg, group, label, line, tag
-from autotune.words import clean
+from autotune.wording.text import clean
 
 Href = Callable[[int], str]
 """Number of a trial -> where it is told of; empty where there is no such place."""

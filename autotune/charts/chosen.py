@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Configuration, Trial
 from autotune.insights.ranking import ranked
+from autotune.statistics import evidence
 
 SHOWN = 10
 

@@ -10,11 +10,11 @@ from autotune.charts.chart import Chart, Frame, Mark, counted, drawing, empty
 from autotune.charts.scales import Bands
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import FailureReason, Outcome, Trial
-from autotune.figures import rate
 from autotune.insights.feasibility import cause, has_verdict
 from autotune.insights.ranking import SEARCHED_KINDS
-from autotune.retries import corrected
-from autotune.words import knob_value
+from autotune.statistics.retries import corrected
+from autotune.wording.numbers import rate
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 
 NAME = "feasibility"

@@ -10,7 +10,7 @@ from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import Pool
-from autotune.figures import format_size, signed_percent
+from autotune.wording.numbers import format_size, signed_percent
 
 NAME = "predicted-peaks"
 HEIGHT = 330.0

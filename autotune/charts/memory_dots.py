@@ -11,8 +11,8 @@ from autotune.charts.phase_bars import ordered, style
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Configuration, CycleRecord, Peaks, Pool, Trial
-from autotune.figures import format_size
 from autotune.insights.phases import peak
+from autotune.wording.numbers import format_size
 
 GIB = float(1 << 30)
 ROW = 26.0

@@ -11,9 +11,7 @@ from autotune.charts.memory_dots import GIB, Capacity
 from autotune.charts.phase_bars import KNOWN, ordered, style
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, label, line, linked, path, tag
-from autotune.domain import Pool
-from autotune.figures import format_duration, format_size
-from autotune.memory_timeline import (
+from autotune.documents.memory_timeline import (
     MOST_POINTS,
     MemoryTimeline,
     Point,
@@ -23,6 +21,8 @@ from autotune.memory_timeline import (
     stretch,
     thinned,
 )
+from autotune.domain import Pool
+from autotune.wording.numbers import format_duration, format_size
 from trainer.child.contract import StartupPart
 
 NAME, TITLE = "memory-time", "Memory over time"

@@ -10,10 +10,10 @@ from autotune.charts.chart import Chart, Frame, Href, Mark, counted, drawing, em
 from autotune.charts.scales import Bands, Scale, linear, logarithmic, thinned
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Trial, TrialState
-from autotune.figures import rate
 from autotune.insights.feasibility import cause, has_verdict
 from autotune.insights.ranking import SEARCHED_KINDS, ranked, speed
-from autotune.words import knob_value, short_name
+from autotune.wording.numbers import rate
+from autotune.wording.text import knob_value, short_name
 from search_spaces.configuration import KnobValue
 
 NAME, TITLE = "parallel", "Configurations: knobs and what they give"

@@ -11,7 +11,7 @@ from autotune.charts.chosen import chosen, name_of
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import Configuration, CycleRecord, Phase, Trial
-from autotune.figures import format_duration
+from autotune.wording.numbers import format_duration
 
 KNOWN = tuple(phase.value for phase in Phase)
 BAR = 20.0

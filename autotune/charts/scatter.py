@@ -11,10 +11,10 @@ from autotune.charts.memory_dots import GIB, POOL_WORDS
 from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
-from autotune.figures import format_size, rate, signed_percent
 from autotune.insights.pareto import pareto
 from autotune.insights.phases import peak
 from autotune.insights.ranking import ranked, speed
+from autotune.wording.numbers import format_size, rate, signed_percent
 
 HEIGHT = 330.0
 FRAME = Frame(left=78.0, right=840.0, top=26.0, bottom=276.0)

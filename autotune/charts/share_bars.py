@@ -11,9 +11,9 @@ from autotune.charts.chosen import chosen, name_of
 from autotune.charts.scales import Bands, Scale
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import Configuration, Trial
-from autotune.figures import rate
 from autotune.insights.importance import Importance
-from autotune.words import knob_value
+from autotune.wording.numbers import rate
+from autotune.wording.text import knob_value
 
 ROW = 24.0
 MOST_KNOBS = 16

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from autotune.words import clean
+from autotune.wording.text import clean
 
 LONGEST = 200
 """Characters of a foreign text; the rest is cut."""

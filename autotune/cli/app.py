@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import console, doctor, inspecting, reading, serving
+from autotune.cli import console
+from autotune.cli.commands import read, serve, trial
+from autotune.cli.commands.remote import add_url_option
 from autotune.cli.database import add_database_option
+from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
-from autotune.cli.remote import add_url_option
 
 HELP = """Finds the GRPO training configuration with the most tokens/hour on your machine.
 
@@ -76,18 +78,18 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": console.WIDTH},
     )
     app.callback(help=HELP)(_root)
-    import_module("autotune.cli.start").register(app)
-    for command in (reading.status, reading.trials, reading.best, inspecting.show, inspecting.logs, doctor.doctor):
+    import_module("autotune.cli.commands.start").register(app)
+    for command in (read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor):
         app.command()(command)
-    app.command()(serving.serve)
-    app.command()(import_module("autotune.cli.comparing").compare)
-    app.command()(import_module("autotune.cli.retrying").retry)
-    app.command()(import_module("autotune.cli.sweeping").sweep)
-    app.command("report")(import_module("autotune.cli.reporting").report_command)
-    app.command()(import_module("autotune.cli.exporting").export)
-    app.command()(import_module("autotune.cli.verifying").verify)
-    app.command()(import_module("autotune.cli.planning").plan)
-    app.add_typer(import_module("autotune.cli.space").app, name="space")
+    app.command()(serve.serve)
+    app.command()(import_module("autotune.cli.commands.compare").compare)
+    app.command()(import_module("autotune.cli.commands.retry").retry)
+    app.command()(import_module("autotune.cli.commands.sweep").sweep)
+    app.command("report")(import_module("autotune.cli.commands.report").report_command)
+    app.command()(import_module("autotune.cli.commands.export").export)
+    app.command()(import_module("autotune.cli.commands.verify").verify)
+    app.command()(import_module("autotune.cli.commands.plan").plan)
+    app.add_typer(import_module("autotune.cli.commands.space").app, name="space")
     add_url_option(app)
     add_database_option(app)
     return app

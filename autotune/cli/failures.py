@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from autotune.cli import console
 from autotune.cli.options import forget_settings, settings_in_use
-from autotune.cli.text import clean
+from autotune.cli.screens.text import clean
 from autotune.errors import AutotuneError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
 from search_spaces.errors import SpaceError

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune.cli.text import clean_line
+from autotune.cli.screens.text import clean_line
 
 BLOCK = 1 << 16
 LONGEST_LINE = 1 << 20

@@ -9,7 +9,7 @@ from trainer.child.contract import FailureReason, Pool
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Why a trial was ended before all its cycles: it cannot win. Tokens/hour; see ``autotune.stopping``."""
+    """Why a trial was ended before all its cycles: it cannot win. Tokens/hour; see ``statistics.early_stopping``."""
 
     at_most: float
     """What the trial can reach at most."""

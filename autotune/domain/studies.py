@@ -14,6 +14,9 @@ from autotune.domain.comparability import Workload
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import Protocol, encode
 
+SWEEP = "sweep"
+"""``StudySpec.sampler`` of a study that records a table (``autotune.tables.sweep``)."""
+
 
 class StudyStatus(StrEnum):
     """Whether a study can still gain trials on its own."""
@@ -126,6 +129,11 @@ class Budget:
     wall_s: float | None = None
     max_trials: int | None = None
     gpu_hours: float | None = None
+
+    def seconds_on(self, gpus: int) -> float | None:
+        """Wall seconds of the whole budget; ``None`` without a time limit. GPU-hours limit nothing without GPUs."""
+        by_gpus = self.gpu_hours * 3600.0 / gpus if self.gpu_hours is not None and gpus > 0 else None
+        return min((limit for limit in (self.wall_s, by_gpus) if limit is not None), default=None)
 
 
 @dataclass(frozen=True)

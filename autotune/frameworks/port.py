@@ -188,6 +188,6 @@ class Integration(Framework, Port):
     def listening(self, output: str) -> tuple[str, ...]:
         """What a verification adds to the exported command: a line for each update, nothing kept in ``output`` or sent.
 
-        Empty where the framework prints no such lines as ``verification.read_step`` reads.
+        Empty where the framework prints no such lines as ``compare_run.read_step`` reads.
         """
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autotune.domain import FailureReason, Outcome, Trial
 from autotune.insights.ranking import SEARCHED_KINDS
-from autotune.retries import corrected
+from autotune.statistics.retries import corrected
 from search_spaces.configuration import KnobValue
 
 _NO_VERDICT = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})

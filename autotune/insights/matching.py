@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from difflib import SequenceMatcher
 
 from autotune.domain import Study
-from autotune.words import clean
+from autotune.wording.text import clean
 
 OTHER_FRAMEWORK = 8.0
 OTHER_DEVICE = 4.0

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Trial
-from autotune.figures import signed_percent
 from autotune.insights.ranking import ranked, speed
-from autotune.words import knob_value
+from autotune.wording.numbers import signed_percent
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 

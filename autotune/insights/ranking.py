@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.domain import Trial, TrialKind
-from autotune.retries import corrected
+from autotune.statistics.retries import corrected
 
 SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 """Kinds that measure a configuration for its own sake; the others repeat one."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.insights.feasibility import cause
-from autotune.retries import disproved
+from autotune.statistics.retries import disproved
 
 _NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
 GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune import evidence
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
+from autotune.statistics import evidence
 
 
 @dataclass(frozen=True)

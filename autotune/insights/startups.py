@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import Trial
-from autotune.figures import format_duration
+from autotune.wording.numbers import format_duration
 from trainer.child.contract import StartupPart
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import CycleRecord, GpuUse, Trial
-from autotune.gpu_samples import WHOLE
+from autotune.machine.gpu_samples import WHOLE
 
 
 @dataclass(frozen=True)

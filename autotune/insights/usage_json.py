@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autotune.documents.study import Document, gpu_json, plain
 from autotune.domain import Trial
 from autotune.insights.blame import blame
 from autotune.insights.roofline import Roof
 from autotune.insights.usage import PhaseUse, TrialUse, trial_use
-from autotune.serialise import Document, gpu_json, plain
 
 
 def usage_json(trial: Trial, roof: Roof | None) -> Document | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain import CycleRecord, Trial
-from autotune.figures import format_size
-from autotune.gpu_samples import WHOLE
 from autotune.insights.blame import blame
 from autotune.insights.roofline import Roof
 from autotune.insights.usage import PhaseUse, TrialUse, trial_use
-from autotune.words import clean
+from autotune.machine.gpu_samples import WHOLE
+from autotune.wording.numbers import format_size
+from autotune.wording.text import clean
 
 LEAST_SHARE = 0.01
 """Of a cycle, below which a phase has no row."""

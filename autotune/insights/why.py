@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from autotune import evidence
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
 from autotune.insights.feasibility import cause
 from autotune.insights.ruled_out import Ruled
-from autotune.retries import disproved
-from autotune.words import knob_value
+from autotune.statistics import evidence
+from autotune.statistics.retries import disproved
+from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 

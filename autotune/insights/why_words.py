@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.figures import signed_percent
+from autotune.documents.study import plain
 from autotune.insights.ruled_out import By, Ruled
 from autotune.insights.why import Change, Contrast, Fate, Reason, Why
-from autotune.sentences import gain_words
-from autotune.serialise import plain
-from autotune.words import knob_value
+from autotune.wording.numbers import signed_percent
+from autotune.wording.sentences import gain_words
+from autotune.wording.text import knob_value
 from trainer.child.contract import encode
 
 LEAST_MOVE = 0.005

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from autotune import retries
 from autotune.domain import Configuration, Outcome, Trial, TrialState
 from autotune.proposals import dominance
 from autotune.proposals.dominance import Region, covers
+from autotune.statistics import retries
 from search_spaces.knobs import Knob
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune import retries
 from autotune.domain import Configuration, Trial
-from autotune.evidence import same_learning
 from autotune.proposals import dominance, dominated
 from autotune.proposals.climbs import headline_base, headline_move, permitted_base, permitted_move
 from autotune.proposals.dominance import Region
@@ -22,6 +20,8 @@ from autotune.proposals.openings import COMPETENT, ROOMY
 from autotune.proposals.samplers import ReadingSampler, Sampler, may_fit
 from autotune.proposals.samplers.opening import spread
 from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
+from autotune.statistics import retries
+from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.knobs.restart import Restart, RestartKey, restart_key

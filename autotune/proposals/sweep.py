@@ -8,10 +8,9 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from autotune.domain import Configuration, FailureReason, Resources, Trial, TrialKind
+from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial, TrialKind
 from autotune.proposals.space_filling import spread
 from autotune.proposals.translation import is_taken
-from autotune.schedule import SWEEP
 from search_spaces.knobs.restart import Restart, RestartKey, preload_key, restart_key
 from search_spaces.space import SearchSpace
 

@@ -7,14 +7,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune import evidence
+from autotune.documents.study import plain, timestamp
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial, TrialState
-from autotune.figures import format_duration, format_size
 from autotune.insights import phases
 from autotune.insights.why import Why
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
-from autotune.sentences import (
+from autotune.statistics import evidence
+from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.sentences import (
     baseline_words,
     evidence_words,
     gain_words,
@@ -25,8 +26,7 @@ from autotune.sentences import (
     nothing_words,
     speed_words,
 )
-from autotune.serialise import plain, timestamp
-from autotune.words import changes, in_order, knob_value
+from autotune.wording.text import changes, in_order, knob_value
 from trainer.child.contract import encode
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
-from autotune.figures import format_duration, format_size, rate, signed_percent
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
 from autotune.insights.nearest import neighbours
@@ -14,9 +12,11 @@ from autotune.insights.pareto import pareto
 from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.report.markdown import code, table
-from autotune.retries import disproved
-from autotune.sentences import measured_words
-from autotune.words import changes, in_order, knob_value
+from autotune.statistics import evidence
+from autotune.statistics.retries import disproved
+from autotune.wording.numbers import format_duration, format_size, rate, signed_percent
+from autotune.wording.sentences import measured_words
+from autotune.wording.text import changes, in_order, knob_value
 from search_spaces.knobs import KNOBS
 
 SHOWN = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from autotune.figures import cells_for
-from autotune.words import clean
+from autotune.wording.numbers import cells_for
+from autotune.wording.text import clean
 
 LONGEST = 300
 """Characters of a foreign text; the rest is cut."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import CycleKind, Recommendation, Study, Trial, TrialKind
 from autotune.insights.startups import startup_sentence
 from autotune.report.markdown import block, code
-from autotune.words import clean
+from autotune.statistics import evidence
+from autotune.wording.text import clean
 
 MINIMUM_GROUPS = 100
 """Below this many groups, the share with differing rewards is too uncertain to rank on."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
-from autotune.figures import rate
+from autotune.statistics import evidence
+from autotune.wording.numbers import rate
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 20, 40

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Fingerprint, Recommendation, Study, Trial
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, by_phase, energy_words, speed_sentence
 from autotune.report.markdown import code, table
+from autotune.statistics import evidence
 
 
 def section(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune import evidence, long_runs, repeats
 from autotune.domain import Study, Trial, TrialState
 from autotune.insights.growth import growths
-from autotune.prediction import predict_from
-from autotune.recommend import row_of
+from autotune.recommendation.recommend import row_of
 from autotune.report.found import against
 from autotune.report.markdown import block
-from autotune.verification import shape_of
-from autotune.verified_words import growth_lines, long_lines, spread_lines
+from autotune.statistics import evidence
+from autotune.verify import long_run, repeats
+from autotune.verify.compare_run import shape_of
+from autotune.verify.length_model import predict_from
+from autotune.verify.sentences import growth_lines, long_lines, spread_lines
 
 
 def section(study: Study, trials: Sequence[Trial]) -> list[str]:
@@ -23,11 +24,11 @@ def section(study: Study, trials: Sequence[Trial]) -> list[str]:
 def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
     said = []
     for trial in trials:
-        if not long_runs.is_long(trial) or trial.state is not TrialState.COMPLETE:
+        if not long_run.is_long(trial) or trial.state is not TrialState.COMPLETE:
             continue
         verdict = verdict_of(study, trials, trial)
         if verdict is not None:
-            natural, spec = long_runs.natural(trial), study.spec
+            natural, spec = long_run.natural(trial), study.spec
             memory = growths(natural, spec.memory_limit, spec.resources.device_memory)
             lines = [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]
             said += [f"Trial #{trial.number}, {against(trial, study)}:", block(lines)]
@@ -38,7 +39,7 @@ def _long(study: Study, trials: Sequence[Trial]) -> list[str]:
     return [how, *said] if said else []
 
 
-def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_runs.LongVerdict | None:
+def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_run.LongVerdict | None:
     """Of a long run, against the figure its configuration has now; ``None`` where it has none."""
     row = row_of(study.spec, trials, trial.configuration)
     if row is None:
@@ -48,9 +49,9 @@ def verdict_of(study: Study, trials: Sequence[Trial], trial: Trial) -> long_runs
         supporting,
         row.tokens_per_hour,
         shape_of(study, trial.configuration),
-        long_runs.alike(trials, trial.configuration),
+        long_run.alike(trials, trial.configuration),
     )
-    return None if prediction is None else long_runs.compare(prediction, long_runs.natural(trial))
+    return None if prediction is None else long_run.compare(prediction, long_run.natural(trial))
 
 
 def _spreads(study: Study, trials: Sequence[Trial]) -> list[str]:

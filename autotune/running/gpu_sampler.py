@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.domain import CycleRecord
-from autotune.gpu_samples import Sample, use_of
-from autotune.nvml import GpuReader
+from autotune.machine.gpu_samples import Sample, use_of
+from autotune.machine.nvml import GpuReader
 from autotune.ports import Clock
 from trainer.child.contract import read_phase
 

@@ -8,10 +8,10 @@ import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune import gpu_choice, hardware
 from autotune.domain import FailureReason, Outcome, Study
 from autotune.errors import MachineError
-from autotune.hardware import Gpu
+from autotune.machine import gpu_choice, hardware
+from autotune.machine.hardware import Gpu
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from autotune import nvml
 from autotune.domain import FailureReason
+from autotune.machine import nvml
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of

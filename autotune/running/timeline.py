@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.memory_timeline import MOST_POINTS, MemoryTimeline, Point, text_of, thinned
+from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point, text_of, thinned
 from autotune.ports import Clock
 from trainer.child.contract import CurrentPhase, write_atomic
 

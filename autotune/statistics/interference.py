@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from autotune import evidence
 from autotune.domain import Configuration, CycleRecord, Gain, Protocol, Trial
+from autotune.statistics import evidence
 
 
 class Disturbed(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from autotune.clock import SystemClock
 from autotune.errors import StoreError, UnfitDatabaseError
+from autotune.machine.clock import SystemClock
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
 from autotune.store.patience import Patience, Talk

@@ -18,7 +18,7 @@ from autotune.ports import Proposer
 from autotune.proposals import make_proposer, named_sampler
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import for_task
-from autotune.tables import Header, Row, Table
+from autotune.tables.table import Header, Row, Table
 from benchmarks.decisions.studies import Arm, Place
 from benchmarks.search.arms import ARMS as PEERS
 from benchmarks.search.models import Known, models_of, passing

@@ -32,9 +32,9 @@ from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.making import in_one_process
 from autotune.proposals.nearby import LISTED
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.store import open_store
-from autotune.study import StudyLoop, StudyResult
+from autotune.study.loop import StudyLoop, StudyResult
 from benchmarks.decisions import recorded
 from benchmarks.decisions.machine import H100, Costs, Machine
 from benchmarks.decisions.runner import SimulatedClock, SimulatedRunner

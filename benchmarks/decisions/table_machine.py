@@ -17,7 +17,7 @@ from autotune.domain import Configuration, CycleKind, StudySpec, Trial, Workload
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import Background
 from autotune.statistics.noise import cycle_logs, pooled
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks.decisions.recorded import Start
 from benchmarks.decisions.studies import Place
 from benchmarks.search.world import World, holds, is_oom

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune import hardware
-from autotune.clock import SystemClock
 from autotune.errors import AutotuneError, MachineError, UsageError
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
 from benchmarks.gpu import checks, design, journal, run, table
 from benchmarks.gpu.architectures import ARCHITECTURES, TINY
 from benchmarks.gpu.beginning import begin

@@ -10,7 +10,7 @@ from autotune import wiring
 from autotune.domain import Configuration, Fingerprint, Protocol, StudySpec
 from autotune.errors import UsageError
 from autotune.ports import StopToken
-from autotune.request import Request
+from autotune.specification.request import Request
 from benchmarks.gpu import design, inputs
 from benchmarks.gpu.run import STUDY, Run, Wanted
 from search_spaces.space import SearchSpace

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.clock import SystemClock
+from autotune.machine.clock import SystemClock
 from autotune.ports import StopToken
 from autotune.running.command import Command, run_command
 from benchmarks.gpu.journal import Row

@@ -6,12 +6,12 @@ import json
 import random
 from pathlib import Path
 
-from autotune.clock import SystemClock
 from autotune.domain import RewardSpec
 from autotune.errors import MachineError
+from autotune.machine.clock import SystemClock
 from autotune.ports import StopToken
 from autotune.running.command import Command, run_command
-from autotune.user_input import sha256_of
+from autotune.specification.user_input import sha256_of
 from benchmarks.gpu.architectures import Architecture
 
 SCRIPT = Path(__file__).with_name("random_model.py")

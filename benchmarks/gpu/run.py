@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from autotune import drafts, evidence, schedule, wiring
-from autotune.clock import SystemClock
+from autotune import wiring
 from autotune.domain import (
     Configuration,
     CycleRecord,
@@ -26,10 +25,14 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
+from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, StopToken, TrialRunner
 from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import home_tag, study_tag
 from autotune.settings import Settings, read_settings
+from autotune.statistics import evidence
+from autotune.statistics.lengths import NATURAL_CYCLES
+from autotune.study import protocols, schedule
 from benchmarks.gpu import design, journal
 from benchmarks.gpu.architectures import Architecture
 from benchmarks.gpu.slices import cut_short
@@ -152,7 +155,7 @@ class Run:
     def protocol(self) -> Protocol:
         """Of the next trial: recorded lengths, or natural cycles to draw them from."""
         lengths = self.lengths()
-        return replace(self.spec.protocol, natural=0 if lengths else drafts.NATURAL_CYCLES, lengths=lengths)
+        return replace(self.spec.protocol, natural=0 if lengths else NATURAL_CYCLES, lengths=lengths)
 
     def study(self) -> Study:
         return Study(STUDY, self.spec, created_at=0.0, lengths=self.lengths())
@@ -193,7 +196,7 @@ class Run:
             kind=TrialKind.BASELINE if number == 0 else KINDS[entry.role],
             configuration=entry.configuration,
             protocol=self.protocol(),
-            rows_per_update=drafts.rows(study, entry.configuration),
+            rows_per_update=protocols.rows(study, entry.configuration),
             state=TrialState.RUNNING,
             attempt=attempt,
             pair=entry.pair,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.budget import predict
 from autotune.domain import Configuration, FailureReason, Outcome, Protocol, Trial
+from autotune.study.budget import predict
 
 FIRST_S = 240.0
 """A trial's wall seconds while none has been measured."""

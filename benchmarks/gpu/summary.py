@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from autotune import evidence
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
 from autotune.insights.roofline import ideal_rate, peak_of, told
+from autotune.statistics import evidence
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune import table_files
 from autotune.domain import Configuration, Trial, TrialKind
-from autotune.tables import table_of
+from autotune.tables import files
+from autotune.tables.table import table_of
 from benchmarks.gpu.architectures import TINY
 from benchmarks.gpu.journal import Row
 from benchmarks.gpu.run import Run
@@ -106,7 +106,7 @@ def write_for_searches(finished: Finished, tables: Path = TABLES) -> Path:
     path = folder_of(finished, tables) / f"search-{name_of(finished)}.jsonl.gz"
     both = zip(finished.trials, finished.roles, strict=True)
     trials = [t.with_(kind=TrialKind.SEARCH) if role == "competent" else t for t, role in both]
-    table_files.write(table_of(finished.run.study(), trials, {}, finished.run.fingerprint), path)
+    files.write(table_of(finished.run.study(), trials, {}, finished.run.fingerprint), path)
     return path
 
 

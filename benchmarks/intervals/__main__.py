@@ -1,7 +1,7 @@
 """``python -m benchmarks.intervals``: what the interval of a gain is worth, on synthetic studies with recorded noise.
 
 A study is a baseline, six search trials, the fastest of which is truly 1.5 times the baseline, and one to three rounds
-of the fastest measured beside the baseline, all read by ``autotune.evidence.gain``. Processes, cycles (three of one
+of the fastest measured beside the baseline, all read by ``statistics.evidence.gain``. Processes, cycles (three of one
 recorded trial, in their order) and the machine's drift from round to round are drawn from a recording: the tables of
 benchmarks/tables that measured anything twice. Where a recording has fewer than twenty processes only their spread is
 taken, and the shape from the others.

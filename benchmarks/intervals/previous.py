@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from autotune import evidence
 from autotune.domain import Configuration, CycleKind, CycleRecord, Gain, Trial
+from autotune.statistics import evidence
 from autotune.statistics.distributions import t95
 from autotune.statistics.noise import Sample, fit_prior, pooled
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autotune import evidence
 from autotune.domain import Configuration, Gain, Trial
 from autotune.domain.warm_up import still_warming
+from autotune.statistics import evidence
 from benchmarks.gpu.journal import rows, trial_of
 from benchmarks.intervals import fitting, previous
 from benchmarks.intervals.recordings import TABLES, Array, Recording

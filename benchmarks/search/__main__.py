@@ -16,7 +16,7 @@ from pathlib import Path
 import optuna
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks.search import discrimination, noise, report, targets
 from benchmarks.search.arms import ARMS, Arm
 from benchmarks.search.courses import Kept

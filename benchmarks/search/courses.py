@@ -25,7 +25,7 @@ _REPLAY = ("arms", "peers", "replay", "world")
 _PEERS = ("lattice", "translation", "proposer", "samplers/asking", "samplers/base", "samplers/gp", "samplers/tpe")
 OF_PEERS = (*(f"benchmarks/search/{n}.py" for n in _REPLAY), *(f"autotune/proposals/{n}.py" for n in _PEERS))
 """What a peer without anything of ours is made of; all others are made of all of ``OF_OURS``."""
-OF_OURS = ("benchmarks/search", "autotune/proposals", "autotune/stopping.py", "autotune/retries.py", "search_spaces")
+OF_OURS = ("benchmarks/search", "autotune/proposals", "autotune/statistics", "search_spaces")
 
 
 class Kept:

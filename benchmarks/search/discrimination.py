@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.domain import Trial
-from autotune.tables import Row
+from autotune.tables.table import Row
 from benchmarks.search.models import Known, passing, prior_order
 from benchmarks.search.world import World, holds, is_oom
 

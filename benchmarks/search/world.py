@@ -21,8 +21,8 @@ from autotune.domain import Configuration, FailureReason, Trial, TrialKind, Tria
 from autotune.errors import UsageError
 from autotune.proposals.forecasts import Task
 from autotune.proposals.lattice import Lattice
-from autotune.table_files import lines
-from autotune.tables import Row, Table
+from autotune.tables.files import lines
+from autotune.tables.table import Row, Table
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import RestartKey

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks.gpu import inputs
 from benchmarks.sweeps import pilot_report
 from benchmarks.sweeps.cases import CASES, Case, Inputs, table_file, words

@@ -30,7 +30,7 @@ from autotune.domain import (
 )
 from autotune.errors import UsageError
 from autotune.insights import phases
-from autotune.tables import Header, Row, Table
+from autotune.tables.table import Header, Row, Table
 from benchmarks.search import discrimination
 from benchmarks.search.discrimination import NEAR, TIMES, Criterion
 from benchmarks.search.models import models_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.figures import format_duration
+from autotune.wording.numbers import format_duration
 from benchmarks.search import report
 from benchmarks.sweeps.pilot import FULL, MIB, Judgement, quantiles, weak
 

@@ -14,13 +14,13 @@ from autotune.errors import UsageError
 from autotune.frameworks import Beside, Integration, framework_named, runnable
 from autotune.frameworks.packaged import Packaged
 from autotune.ports import Assignment, Place
-from autotune.preparation import baseline_of, fitted, without_server
-from autotune.request import Complete
+from autotune.specification.build import baseline_of, fitted, without_server
+from autotune.specification.request import Complete
 from search_spaces.framework_names import SHORT, TITLES
 from search_spaces.knobs import KNOBS
 from search_spaces.native import acting
 from search_spaces.space import SearchSpace, preset_for
-from tests import factories
+from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
 from trainer.frameworks.exported import Export, Wanted

@@ -28,7 +28,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.ports import Proposer
-from tests import factories
+from tests.support import factories
 
 
 @dataclass(frozen=True)

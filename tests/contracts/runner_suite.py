@@ -18,7 +18,7 @@ import pytest
 
 from autotune.domain import FailureReason, Pool
 from autotune.ports import Assignment, TrialRunner
-from tests.fakes import FakeStop
+from tests.support.fakes import FakeStop
 from trainer.child.contract import (
     TAG_VARIABLE,
     CurrentPhase,

@@ -1,7 +1,7 @@
 """What every ``ports.TrialRunner`` must do with a trial that needs a rollout server beside it.
 
 Subclass ``ServedTrialSuite`` with a ``runner`` fixture (``make_runner(**changes)``) and an ``assign`` fixture:
-``assign(server=..., acts=..., **changes)`` gives an ``Assignment`` whose server is ``tests/scripted_server.py``
+``assign(server=..., acts=..., **changes)`` gives an ``Assignment`` whose server is ``tests/support/scripted_server.py``
 with that script. Were one of these to fail, a study would lose its night to a server: waiting for one that never
 comes, blaming the configuration for a port, or leaving its memory taken for every trial after it.
 """
@@ -21,8 +21,8 @@ import pytest
 from autotune.domain import FailureReason, Pool
 from autotune.ports import Assignment, RunReport
 from tests.contracts.runner_suite import MakeRunner, Seen, tagged
-from tests.fakes import FakeStop
-from tests.waiting import PATIENCE_S
+from tests.support.fakes import FakeStop
+from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import SERVER_VARIABLE, CycleRecord, RunPaths, StartupPart, StartupRecord
 
 Assign = Callable[..., Assignment]

@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.domain import Beforehand, Outcome, StudyStatus, Trial, TrialKind, TrialState
 from autotune.ports import Store
-from tests import factories as make
+from tests.support import factories as make
 from trainer.child.contract import StartupPart
 
 HOSTILE = "nul \0, lone \ud800, \u202eright to left, 'quote\", 100 %, {brace}, \n, \U0001f980"

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from autotune.domain import CycleRecord, Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
 from autotune.ports import Store
-from tests import factories as make
-from tests.properties import examples
+from tests.support import factories as make
+from tests.support.properties import examples
 from trainer.child.contract import StartupPart
 
 __all__ = ["StoreMachine", "play"]

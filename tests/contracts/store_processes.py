@@ -21,8 +21,8 @@ import pytest
 from autotune.domain import Outcome, TrialState
 from autotune.errors import StudyBusyError
 from autotune.store import open_store
-from tests import factories as make
-from tests.waiting import PATIENCE_S
+from tests.support import factories as make
+from tests.support.waiting import PATIENCE_S
 
 __all__ = ["SharedStoreSuite"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.errors import NotFoundError, StoreError, StudyBusyError
 from autotune.ports import Store
-from tests import factories as make
 from tests.contracts.store_cases import HOSTILE, STUDY_CHANGES, STUDY_READS, TRIAL_CHANGES, begin, finish
+from tests.support import factories as make
 
 
 class EventTests:

@@ -10,8 +10,8 @@ import pytest
 from autotune.domain import Beforehand, EarlierStudy, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
-from tests import factories as make
 from tests.contracts.store_cases import STUDY_CHANGES, STUDY_READS, TRIAL_CHANGES, begin, finish
+from tests.support import factories as make
 
 
 class StudyTests:

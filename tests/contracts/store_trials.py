@@ -10,8 +10,8 @@ import pytest
 from autotune.domain import Ceiling, CycleKind, FailureReason, Outcome, Peaks, Trial, TrialKind, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError, StoreError
 from autotune.ports import Store
-from tests import factories as make
 from tests.contracts.store_cases import HOSTILE, TRIAL_CHANGES, begin, finish
+from tests.support import factories as make
 from trainer.child.contract import StartupPart
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.ports import Assignment
 from tests.contracts.runner_suite import Assign, MakeRunner, TrialRunnerSuite
-from tests.scripted import assignment, keeper, local_runner, searched
+from tests.support.scripted import assignment, keeper, local_runner, searched
 
 
 class TestLocalRunner(TrialRunnerSuite):

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.domain import FailureReason
 from autotune.errors import MachineError
+from autotune.machine import hardware
 from autotune.ports import Assignment, Companion, Place, RunReport
 from tests.contracts.runner_suite import MakeRunner, Seen
 from tests.contracts.served_suite import Assign, ServedTrialSuite, Stranger
-from tests.fakes import FakeStop
-from tests.scripted import assignment, local_runner
-from tests.scripted_framework import ScriptedFramework
-from tests.waiting import PATIENCE_S
+from tests.support.fakes import FakeStop
+from tests.support.scripted import assignment, local_runner
+from tests.support.scripted_framework import ScriptedFramework
+from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import TrialSpec
 
 

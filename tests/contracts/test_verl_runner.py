@@ -11,7 +11,7 @@ import pytest
 
 from autotune.ports import Assignment
 from tests.contracts.runner_suite import Assign, MakeRunner, TrialRunnerSuite
-from tests.verl_trials import StandIn, assignment, left_by, runner
+from tests.support.verl_trials import StandIn, assignment, left_by, runner
 
 
 class TestVerlRunner(TrialRunnerSuite):

@@ -16,7 +16,7 @@ from typing import Any
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.running.local import home_tag
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import TAG_VARIABLE
 
 COMMAND = Path(sys.executable).with_name("autotune")

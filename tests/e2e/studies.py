@@ -13,10 +13,10 @@ from autotune.ports import Store
 from autotune.store import open_store
 from tests.e2e.commands import tagged
 from tests.e2e.tuner import SPACE, specification
-from tests.factories import LENGTHS, ROWS
-from tests.scripted_model import phase_seconds
-from tests.shared import made_once
-from tests.waiting import wait_for
+from tests.support.factories import LENGTHS, ROWS
+from tests.support.scripted_model import phase_seconds
+from tests.support.shared import made_once
+from tests.support.waiting import wait_for
 from trainer.child.contract import write_atomic
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import autotune
-from tests.trl_trials import build_tiny, training_python
-from tests.waiting import PATIENCE_S
+from tests.support.trl_trials import build_tiny, training_python
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.trl
 

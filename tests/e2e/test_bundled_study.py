@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from autotune.budget import GRACE_S
+from autotune.study.budget import GRACE_S
 from tests.e2e.commands import autotune, begin, document, states, stored_cycles, tagged, trials_of, written_cycles
-from tests.trl_trials import ROOT, training_python
+from tests.support.trl_trials import ROOT, training_python
 
 pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.alone, pytest.mark.timeout(3600)]
 

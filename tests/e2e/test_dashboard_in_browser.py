@@ -17,13 +17,13 @@ from api.serving import serving
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
 from tests.e2e.browser import browser, complaints
 from tests.e2e.test_serve import Server, begin_study
-from tests.large_study import large_study
-from tests.recorded import record
-from tests.served import settings_in, whole_study
-from tests.waiting import PATIENCE_S
+from tests.support import factories
+from tests.support.large_study import large_study
+from tests.support.recorded import record
+from tests.support.served import settings_in, whole_study
+from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import write_atomic
 
 pytestmark = pytest.mark.slow

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from api.serving import serving
-from autotune.answers import attempt_paths
 from autotune.domain import TrialState
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
 from tests.e2e.browser import browser, complaints
-from tests.recorded import record
-from tests.served import settings_in, whole_study
-from tests.waiting import PATIENCE_S
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import settings_in, whole_study
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

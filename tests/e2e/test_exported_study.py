@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged
-from tests.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, one_thread, training_python
 from trainer.frameworks.trl.keys import KEYS
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune import table_files
 from autotune.running import proc
 from autotune.running.local import home_tag, study_tag
-from tests.trl_trials import ROOT, environment, training_python
+from autotune.tables import files
+from tests.support.trl_trials import ROOT, environment, training_python
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.timeout(1500)]
 
@@ -76,7 +76,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         (out / "table").iterdir(), key=lambda p: (not p.name.startswith("search-"), p.suffix)
     )
     assert (table.suffix, words.suffix) == (".jsonl", ".md")
-    numbers = [row.trial.number for row in table_files.read(searched).rows]
+    numbers = [row.trial.number for row in files.read(searched).rows]
     assert numbers == [row["number"] for row in rows if row["role"] != "confirm"], "one row for each configuration"
     assert "says anything about a GPU" in words.read_text()
     assert sorted(TABLES.iterdir()) == before, "what was only tried stands among recorded tables"

@@ -13,8 +13,8 @@ import pytest
 
 from tests.e2e.browser import browser, complaints
 from tests.e2e.commands import begin
-from tests.trl_trials import build_tiny, one_thread, training_python
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.trl_trials import build_tiny, one_thread, training_python
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.trl, pytest.mark.timeout(900)]
 

@@ -14,10 +14,10 @@ from api.serving import serving
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
 from tests.e2e.browser import browser, complaints
-from tests.recorded import record
-from tests.served import settings_in, whole_study
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import settings_in, whole_study
 
 pytestmark = pytest.mark.slow
 

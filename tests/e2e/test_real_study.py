@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from autotune.figures import rate
+from autotune.wording.numbers import rate
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.trl_trials import build_tiny, one_thread, training_python
+from tests.support.trl_trials import build_tiny, one_thread, training_python
 
 pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.timeout(900)]
 

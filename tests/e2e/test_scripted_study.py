@@ -11,8 +11,8 @@ from autotune.domain import FailureReason, Phase, Pool, Trial, TrialKind, TrialS
 from search_spaces.configuration import Configuration
 from tests.e2e.commands import stored_cycles, written_cycles
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
-from tests.factories import MIB
-from tests.waiting import PATIENCE_S
+from tests.support.factories import MIB
+from tests.support.waiting import PATIENCE_S
 
 
 def _sequence(tuner: Tuner) -> list[tuple[int, str, str]]:

@@ -24,7 +24,7 @@ import pytest
 from api.client import Client
 from autotune.errors import UsageError
 from tests.e2e.commands import COMMAND, autotune, document, environment_for
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery-staple"

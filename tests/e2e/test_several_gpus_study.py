@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from tests.e2e.commands import tagged
-from tests.node import Node
-from tests.waiting import PATIENCE_S
+from tests.support.node import Node
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.full
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import FailureReason, Pool
-from autotune.table_files import read
-from autotune.tables import Table
+from autotune.tables.files import read
+from autotune.tables.table import Table
 from benchmarks.search.__main__ import main
 from search_spaces.knobs.restart import Restart, restart_between
-from tests.node import Node
+from tests.support.node import Node
 
 pytestmark = pytest.mark.full
 

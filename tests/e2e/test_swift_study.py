@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.e2e.commands import autotune, document, tagged, trials_of
-from tests.swift_trials import build_tiny, swift_python
+from tests.support.swift_trials import build_tiny, swift_python
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain import FailureReason, TrialKind, TrialState
 from tests.e2e.studies import UNDISTURBED, Tuner, fastest, undisturbed
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.full
 

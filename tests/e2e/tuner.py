@@ -13,20 +13,20 @@ from pathlib import Path
 
 from autotune import wiring
 from autotune.cli.stopping import stopping
-from autotune.control import Control
 from autotune.domain import Budget, StudySpec
 from autotune.running.job import Graces
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
 from autotune.settings import read_settings
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.control import Control
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
-from tests import factories as f
-from tests.fakes import SeenObserver
-from tests.scripted_framework import ScriptedFramework
+from tests.support import factories as f
+from tests.support.fakes import SeenObserver
+from tests.support.scripted_framework import ScriptedFramework
 
-SCRIPTED_CHILD = Path(__file__).parent.parent / "scripted_child.py"
+SCRIPTED_CHILD = Path(__file__).parents[1] / "support" / "scripted_child.py"
 GRACES = Graces(terminate_s=1.0)
 """Grandchildren that ignore SIGTERM are waited for as long as that, also by a sweep."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune import gpu_choice
+from autotune.machine import gpu_choice
 from tests.gpu.device import GPUS, WHY_NOT
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.errors import MachineError
-from tests.trl_trials import Ran, end, launch, training_python, write_spec
+from autotune.machine import hardware
+from tests.support.trl_trials import Ran, end, launch, training_python, write_spec
 from trainer.child.contract import TrialSpec
 
 WATCHED = Path(__file__).with_name("watched_trial.py")

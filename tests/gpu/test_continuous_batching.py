@@ -12,7 +12,7 @@ import pytest
 from autotune.running.preloads import Preloads
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import CUDA, require
-from tests.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protocol
 
 pytestmark = pytest.mark.trl

@@ -10,7 +10,7 @@ import pytest
 
 from search_spaces.configuration import KnobValue
 from tests.gpu.device import require
-from tests.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, NoteRecord, Pool, Protocol
 
 pytestmark = [pytest.mark.gpu, pytest.mark.trl]

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune import hardware
-from autotune.clock import SystemClock
+from autotune.machine import hardware
+from autotune.machine.clock import SystemClock
 from autotune.running.gpu_guard import FREE_BYTES, GpuGuard
 from tests.gpu.device import require
-from tests.trl_trials import training_python
+from tests.support.trl_trials import training_python
 
 pytestmark = pytest.mark.gpu
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from autotune import gpu_choice
 from autotune.domain import Configuration, FailureReason, Pool
 from autotune.frameworks import TrlFramework
+from autotune.machine import gpu_choice
 from autotune.ports import Assignment, RunReport
 from autotune.running.local import LocalRunner
 from search_spaces.batch import served_by
-from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen, tagged
-from tests.fakes import FakeStop
 from tests.gpu.device import GPUS, require
-from tests.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
+from tests.support import factories
+from tests.support.fakes import FakeStop
+from tests.support.trl_trials import LENGTHS, PLAIN, build_tiny, reward_file, training_python
 from trainer.child.contract import CycleKind, NoteRecord, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.gpu, pytest.mark.timeout(1200)]

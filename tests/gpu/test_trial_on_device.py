@@ -10,11 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from autotune import gpu_choice
+from autotune.machine import gpu_choice
 from autotune.running import launch as launching
 from tests.gpu.device import BOTH, GPUS, require, synchronised, watched
-from tests.trl_trials import LENGTHS, PLAIN, START, Ran, build_tiny, end, reward_file, tiny_spec, training_python
-from tests.trl_trials import write_spec as written
+from tests.support.trl_trials import (
+    LENGTHS,
+    PLAIN,
+    START,
+    Ran,
+    build_tiny,
+    end,
+    reward_file,
+    tiny_spec,
+    training_python,
+)
+from tests.support.trl_trials import write_spec as written
 from trainer.child.contract import CycleKind, FailureReason, Phase, Pool, Protocol
 
 pytestmark = pytest.mark.trl

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.running.preloads import Patience, Preloads
-from tests.postgresql import Server, server
-from tests.waiting import PATIENCE_S
+from tests.support.postgresql import Server, server
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 
-from api.security import Access
-from autotune.answers import attempt_paths
-from autotune.memory_timeline import text_of
+from api.guard.security import Access
+from autotune.documents.memory_timeline import text_of
+from autotune.recommendation.current import attempt_paths
 from autotune.store import open_store
-from tests import factories
-from tests.served import Reader, Served, settings_in, whole_study
+from tests.support import factories
+from tests.support.served import Reader, Served, settings_in, whole_study
 from tools.openapi import FILE
 
 pytestmark = pytest.mark.full

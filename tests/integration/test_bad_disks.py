@@ -16,11 +16,11 @@ import pytest
 
 from autotune.errors import StoreError
 from autotune.store import open_store
-from tests import factories as make
 from tests.contracts.store_cases import begin
 from tests.e2e.commands import autotune, tagged, written_cycles
 from tests.fixtures.schemas import OLD, restore
-from tests.waiting import PATIENCE_S
+from tests.support import factories as make
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PLAN: dict[str, Any] = {"max_trials": 5, "script": {"sleep": 0.02}}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.clock import SystemClock
+from autotune.machine.clock import SystemClock
 from autotune.running import proc
 from autotune.running.command import Command, Ended, Line, run_command
 from autotune.running.ending import Stop
 from autotune.running.job import Graces
-from tests.fakes import FakeStop
-from tests.waiting import PATIENCE_S
+from tests.support.fakes import FakeStop
+from tests.support.waiting import PATIENCE_S
 
 GRACES = Graces(terminate_s=0.5, orphans_s=0.2)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trl_trials import training_python
+from tests.support.trl_trials import training_python
 
 pytestmark = pytest.mark.trl
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune import exporting
 from autotune.domain import Configuration, RewardSpec, Study
-from autotune.exporting import Exported
-from autotune.verification import read_step
-from tests import factories as f
-from tests.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
+from autotune.recommendation import export
+from autotune.recommendation.export import Exported
+from autotune.verify.compare_run import read_step
+from tests.support import factories as f
+from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
 from trainer.frameworks import trl
 from trainer.frameworks.trl.fates import Fate, fate_of
 
@@ -129,7 +129,7 @@ def make(
     study = f.study(spec=spec)
     exported = build(study, configuration)
     folder = root / "exported"
-    exporting.write(exported, study, folder)
+    export.write(exported, study, folder)
     trial = trl.render(
         trial="1/0", configuration=configuration, model=workload.model, prompts=workload.prompts,
         rewards=workload.rewards, rows_per_update=8, max_prompt_length=48, max_completion_length=16,
@@ -144,7 +144,7 @@ def build(study: Study, configuration: Configuration) -> Exported:
             return ()
 
     trials = (f.finished(0, configuration=configuration),)
-    return exporting.build(study, trials, exporting.Choice(trial=0), None, Notes())  # type: ignore[arg-type]
+    return export.build(study, trials, export.Choice(trial=0), None, Notes())  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def resolved(case: Case, tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]
     config = case.folder / "grpo.yaml"
     folder = case.exported.export.command.folder.replace("{here}", str(case.folder))
     run = subprocess.run(
-        [training_python(), str(ROOT / "tests" / "resolved_training.py"), str(case.trial), str(config)],
+        [training_python(), str(ROOT / "tests" / "support" / "resolved_training.py"), str(case.trial), str(config)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-3000:]

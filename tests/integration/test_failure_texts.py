@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trl_trials import training_python
+from tests.support.trl_trials import training_python
 from trainer.child.contract import SIGNS
 
 pytestmark = pytest.mark.trl

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from autotune import hardware
 from autotune.domain import FailureReason
-from autotune.hardware import Gpu, GpuProcess
+from autotune.machine import hardware
+from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, gpu_sampler, supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
-from tests.fakes import FakeStop
-from tests.nvml import pynvml as made_up_driver
-from tests.scripted import assignment, local_runner
+from tests.support.fakes import FakeStop
+from tests.support.nvml import pynvml as made_up_driver
+from tests.support.scripted import assignment, local_runner
 from trainer.child.contract import NoteRecord
 
 GIB = 1 << 30

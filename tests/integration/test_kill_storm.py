@@ -18,10 +18,10 @@ from autotune.domain import Configuration, FailureReason, Protocol, Resources, T
 from autotune.frameworks import framework_named
 from autotune.ports import Assignment, RunReport
 from autotune.running.local import LocalRunner
-from tests import factories
 from tests.contracts.runner_suite import RealClock, Seen, tagged
-from tests.fakes import FakeStop
-from tests.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
+from tests.support import factories
+from tests.support.fakes import FakeStop
+from tests.support.trl_trials import LENGTHS, PLAIN, build_tiny, one_thread, reward_file, training_python
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1800)]
 

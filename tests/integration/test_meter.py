@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.trl_trials import OBSERVED, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec, within
+from tests.support.trl_trials import OBSERVED, PLAIN, Ran, build_tiny, reward_file, run_trial, tiny_spec, within
 from trainer.child.contract import CycleKind, Protocol
 
 pytestmark = [pytest.mark.trl, pytest.mark.alone]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trl_trials import ROOT, environment, training_python
+from tests.support.trl_trials import ROOT, environment, training_python
 from trainer.child.contract import limits
 
 pytestmark = pytest.mark.trl
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.trl
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("numerics") / "found.json"
-    script = ROOT / "tests" / "numerics_checks.py"
+    script = ROOT / "tests" / "support" / "numerics_checks.py"
     command = [training_python(), str(script), str(path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(path).parent, env=environment())
     assert run.returncode == 0, run.stderr[-3000:]

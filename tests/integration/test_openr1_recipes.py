@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.published import PUBLISHED, Published
-from tests.openr1_trials import environment
+from tests.support.openr1_trials import environment
 from trainer.frameworks.open_r1.import_config import import_config
 
 pytestmark = pytest.mark.frameworks

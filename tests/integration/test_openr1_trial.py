@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment, run_trial, tiny_spec
-from tests.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
+from tests.support.openr1_trials import KNOBS, TEMPLATE, build_tiny, environment, run_trial, tiny_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, ROOT, reward_file
 from trainer.child.contract import CycleKind, FailureReason, Phase, Protocol, RewardSpec
 from trainer.frameworks.open_r1 import RUN, Wanted, export
 

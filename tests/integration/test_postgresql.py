@@ -11,11 +11,11 @@ import pytest
 from autotune.errors import StoreError, StudyBusyError
 from autotune.ports import Store
 from autotune.store import open_store
-from tests import factories as make
 from tests.contracts.store_cases import begin
 from tests.contracts.store_processes import PATIENCE_S, SharedStoreSuite, hold_lock, running, told
 from tests.contracts.store_suite import StoreSuite
-from tests.postgresql import Server
+from tests.support import factories as make
+from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.slow
 

@@ -14,10 +14,10 @@ from autotune.domain import TrialState
 from autotune.errors import StoreError
 from autotune.store import Patience, open_store
 from autotune.store.repository import SqlStore
-from tests import factories as make
 from tests.contracts.store_cases import STUDY_CHANGES, TRIAL_CHANGES, begin
-from tests.postgresql import Server, server
-from tests.waiting import PATIENCE_S
+from tests.support import factories as make
+from tests.support.postgresql import Server, server
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

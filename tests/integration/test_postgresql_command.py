@@ -13,8 +13,8 @@ import pytest
 from autotune.store import open_store
 from tests.contracts.store_cases import begin, finish
 from tests.e2e.commands import COMMAND, environment_for
-from tests.postgresql import OWNER, Server, server
-from tests.waiting import PATIENCE_S
+from tests.support.postgresql import OWNER, Server, server
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from autotune.store import open_store, schema
 from autotune.store.models import Base
 from tests.contracts.store_processes import running, told
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore_postgresql, spec_of, told_today
-from tests.postgresql import Server
+from tests.support.postgresql import Server
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from autotune.domain import Trial
 from autotune.store import open_store
 from tests.e2e.commands import tagged, written_cycles
 from tests.e2e.studies import UNDISTURBED, undisturbed
-from tests.postgresql import Server, server
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.postgresql import Server, server
+from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import write_atomic
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from autotune.running.preloads import Preloads
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from tests.contracts.runner_suite import RealClock, Seen, tagged
-from tests.fakes import FakeStop
-from tests.trl_trials import (
+from tests.support.fakes import FakeStop
+from tests.support.trl_trials import (
     PLAIN,
     START,
     Ran,

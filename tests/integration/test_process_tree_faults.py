@@ -17,9 +17,9 @@ from autotune.running import proc
 from autotune.running.liveness import HangLimits
 from autotune.running.log import HEAD, TAIL
 from tests.contracts.runner_suite import Seen, tagged
-from tests.fakes import FakeStop
-from tests.scripted import assignment, local_runner
-from tests.waiting import PATIENCE_S
+from tests.support.fakes import FakeStop
+from tests.support.scripted import assignment, local_runner
+from tests.support.waiting import PATIENCE_S
 from trainer.child.contract import PhaseMark, RunPaths
 
 HOME = f"faults-{os.getpid()}"

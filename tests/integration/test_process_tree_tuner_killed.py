@@ -16,8 +16,8 @@ import pytest
 
 from autotune.running import proc
 from tests.contracts.runner_suite import tagged
-from tests.scripted import local_runner
-from tests.waiting import wait_for
+from tests.support.scripted import local_runner
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED, OTHER = f"killed-{os.getpid()}", f"other-{os.getpid()}"
@@ -27,8 +27,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tests.contracts.runner_suite import Seen
-from tests.fakes import FakeStop
-from tests.scripted import assignment, local_runner
+from tests.support.fakes import FakeStop
+from tests.support.scripted import assignment, local_runner
 
 home, study, directory = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
 acts = [{"do": "spawn", "count": 2, "how": how} for how in ("session", "double_fork")]

@@ -1,6 +1,6 @@
 """Failures that really happen, each through the tuner's own runner: reason, place, pool, and the knob to turn.
 
-What a CPU cannot produce is in ``tests/failure_texts.py`` as it is written elsewhere; ranks that fail or are
+What a CPU cannot produce is in ``tests/support/failure_texts.py`` as it is written elsewhere; ranks that fail or are
 killed are in ``test_two_ranks.py``, rewards and NaN in ``test_trl_trial.py``.
 """
 
@@ -16,8 +16,8 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Pool
 from autotune.running.preloads import Preloads
 from tests.contracts.runner_suite import tagged
-from tests.rank_trials import RankTrial
-from tests.trl_trials import PLAIN, build_tiny, one_thread, reward_file, tiny_spec
+from tests.support.rank_trials import RankTrial
+from tests.support.trl_trials import PLAIN, build_tiny, one_thread, reward_file, tiny_spec
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 
 pytestmark = [pytest.mark.trl, pytest.mark.full]

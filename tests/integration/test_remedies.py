@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trl_trials import (
+from tests.support.trl_trials import (
     PLAIN,
     QUIET,
     ROOT,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.trl
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("remedies") / "found.json"
-    command = [training_python(), str(ROOT / "tests" / "remedies_checks.py"), str(path)]
+    command = [training_python(), str(ROOT / "tests" / "support" / "remedies_checks.py"), str(path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=path.parent, env=environment())
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(path.read_text())

@@ -18,10 +18,10 @@ from autotune.ports import Place
 from autotune.running.companion import free_ports
 from autotune.running.ending import Stop
 from tests.contracts.runner_suite import tagged
-from tests.fakes import FakeStop
-from tests.rank_trials import shared_memory
-from tests.rollout_servers import ASKED, HOME, check_lengths, real_server, run, spec_for
-from tests.trl_trials import build_tiny, one_thread, training_python
+from tests.support.fakes import FakeStop
+from tests.support.rank_trials import shared_memory
+from tests.support.rollout_servers import ASKED, HOME, check_lengths, real_server, run, spec_for
+from tests.support.trl_trials import build_tiny, one_thread, training_python
 from trainer.child.contract import StartupPart, StartupRecord
 
 pytestmark = [pytest.mark.full, pytest.mark.trl, pytest.mark.alone]

@@ -19,9 +19,9 @@ import pytest
 from autotune.ports import Companion, Place
 from autotune.running.companion import free_ports
 from tests.contracts.runner_suite import tagged
-from tests.rollout_servers import ASKED, HOME, check_lengths, check_trial, real_server, run, spec_for, trial
-from tests.scripted_framework import SERVER
-from tests.trl_trials import LENGTHS, QUIET, build_tiny, one_thread
+from tests.support.rollout_servers import ASKED, HOME, check_lengths, check_trial, real_server, run, spec_for, trial
+from tests.support.scripted_framework import SERVER
+from tests.support.trl_trials import LENGTHS, QUIET, build_tiny, one_thread
 from trainer.child.contract import CycleKind, Protocol, StartupPart, StartupRecord, TrialSpec
 from trainer.frameworks.trl import server
 

@@ -19,7 +19,7 @@ import pytest
 from tests.contracts.runner_suite import tagged
 from tests.contracts.served_suite import listened
 from tests.integration.test_process_tree_tuner_killed import ROOT, metrics, wait_for
-from tests.scripted import local_runner
+from tests.support.scripted import local_runner
 
 HOME = f"served-killed-{os.getpid()}"
 TUNER = f"""
@@ -27,8 +27,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tests.contracts.runner_suite import Seen
-from tests.fakes import FakeStop
-from tests.scripted import assignment, local_runner
+from tests.support.fakes import FakeStop
+from tests.support.scripted import assignment, local_runner
 
 server = {{"segment": 1 << 20, "spawn": ["session", "double_fork"], "ignores": True, "ready": float(sys.argv[2])}}
 wanted = assignment(Path(sys.argv[1]), {{"server": server, "acts": [{{"do": "sleep", "at": 2}}]}})

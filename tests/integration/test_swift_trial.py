@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.swift_fields import FIELDS, RECORDED
-from tests.swift_trials import build_tiny, run_trial, swift_python, swift_spec
-from tests.trl_trials import LENGTHS, PLAIN, QUIET, START, reward_file
+from tests.support.swift_fields import FIELDS, RECORDED
+from tests.support.swift_trials import build_tiny, run_trial, swift_python, swift_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, START, reward_file
 from trainer.child.contract import (
     CycleKind,
     FailureReason,

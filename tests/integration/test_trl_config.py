@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.forking_interpreter import Interpreter
-from tests.trl_fields import RECORDED
+from tests.support.forking_interpreter import Interpreter
+from tests.support.trl_fields import RECORDED
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 from trainer.frameworks.trl.import_config import fields_of, import_config, located, read_keys
 from trainer.frameworks.trl.keys import to_keys, unsupported

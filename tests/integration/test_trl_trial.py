@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trl_trials import (
+from tests.support.trl_trials import (
     LENGTHS,
     OBSERVED,
     PLAIN,

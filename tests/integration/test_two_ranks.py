@@ -14,8 +14,8 @@ import pytest
 
 from autotune.domain import CycleRecord, FailureReason, Pool
 from tests.contracts.runner_suite import Seen, tagged
-from tests.rank_trials import RankTrial, rank_spec, shared_memory
-from tests.trl_trials import PLAIN, build_tiny, reward_file
+from tests.support.rank_trials import RankTrial, rank_spec, shared_memory
+from tests.support.trl_trials import PLAIN, build_tiny, reward_file
 from trainer.child.contract import CycleKind, Protocol, Record
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(600)]

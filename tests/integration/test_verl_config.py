@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.verl_cases import Combination, anything, legal
+from tests.support.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import Plan, read_log
@@ -26,7 +26,7 @@ from trainer.frameworks.verl import RUN, ConfigError, export, import_config
 from trainer.frameworks.verl.hydra import parsed, split
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECKS = ROOT / "tests" / "verl_checks.py"
+CHECKS = ROOT / "tests" / "support" / "verl_checks.py"
 PYTHON = os.environ.get("AUTOTUNE_VERL_PYTHON", "")
 
 pytestmark = [

@@ -21,8 +21,8 @@ from autotune.ports import Assignment, RunReport
 from autotune.running.environment import child_environment
 from autotune.running.local import CHILD_START, study_tag
 from tests.contracts.runner_suite import Seen, tagged
-from tests.fakes import FakeStop
-from tests.verl_trials import (
+from tests.support.fakes import FakeStop
+from tests.support.verl_trials import (
     COMPLETION,
     KNOBS,
     LENGTHS,
@@ -35,7 +35,7 @@ from tests.verl_trials import (
     runner,
     stores,
 )
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 from trainer.child.contract import (
     CycleKind,
     CycleRecord,

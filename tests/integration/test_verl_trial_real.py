@@ -12,9 +12,9 @@ import pytest
 
 from autotune.domain import FailureReason
 from tests.contracts.runner_suite import Seen, tagged
-from tests.fakes import FakeStop
-from tests.trl_trials import build_tiny
-from tests.verl_trials import (
+from tests.support.fakes import FakeStop
+from tests.support.trl_trials import build_tiny
+from tests.support.verl_trials import (
     COMPLETION,
     PROMPT,
     PROTOCOL,
@@ -32,7 +32,7 @@ from trainer.child.frameworks.verl.course import Course
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(600)]
 HOME = f"verl-real-{os.getpid()}"
-CHECKS = Path(__file__).parents[1] / "verl_trial_checks.py"
+CHECKS = Path(__file__).parents[1] / "support" / "verl_trial_checks.py"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune import hardware
+from autotune.machine import hardware
 from autotune.running.preloads import Preloads
-from tests.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
+from tests.support.trl_trials import LENGTHS, PLAIN, QUIET, Ran, build_tiny, reward_file, run_trial, tiny_spec
 from trainer.child.contract import CycleKind, FailureReason, Pool, Protocol, StartupPart, StartupRecord
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.trl_trials import (
+from tests.support.trl_trials import (
     PLAIN,
     START,
     Ran,
@@ -21,7 +21,7 @@ from tests.trl_trials import (
     tiny_spec,
     write_spec,
 )
-from tests.trl_trials import training_python as python
+from tests.support.trl_trials import training_python as python
 from trainer.child.contract import Answer, Letter, Mailbox, StartupRecord, TrialSpec
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1500)]

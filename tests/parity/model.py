@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def build(folder: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
     import tiny_model  # noqa: PLC0415
     import torch  # noqa: PLC0415
     from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: PLC0415

@@ -13,8 +13,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from tests.parity.comparison import Update
-from tests.shared import made_once
-from tests.trl_trials import PLAIN, QUIET, ROOT, reward_file, run_builder, training_python, write_spec
+from tests.support.shared import made_once
+from tests.support.trl_trials import PLAIN, QUIET, ROOT, reward_file, run_builder, training_python, write_spec
 from trainer.frameworks import trl
 
 HARNESS = ROOT / "tests" / "parity" / "harness.py"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import factories as f
+from tests.support import factories as f
 from trainer.child.contract import (
     ContractError,
     CurrentPhase,

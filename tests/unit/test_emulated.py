@@ -5,20 +5,21 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from autotune import confirm, evidence
-from autotune.cli.screens import end_screen
-from autotune.cli.trial_view import trial_screen
-from autotune.comparison import StudyRecord, compare_trials
+from autotune.cli.screens.study import end_screen
+from autotune.cli.screens.trial import trial_screen
+from autotune.documents.study import trial_json
 from autotune.domain import CycleKind, Trial
 from autotune.errors import UsageError
-from autotune.exporting import Choice, chosen
 from autotune.insights.ranking import measured
 from autotune.insights.standings import best_first, outcome_word, standings
-from autotune.recommend import native_best, recommend, row_of
+from autotune.recommendation.comparison import StudyRecord, compare_trials
+from autotune.recommendation.export import Choice, chosen
+from autotune.recommendation.recommend import native_best, recommend, row_of
 from autotune.report.document import Material, report
-from autotune.serialise import trial_json
+from autotune.statistics import evidence
+from autotune.study import confirmation
 from search_spaces.native import emulated, in_fp8
-from tests import factories as f
+from tests.support import factories as f
 
 SPEC = f.study_spec()
 BASELINE = SPEC.baseline
@@ -53,7 +54,7 @@ def test_only_fp8_can_be_emulated() -> None:
 def test_it_leads_nothing_and_is_not_confirmed() -> None:
     found = evidence.leaders(ran(), BASELINE, "trl")
     assert [leader.configuration for leader in found] == [FASTER]
-    plan = confirm.next_trial(SPEC, ran(), f.LENGTHS, f.ROWS)
+    plan = confirmation.next_trial(SPEC, ran(), f.LENGTHS, f.ROWS)
     assert plan is not None
     assert EMULATED not in plan.round
     best = native_best(SPEC, ran(), evidence.Row.PERMITTED)

@@ -38,13 +38,6 @@ def test_every_knob_is_told_for_every_framework() -> None:
             assert key.strip("`").replace("\\|", "|") == setting.key
 
 
-def test_the_short_table_agrees_with_the_whole_one() -> None:
-    whole = cells(knob_table.whole_table())
-    short = cells(knob_table.short_table())
-    assert {name for name, _ in short} == set(knob_table.IMPORTANT)
-    assert all(whole[place].partition(":")[0] == said for place, said in short.items())
-
-
 def test_the_documents_hold_the_tables_of_the_catalogue() -> None:
     for path, table in knob_table.tables().items():
         text = path.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trl_trials import training_python
+from tests.support.trl_trials import training_python
 
 
 def test_a_test_that_is_not_marked_has_no_training_interpreter(request: pytest.FixtureRequest) -> None:

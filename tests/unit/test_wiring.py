@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from autotune import preparation, wiring
+from autotune import wiring
 from autotune.domain import Budget
 from autotune.errors import StudyDiffersError, UsageError
+from autotune.frameworks import framework_named
 from autotune.ports import Assignment
 from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner
 from autotune.settings import read_settings
+from autotune.specification import build
 from autotune.store import open_store
-from tests import factories as f
-from tests.fakes import FakeStop, SeenObserver
+from tests.support import factories as f
+from tests.support.fakes import FakeStop, SeenObserver
 
 
 def test_the_same_specification_is_the_same_study() -> None:
@@ -76,8 +78,8 @@ def test_a_recorded_table_is_no_study_that_a_search_goes_on_with() -> None:
 def test_differences_name_the_place() -> None:
     spec = f.study_spec()
     changed = replace(spec, baseline=spec.baseline.with_(micro_batch_size=8), memory_limit=None)
-    assert preparation.differences(spec, spec) == []
-    found = preparation.differences(spec, changed)
+    assert build.differences(spec, spec) == []
+    found = build.differences(spec, changed)
     assert "baseline.micro_batch_size: 2 -> 8" in found
     assert any(line.startswith("memory_limit:") for line in found)
 
@@ -87,19 +89,19 @@ def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_stud
     spec = f.study_spec()
     moved = f.study_spec(workload=f.workload(prompts="/elsewhere/prompts.jsonl"), user_config="# mine\nbeta: 0.0\n")
     assert spec.digest == moved.digest
-    assert preparation.fingerprint_of(spec, {}).digest == preparation.fingerprint_of(moved, {}).digest
+    assert build.fingerprint_of(spec, {}).digest == build.fingerprint_of(moved, {}).digest
 
 
 def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> None:
     before, after = (f.study_spec(workload=f.workload(rewards=(f.reward(sha256=text),))) for text in ("a", "b"))
-    assert preparation.differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
+    assert build.differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
 
 
 def test_a_hub_model_is_rendered_with_its_commit() -> None:
     study = f.study(spec=f.study_spec(workload=f.workload(model="org/name", model_sha256="c" * 40)))
-    spec = wiring.framework_named("trl").render(Assignment(study, f.trial(), Path("run"), 1.0))
+    spec = framework_named("trl").render(Assignment(study, f.trial(), Path("run"), 1.0))
     assert (spec.model, spec.revision) == ("org/name", "c" * 40)
-    folder = wiring.framework_named("trl").render(Assignment(f.study(), f.trial(), Path("run"), 1.0))
+    folder = framework_named("trl").render(Assignment(f.study(), f.trial(), Path("run"), 1.0))
     assert (folder.model, folder.revision) == ("/models/small", "")
 
 
@@ -118,7 +120,7 @@ def test_trials_of_another_machine_are_not_added_to() -> None:
 
 def test_an_unknown_framework_is_refused_with_those_there_are() -> None:
     with pytest.raises(UsageError, match="trl"):
-        wiring.framework_named("megatron")
+        framework_named("megatron")
 
 
 def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
-from autotune.kept_process import RECENT, processes_go_on, start_s
 from autotune.proposals.grey.surfaces import Array
+from autotune.statistics.kept_process import RECENT, processes_go_on, start_s
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.restart import RESTART, Restart, restart_between
 

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import stopping
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals.grey.choice import likely_from
 from autotune.proposals.grey.learnt import Lesson, selected
@@ -17,13 +16,14 @@ from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.lattice import Lattice
 from autotune.proposals.translation import Evidence, Standing
+from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 60
 """Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
 SHORTLIST = 8192
 """Candidates of a shortlist."""
-MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / stopping.LOOKS[0]
+MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
 
@@ -70,7 +70,7 @@ def cycle_seconds(trial: Trial) -> float | None:
 def _phases(trial: Trial) -> Mapping[str, float]:
     """Mean seconds by phase; empty where it was stopped before its first look: first cycles may be slow by chance."""
     cycles = trial.speed_cycles()
-    if trial.state is TrialState.PRUNED and len(cycles) < stopping.LOOKS[0]:
+    if trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]:
         return {}
     seconds: dict[str, float] = {}
     for cycle in cycles:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune import retries
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
 from autotune.insights import phases
 from autotune.proposals.memory.parts import MOMENTS, NOISE, NOISE_BYTES, PARTS, PHASE_NOISE, Moment
 from autotune.proposals.memory.regression import Observations
+from autotune.statistics import retries
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import pytest
 from autotune.domain import Study, TrialKind, TrialState
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader, settings_in, whole_study
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader, settings_in, whole_study
 
 
 @pytest.fixture(scope="session")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from api import early
-from api.early import CALM_S, EarlyReading
-from api.library import Library
+from api.cache import warm_up
+from api.cache.studies import Library
+from api.cache.warm_up import CALM_S, EarlyReading
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 class Asked:
@@ -35,10 +35,10 @@ class Asked:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pages, as they are drawn."""
     pages: list[str] = []
-    monkeypatch.setattr(early, "work_out", lambda *_: pages.append("answer"))
-    monkeypatch.setattr(early, "study_page", lambda *_: pages.append("study"))
-    monkeypatch.setattr(early, "why_page", lambda *_: pages.append("why"))
-    monkeypatch.setattr(early, "stream_at", lambda _: SimpleNamespace())
+    monkeypatch.setattr(warm_up, "work_out", lambda *_: pages.append("answer"))
+    monkeypatch.setattr(warm_up, "study_page", lambda *_: pages.append("study"))
+    monkeypatch.setattr(warm_up, "why_page", lambda *_: pages.append("why"))
+    monkeypatch.setattr(warm_up, "stream_at", lambda _: SimpleNamespace())
     return pages
 
 
@@ -66,7 +66,7 @@ def test_it_ends_though_somebody_asks_all_the_time(drawn: list[str]) -> None:
     reading.stop()
     reading.wait(PATIENCE_S)
     assert drawn == []
-    assert not [t for t in threading.enumerate() if t.name == early.NAME]
+    assert not [t for t in threading.enumerate() if t.name == warm_up.NAME]
 
 
 def test_a_library_knows_since_when_nobody_has_asked(settings: Settings, study: Study) -> None:

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from api.client import Client
+from api.guard.security import Access
 from api.schemas.matches import Item
-from api.security import Access
-from autotune.answers import attempt_paths
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
+from autotune.documents.memory_timeline import text_of
 from autotune.domain import Study
 from autotune.errors import MachineError, NotFoundError, UsageError
-from autotune.memory_timeline import text_of
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import Reader, Served, settings_in, whole_study
+from tests.support import factories
+from tests.support.served import Reader, Served, settings_in, whole_study
 
 TOKEN = "correct-horse-battery-staple"
 

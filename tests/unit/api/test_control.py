@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from api.access import access_for
-from api.security import Access
-from autotune.control import Action
+from api.guard.access import access_for
+from api.guard.security import Access
 from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.served import Reader
+from autotune.study.control import Action
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 REQUESTS = "/api/v1/studies/1/requests"

@@ -13,23 +13,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.compare_view import MOST, asked
 from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
 from api.dashboard.report_page import read, report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import Asked, settled, why_view
-from api.snapshot import Snapshot
-from autotune import foreseeing
-from autotune.answers import attempt_paths
 from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
-from autotune.foreseeing import foreseen
+from autotune.forecast import untried_pairs
+from autotune.forecast.untried_pairs import foreseen
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories as f
-from tests.large_study import large_trials
-from tests.recorded import record
-from tests.served import SPACE, Reader
+from tests.support import factories as f
+from tests.support.large_study import large_trials
+from tests.support.recorded import record
+from tests.support.served import SPACE, Reader
 from tests.unit.api.test_filters import snapshot
 from trainer.child.contract import PhaseMark
 
@@ -242,7 +242,7 @@ def test_other_pairs_nobody_tried_are_predicted_and_say_so() -> None:
             assert "not tried" in cell.words
             assert cell.short.endswith("%")
             assert f"probability {cell.short}" in cell.words
-    chart = feasibility_map(trials, PAIR, foreseeing.space_of(roomy), foreseen(roomy, trials, PAIR))
+    chart = feasibility_map(trials, PAIR, untried_pairs.space_of(roomy), foreseen(roomy, trials, PAIR))
     assert chart.drawing.count("? 100%") == 7, "the picture itself says how sure"
     assert any("predicted to fit" in mark.words for mark in chart.legend)
     assert "fit, best" in str(chart.rows), "what was measured stays what it was"

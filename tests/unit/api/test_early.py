@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from api import serving as room
-from api.early import NAME
+from api.cache.study import SLICE
+from api.cache.warm_up import NAME
 from api.serving import Address, Serving, serving
-from api.shelf import SLICE
 from autotune.domain import Study, Trial
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.waiting import PATIENCE_S, wait_for
 
 
 @dataclass

@@ -9,7 +9,7 @@ from autotune.domain import Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests.served import Reader
+from tests.support.served import Reader
 
 PROBLEM = "application/problem+json"
 

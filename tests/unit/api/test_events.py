@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 
-from api import hub as hub_module
-from api.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener
-from api.told import Told, event_told, revision_told
+from api.live import hub as hub_module
+from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener
+from api.live.messages import Told, event_told, revision_told
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import Reader, Served
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.served import Reader, Served
+from tests.support.waiting import PATIENCE_S, wait_for
 
 EVENTS = "/api/v1/studies/1/events"
 
@@ -185,7 +185,7 @@ def test_who_does_not_read_is_disconnected_and_nothing_crashes(
 ) -> None:
     """Its socket fills; without a bound its place, its task and what waits for it would stay for ever."""
     monkeypatch.setattr(hub_module.Hub.__init__, "__defaults__", (0.02,))
-    monkeypatch.setattr("api.security.SLOWEST_S", 0.3)
+    monkeypatch.setattr("api.guard.security.SLOWEST_S", 0.3)
     own = Reader(settings)
     served = Served(own)
     hub = own.app._app.state.hub  # type: ignore[attr-defined]

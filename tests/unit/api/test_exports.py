@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from api.client import Client
+from api.guard.security import Access
 from api.schemas.exports import Export
-from api.security import Access
-from autotune.cli import remote_export
 from autotune.cli.app import build_app
+from autotune.cli.commands import remote_export
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
 from autotune.errors import MachineError
 from autotune.settings import Settings
-from tests import factories
-from tests.served import Reader, Served, settings_in, whole_study
+from tests.support import factories
+from tests.support.served import Reader, Served, settings_in, whole_study
 
 TOKEN = "correct-horse-battery-staple"
 PATH = "/api/v1/studies/1/export"

@@ -9,11 +9,11 @@ import pytest
 from api.dashboard.answer_view import answer_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import Asked, why_view
-from autotune.cli.screens import end_screen
-from autotune.cli.why_screen import why_screen
+from autotune.cli.screens.study import end_screen
+from autotune.cli.screens.why import why_screen
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
-from autotune.explaining import explain
-from tests import factories as f
+from autotune.forecast.explain import explain
+from tests.support import factories as f
 from tests.unit.api.test_pages import drawn, snapshot, words
 from tests.unit.cli.drawing import text
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.budget_view import budget_view
 from api.dashboard.filters import PAGE, SORTS, Wanted, listed, menus
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
-from api.snapshot import Snapshot
-from autotune.answers import Source
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
-from tests import factories as f
+from autotune.recommendation.current import Source
+from tests.support import factories as f
 
 
 def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api.client import Client
-from tests.served import Reader
+from tests.support.served import Reader
 
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 ADDRESSES = re.findall(r"'(http://127\.0\.0\.1:7788/[^']*)'", GUIDE)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from api.library import FEW, KEPT_BODIES, Library
+from api.cache.studies import FEW, KEPT_BODIES, Library
 from autotune.domain import Study, TrialState
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.waiting import PATIENCE_S, wait_for
 
 
 class Counting:
@@ -62,7 +62,7 @@ def test_an_unchanged_study_is_read_once(settings: Settings, study: Study) -> No
 def test_the_collector_leaves_alone_what_took_long_to_read(
     large: bool, settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.shelf.LARGE_S", -1.0 if large else 60.0)
+    monkeypatch.setattr("api.cache.study.LARGE_S", -1.0 if large else 60.0)
     gc.unfreeze()
     library = Library(settings, lambda: Counting(settings))  # type: ignore[arg-type, return-value]
     try:
@@ -127,7 +127,7 @@ def test_a_large_study_is_read_in_slices_and_what_may_change_at_one_moment(
     settings: Settings, study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long transaction keeps the writer's log growing; two trials read at different times may both seem to run."""
-    monkeypatch.setattr("api.shelf.SLICE", 2)
+    monkeypatch.setattr("api.cache.study.SLICE", 2)
     store = Counting(settings)
     library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]
     found = library.snapshot(study.id)
@@ -360,7 +360,7 @@ def test_a_list_of_studies_is_one_query_however_many_there_are(settings: Setting
 def test_more_studies_than_are_kept_by_default_are_kept_all_the_same(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.library.KEPT_SPECS", 4)
+    monkeypatch.setattr("api.cache.studies.KEPT_SPECS", 4)
     many_studies(settings, 3 * FEW)
     store = Asked(settings)
     library = Library(settings, lambda: store, patience=0.0)  # type: ignore[arg-type, return-value]

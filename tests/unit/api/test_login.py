@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import codes as codes_module
-from api.codes import ALPHABET, LENGTH, LIFE_S, MOST_TRIES, Codes
-from api.security import Access
-from api.throttle import BURST, EVERY_S, MOST_ADDRESSES, Throttle, network_of
+from api.guard import codes as codes_module
+from api.guard.codes import ALPHABET, LENGTH, LIFE_S, MOST_TRIES, Codes
+from api.guard.security import Access
+from api.guard.throttle import BURST, EVERY_S, MOST_ADDRESSES, Throttle, network_of
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 PAGE = {"Accept": "text/html"}

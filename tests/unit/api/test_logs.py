@@ -9,13 +9,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from api.logs import LARGEST_BYTES, UnsatisfiableError, harmless, part_of
-from autotune.answers import attempt_paths
 from autotune.domain import Study, TrialState
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 
 LOG = "/api/v1/studies/1/trials/1/log"
 TEXT = "step 1\nstep 2 \u00fc\n".encode()

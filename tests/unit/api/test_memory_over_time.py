@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from api.schemas.trials import MemoryTimeline
-from autotune import memory_timeline
-from autotune.answers import attempt_paths
+from autotune.documents import memory_timeline
+from autotune.documents.memory_timeline import LARGEST_BYTES, text_of
 from autotune.domain import Study
-from autotune.memory_timeline import LARGEST_BYTES, text_of
+from autotune.recommendation.current import attempt_paths
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories as f
-from tests.recorded import record
-from tests.served import Reader
-from tests.unit.test_memory_timeline import BAD
+from tests.support import factories as f
+from tests.support.recorded import record
+from tests.support.served import Reader
+from tests.unit.documents.test_memory_timeline import BAD
 
 MEMORY = "/api/v1/studies/1/trials/1/memory"
 PAGE = "/studies/1/trials/1"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from api.metrics import Metric, Tally, exposition
 from autotune.domain import Study
-from tests.served import Reader
+from tests.support.served import Reader
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)")

@@ -8,7 +8,7 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 
 from api.schemas.base import Shape
-from tests.served import Reader
+from tests.support.served import Reader
 from tools import openapi
 
 

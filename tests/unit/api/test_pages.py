@@ -9,23 +9,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from api.cache.snapshot import Snapshot
 from api.dashboard.card import gain_bar, phase_bars
 from api.dashboard.filters import PAGE
 from api.dashboard.render import render
 from api.dashboard.studies_view import study_line
 from api.dashboard.study_view import study_view
-from api.snapshot import Snapshot
-from autotune.answers import Source
 from autotune.charts.assets import STYLE
-from autotune.cli.screens import end_screen
+from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
-from autotune.recommend import recommend
-from autotune.sentences import evidence_words, gain_words, speed_words
+from autotune.recommendation.current import Source
+from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from autotune.wording.sentences import evidence_words, gain_words, speed_words
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 from tests.unit.cli.drawing import text
 from trainer.child.contract import CurrentPhase, PhaseMark
 

@@ -12,13 +12,13 @@ from api.paging import cursor_of
 from api.predicting import NOTHING_FITS
 from api.routes.recommendations import NOT_PREDICTED, PREDICTED
 from api.schemas.matches import Matches, PredictedItem
-from autotune.plan.accuracy import NONE
+from autotune.forecast.accuracy import NONE
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.published_models import PUBLISHED
-from tests.recorded import record
-from tests.served import Reader, settings_in
+from tests.support import factories
+from tests.support.published_models import PUBLISHED
+from tests.support.recorded import record
+from tests.support.served import Reader, settings_in
 
 QUESTION = "/api/v1/recommendations"
 KNOWN = f"{QUESTION}?gpu=h100&gpus=1&params_b=0.5&max_completion_tokens=256"

@@ -11,9 +11,9 @@ from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
 from search_spaces.framework_names import resolved
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader, settings_in, whole_study
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader, settings_in, whole_study
 
 QUESTION = "/api/v1/recommendations"
 

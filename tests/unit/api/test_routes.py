@@ -8,15 +8,15 @@ import pytest
 from api import responses
 from api.schemas import answers, events, fingerprints, matches, problems, studies, trials
 from api.schemas.base import Shape
+from autotune.documents.recommendation import recommendation_json
+from autotune.documents.study import trial_json
 from autotune.domain import Study
 from autotune.insights.standings import best_first
-from autotune.recommendation_json import recommendation_json
-from autotune.serialise import trial_json
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 
 DOCUMENTS: list[tuple[str, type[Shape]]] = [
     ("/api/v1/studies", studies.Studies),

@@ -13,13 +13,13 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 
 import api.dashboard as page_files
-from api.access import access_for, is_loopback, read_token
 from api.dashboard.asset_names import ASSETS
-from api.security import HEADERS, OPEN_PATHS, Access, Guard, SlowReaderError, nobody_reads
+from api.guard.access import access_for, is_loopback, read_token
+from api.guard.security import HEADERS, OPEN_PATHS, Access, Guard, SlowReaderError, nobody_reads
 from autotune.charts.assets import STYLE
 from autotune.errors import UsageError
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing is bound here

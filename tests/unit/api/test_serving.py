@@ -20,7 +20,7 @@ from api.serving import Address, Crashes, Serving, serving
 from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.settings import Settings
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -200,7 +200,7 @@ def test_closing_twice_is_closing(settings: Settings) -> None:
 def test_nothing_of_the_web_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     """`autotune --help` and every reading command would wait for it."""
     script = (
-        "import sys, api.serving, autotune.cli.serving, autotune.cli.app\n"
+        "import sys, api.serving, autotune.cli.commands.serve, autotune.cli.app\n"
         "autotune.cli.app.build_app()\n"
         "heavy = {'fastapi', 'uvicorn', 'jinja2', 'starlette', 'sqlalchemy', 'optuna'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)\n"

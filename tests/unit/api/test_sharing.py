@@ -11,19 +11,19 @@ import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from api import library as library_module
 from api.app import create_app
-from api.codes import Codes
-from api.library import Library
-from api.security import Access
-from api.sharing import LARGEST_BODY, Shared
+from api.cache import studies as library_module
+from api.cache.sharing import LARGEST_BODY, Shared
+from api.cache.studies import Library
+from api.guard.codes import Codes
+from api.guard.security import Access
 from autotune.domain import Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.served import URL
-from tests.waiting import PATIENCE_S
+from tests.support import factories
+from tests.support.served import URL
+from tests.support.waiting import PATIENCE_S
 
 STUDY = "/api/v1/studies/1"
 EVENTS = f"{STUDY}/events"

@@ -11,9 +11,9 @@ from api.filters import Chosen, knob_filter
 from autotune.domain import FailureReason, Study, TrialState
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 
 NUMBERS = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
 

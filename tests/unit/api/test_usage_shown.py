@@ -10,8 +10,8 @@ import pytest
 
 from api.schemas.trials import OneTrial
 from autotune.settings import Settings
-from tests import recorded_gpu
-from tests.served import Reader, settings_in
+from tests.support import recorded_gpu
+from tests.support.served import Reader, settings_in
 
 BLAMED = "the host: the GPU was busy 51 % of the update while the trial used 1.0 cores all along"
 PAGE = "/studies/1/trials/0"

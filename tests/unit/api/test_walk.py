@@ -11,11 +11,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from api import dashboard
-from api.access import access_for
-from api.security import OPEN_PATHS, Access, Guard
-from api.throttle import BURST
+from api.guard.access import access_for
+from api.guard.security import OPEN_PATHS, Access, Guard
+from api.guard.throttle import BURST
 from autotune.settings import Settings
-from tests.served import Reader
+from tests.support.served import Reader
 
 TOKEN = "correct-horse-battery-staple"
 REBINDING = (

@@ -10,9 +10,9 @@ from autotune.cli.failures import exit_code_of
 from autotune.domain import Study
 from autotune.settings import Settings
 from autotune.store import open_store
-from tests import factories
-from tests.recorded import record
-from tests.served import Reader
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.served import Reader
 
 PATH = "/api/v1/studies/1/recommendation"
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.comparison import StudyRecord
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import UsageError
+from autotune.recommendation.comparison import StudyRecord
 from benchmarks import frameworks
-from tests import factories
+from tests.support import factories
 
 FASTER = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 SECONDS = {"trl": {False: 10.0, True: 8.0}, "ms_swift": {False: 20.0, True: 5.0}}

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import Configuration, FailureReason, Pool, Trial, TrialKind
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks.gpu import design, journal, table
 from benchmarks.gpu.__main__ import Asked, left_of, main
 from benchmarks.gpu.architectures import ARCHITECTURES
 from benchmarks.gpu.run import Run, Wanted
 from benchmarks.gpu.summary import TRIED, summary
-from tests import factories
+from tests.support import factories
 
 H200 = {"name": "NVIDIA H200", "memory": 141 << 30, "compute_capability": [9, 0], "mig": False}
 DEFAULTS = factories.configuration(rollout_engine="transformers")

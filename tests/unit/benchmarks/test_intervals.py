@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from autotune import evidence
+from autotune.statistics import evidence
 from autotune.statistics.noise import GPU_PROCESS, PROCESS, Prior
 from benchmarks.intervals import fitting, limits, report, scoring
 from benchmarks.intervals.__main__ import main

@@ -12,11 +12,11 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Pool, Resources, Trial, TrialState
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
-from autotune.table_files import read
+from autotune.tables.files import read
 from benchmarks import every_knob_table, memory_model
 from search_spaces.configuration import ModelFacts
-from tests import factories
-from tests.synthetic_table import table
+from tests.support import factories
+from tests.support.synthetic_table import table
 
 pytestmark = pytest.mark.full
 

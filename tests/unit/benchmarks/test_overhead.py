@@ -28,7 +28,7 @@ from benchmarks.overhead_table import (
     preparing,
     speed,
 )
-from tests import factories as make
+from tests.support import factories as make
 from trainer.child.contract import NoteRecord, StartupPart, StartupRecord
 
 

@@ -19,7 +19,7 @@ from benchmarks.search.ours import with_wrong_prior
 from benchmarks.search.replay import Course, Session, replay
 from benchmarks.search.running import searched
 from benchmarks.search.world import World, holds, is_oom
-from tests.synthetic_table import KNOBS, table
+from tests.support.synthetic_table import KNOBS, table
 
 pytestmark = pytest.mark.full
 

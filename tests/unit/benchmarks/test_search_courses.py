@@ -19,7 +19,7 @@ from benchmarks.search.models import Known
 from benchmarks.search.replay import Course
 from benchmarks.search.running import searched
 from benchmarks.search.world import World
-from tests.synthetic_table import KNOBS, on_disk, table
+from tests.support.synthetic_table import KNOBS, on_disk, table
 
 FEW = {**KNOBS, "logprob_rows": (1, 2), "logprob_token_chunk": (256,)}
 GIVEN = Namespace(seeds=3, trials=4)

@@ -13,13 +13,13 @@ import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
-from autotune.tables import Table
+from autotune.tables.table import Table
 from benchmarks.search import discrimination, report
 from benchmarks.search.discrimination import Criterion, additive_r2, criteria, random_median
 from benchmarks.search.models import Known
 from benchmarks.search.world import World, holds
 from search_spaces.configuration import ModelFacts
-from tests.synthetic_table import KNOBS, table
+from tests.support.synthetic_table import KNOBS, table
 
 Expected = Mapping[Configuration, float]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import Trial
-from autotune.tables import Row, Table
+from autotune.tables.table import Row, Table
 from benchmarks.search.noise import noise_of, sentence
 from benchmarks.search.world import World
-from tests.synthetic_table import table
+from tests.support.synthetic_table import table
 
 
 def slower(trial: Trial, factor: float) -> Trial:

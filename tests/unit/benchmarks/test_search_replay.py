@@ -19,7 +19,7 @@ from benchmarks.search import report
 from benchmarks.search.__main__ import main
 from benchmarks.search.replay import Course, medians, ratio, replay
 from benchmarks.search.world import World, holds, is_oom, judging, picking
-from tests.synthetic_table import COLD_S, KNOBS, WARM_S, on_disk, table
+from tests.support.synthetic_table import COLD_S, KNOBS, WARM_S, on_disk, table
 
 pytestmark = pytest.mark.full
 

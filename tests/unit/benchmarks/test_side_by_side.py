@@ -13,8 +13,8 @@ from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks import side_by_side
 from benchmarks.side_by_side import check, compiled, search_of, table
-from tests import factories as f
-from tests.recorded import record
+from tests.support import factories as f
+from tests.support.recorded import record
 
 
 def history(*seconds: float) -> list[Trial]:

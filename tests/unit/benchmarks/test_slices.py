@@ -10,7 +10,7 @@ from autotune.domain import FailureReason, Outcome, Peaks, Trial
 from autotune.errors import UsageError
 from benchmarks.gpu import journal
 from benchmarks.gpu.slices import FIRST_S, Slice, cut_short, may_start, predicted, whole
-from tests import factories
+from tests.support import factories
 
 ROOM = 500.0
 

@@ -16,7 +16,7 @@ from autotune.store import open_store
 from benchmarks import study_table
 from benchmarks.gpu.architectures import ARCHITECTURES
 from benchmarks.gpu.journal import trial_of
-from tests import factories
+from tests.support import factories
 
 TABLES = Path(study_table.__file__).parent / "tables"
 HEAD: dict[str, Any] = {

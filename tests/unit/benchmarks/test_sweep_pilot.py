@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
 from autotune.proposals.space_filling import spread
-from autotune.table_files import write
-from autotune.tables import Header, Row, Table
+from autotune.tables.files import write
+from autotune.tables.table import Header, Row, Table
 from benchmarks.search.discrimination import Criterion
 from benchmarks.sweeps import __main__ as command
 from benchmarks.sweeps import pilot_report
 from benchmarks.sweeps.cases import AGAIN, CASES, table_file
 from benchmarks.sweeps.pilot import LEAST_FULL, MIB, MOST_FULL, Judgement, judged, limit_of, weak
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.benchmarks.test_sweeps import MADE, baseline, resources
 
 CASE = CASES["cpu-14m-compiled"]

@@ -17,7 +17,7 @@ from benchmarks import three_studies
 from benchmarks.background import Running
 from benchmarks.three_studies import CASES, EXIT_FAILED, EXIT_MORE, Case, Place, Step, go_on, steps, write_inputs
 from search_spaces.space import SearchSpace
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S, wait_for
 
 VERDICT = {
     "stated_tokens_per_hour": 226_000.0, "predicted_tokens_per_hour": 210_000.0, "measured_tokens_per_hour": 190_000.0,

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.domain import Study
 from benchmarks import time_model
-from tests import factories as f
-from tests import timed_machine as made
+from tests.support import factories as f
+from tests.support import timed_machine as made
 
 SPACE = made.configurations()
 

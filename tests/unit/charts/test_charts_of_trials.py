@@ -25,8 +25,8 @@ from autotune.charts.scatter import (
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import CycleKind, FailureReason, Pool, Trial
 from autotune.insights.importance import importance
-from tests import factories as f
-from tests.large_study import large_trials
+from tests.support import factories as f
+from tests.support.large_study import large_trials
 
 EVIL = "<script>alert('&\"x')</script>"
 BASE = f.configuration()

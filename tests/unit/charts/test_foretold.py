@@ -4,12 +4,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from autotune import foreseeing
 from autotune.charts.foretold import Foretold, predicted_peaks
 from autotune.domain import Pool, Trial
-from autotune.foreseeing import MOST_FORETOLD, foretold
-from tests import factories as f
-from tests.large_study import large_trials
+from autotune.forecast import untried_pairs
+from autotune.forecast.untried_pairs import MOST_FORETOLD, foretold
+from tests.support import factories as f
+from tests.support.large_study import large_trials
 
 SPEC = f.study_spec(memory_limit=16 * f.GIB)
 
@@ -57,18 +57,18 @@ def test_what_was_measured_before_counts() -> None:
 
 def test_a_large_study_takes_few_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
-    real = foreseeing.MemoryModel.fitted
+    real = untried_pairs.MemoryModel.fitted
 
-    def fitted(model: foreseeing.MemoryModel, task: object, trials: list[Trial]) -> foreseeing.MemoryModel:
+    def fitted(model: untried_pairs.MemoryModel, task: object, trials: list[Trial]) -> untried_pairs.MemoryModel:
         fits.append(len(trials))
         return real(model, task, trials)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(foreseeing.MemoryModel, "fitted", fitted)
+    monkeypatch.setattr(untried_pairs.MemoryModel, "fitted", fitted)
     found = foretold(f.study_spec(), large_trials(3000))
     assert len(found) == MOST_FORETOLD
     assert found[-1].number > 2900
     assert len(fits) == 1
-    assert max(fits) <= foreseeing.MOST_FITTED
+    assert max(fits) <= untried_pairs.MOST_FITTED
     fits.clear()
     foretold(f.study_spec(), large_trials(60))
     assert len(fits) < 25

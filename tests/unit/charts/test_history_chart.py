@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from autotune.charts.chart import Chart
 from autotune.charts.history import FRAME, LEGEND, MOST_MARKS, history, spread, steps
 from autotune.domain import Trial, TrialKind, TrialState
-from tests import factories as f
-from tests.large_study import large_trials
+from tests.support import factories as f
+from tests.support.large_study import large_trials
 
 SPEC = f.study_spec()
 

@@ -8,9 +8,9 @@ import pytest
 
 from autotune.charts.memory_dots import Capacity
 from autotune.charts.memory_time import MOST_ROWS, bands, over_time
+from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point
 from autotune.domain import Pool
-from autotune.memory_timeline import MOST_POINTS, MemoryTimeline, Point
-from tests import factories as f
+from tests.support import factories as f
 
 EVIL = "<script>alert('&\"x')</script>"
 HOST = Capacity(Pool.HOST, 6 * f.GIB)

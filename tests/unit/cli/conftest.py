@@ -10,16 +10,16 @@ import pytest
 
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.clock import SystemClock
 from autotune.domain import Budget, Outcome, TrialKind, TrialState
+from autotune.machine.clock import SystemClock
 from autotune.proposals import make_proposer
 from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
-from tests import factories
-from tests.recorded import record
-from tests.simulated import SimulatedRunner
+from tests.support import factories
+from tests.support.recorded import record
+from tests.support.simulated import SimulatedRunner
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""
@@ -61,7 +61,7 @@ def autotune(home: HomePaths, wiring: Any, monkeypatch: pytest.MonkeyPatch, caps
     """Runs a command line in this process; returns (exit code, stdout, stderr)."""
     start = SimpleNamespace()
     start.register = lambda app: app.command("start")(lambda: None)
-    monkeypatch.setitem(sys.modules, "autotune.cli.start", start)
+    monkeypatch.setitem(sys.modules, "autotune.cli.commands.start", start)
 
     def run(*arguments: str) -> Any:
         capsys.readouterr()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.asked import request_of
+from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
-from autotune.request import Request
+from autotune.specification.request import Request
 
 NOTHING: dict[str, Any] = {
     **dict.fromkeys(("config", "model", "data", "task", "rows_per_update", "max_prompt_length", "space", "name")),

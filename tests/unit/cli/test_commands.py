@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from autotune.answers import Source, answer
-from autotune.cli import inspecting
+from autotune.cli.commands import trial as inspecting
+from autotune.documents.memory_timeline import text_of
 from autotune.domain import Outcome, Study, TrialState
-from autotune.memory_timeline import text_of
+from autotune.recommendation.current import Source, answer
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import PhaseMark
 

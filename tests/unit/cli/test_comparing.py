@@ -3,12 +3,12 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.cli.comparing import comparison_screen
-from autotune.comparison import StudyRecord, compare_studies
+from autotune.cli.commands.compare import comparison_screen
 from autotune.domain import Configuration, Study
+from autotune.recommendation.comparison import StudyRecord, compare_studies
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run, record
 from tests.unit.cli.drawing import text
 

@@ -7,17 +7,17 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from autotune import hardware, load
-from autotune.cli import training_checks
-from autotune.cli.findings import Finding, Verdict
-from autotune.cli.optional_checks import OPTIONAL, check_optional
-from autotune.cli.place_checks import check_database, check_disk, check_home
-from autotune.cli.training_checks import check_rewards, check_training, check_versions
+from autotune.cli.doctor import training_checks
+from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.optional_checks import OPTIONAL, check_optional
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.training_checks import check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
 from autotune.frameworks import environments
-from autotune.load import Load
+from autotune.machine import hardware, other_load
+from autotune.machine.other_load import Load
 from autotune.settings import HomePaths, read_settings
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import FailureReason, Result
 from trainer.child.frameworks.trl import cpu_deepspeed, engine
@@ -29,9 +29,9 @@ GIB = factories.GIB
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU, nothing else running, a fixed clock: what the machine the tests run on does is no finding."""
     monkeypatch.setattr(hardware, "visible_gpus", lambda *_: ())
-    monkeypatch.setattr(load, "look", lambda _: Load(0.01))
-    monkeypatch.setattr(load, "governors", lambda: ("performance",))
-    monkeypatch.setattr(load, "available_memory", lambda: None)
+    monkeypatch.setattr(other_load, "look", lambda _: Load(0.01))
+    monkeypatch.setattr(other_load, "governors", lambda: ("performance",))
+    monkeypatch.setattr(other_load, "available_memory", lambda: None)
 
 
 def python(tmp_path: Path) -> Any:

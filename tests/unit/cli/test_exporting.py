@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import yaml
 
-from autotune import exporting, verification
 from autotune.domain import Configuration, Study, TrialKind
 from autotune.frameworks import Beside, framework_named
+from autotune.recommendation import export
 from autotune.running import proc
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from autotune.verify import compare_run
+from tests.support import factories
 from tests.unit.cli.conftest import Run, record
 from trainer.frameworks.trl.exported import Wanted
 
@@ -162,7 +163,7 @@ def test_files_that_are_there_are_kept_without_force(autotune: Run, finished: St
 def test_verify_runs_the_printed_command_and_stores_what_it_saw(
     autotune: Run, home: HomePaths, finished: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verification, "TOLERANCE", 1e9)
+    monkeypatch.setattr(compare_run, "TOLERANCE", 1e9)
     code, out, err = autotune("verify", "--updates", "2", "--rounds", "2", "--json")
     assert code == 0, err
     document = json.loads(out)
@@ -274,6 +275,6 @@ def test_what_the_run_imports_is_not_said_to_start_it() -> None:
     )
     made = framework.export(wanted, Beside({}))
     row: Any = None
-    said = exporting.seam_sentence(exporting.Exported(row, framework, made, wanted, None, None))
+    said = export.seam_sentence(export.Exported(row, framework, made, wanted, None, None))
     assert "ms-swift has no key for logprob_rows 2: plugin.py, which swift rlhf imports, sees to it" in said
     assert framework.names.helper in made.files

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.cli.live import LiveState, begin, live_table, with_event, with_phase, with_tick, with_trial
+from autotune.cli.screens.live import LiveState, begin, live_table, with_event, with_phase, with_tick, with_trial
 from autotune.domain import Budget, TrialState
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 from trainer.child.contract import CurrentPhase
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.cli.findings import Verdict
-from autotune.cli.machine_checks import (
+from autotune.cli.doctor.findings import Verdict
+from autotune.cli.doctor.machine_checks import (
     busy_note,
     check_compiler,
     check_governor,
@@ -15,9 +15,9 @@ from autotune.cli.machine_checks import (
     look_at_gpus,
 )
 from autotune.errors import MachineError
-from autotune.hardware import Gpu, GpuProcess
-from autotune.load import Load
-from tests.factories import GIB
+from autotune.machine.hardware import Gpu, GpuProcess
+from autotune.machine.other_load import Load
+from tests.support.factories import GIB
 
 
 def gpu(**changes: Any) -> Any:

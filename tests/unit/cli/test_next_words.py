@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.next_words import command_line, short_path
+from autotune.cli.screens.shell_words import command_line, short_path
 from autotune.settings import HomePaths, Settings, read_settings
 
 

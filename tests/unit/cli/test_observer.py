@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.live import begin
-from autotune.cli.observer import Mode, News, PlainObserver, Unfailing, choose_mode, observing
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import Mode, News, PlainObserver, Unfailing, choose_mode, observing
 from autotune.domain import Budget, TrialState
 from autotune.ports import Observer
-from tests import factories
+from tests.support import factories
 from trainer.child.contract import CurrentPhase
 
 NOW = factories.NOW

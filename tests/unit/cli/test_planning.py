@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from autotune.cli.commands.plan import plan
 from autotune.cli.failures import exit_code_of
-from autotune.cli.planning import plan
-from tests.published_models import PUBLISHED
+from tests.support.published_models import PUBLISHED
 
 SPACE = """
 knobs:

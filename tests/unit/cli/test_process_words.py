@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.cli.process_words import process_words
+from autotune.cli.screens.process import process_words
 from trainer.child.contract import NoteRecord
 
 

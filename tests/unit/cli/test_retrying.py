@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from autotune.cli import retrying
+from autotune.cli.commands import retry
 from autotune.domain import Budget, FailureReason, Outcome, Study, TrialKind
 from autotune.errors import StudyDiffersError
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.conftest import Run, Runs, record
 
 
@@ -132,5 +132,5 @@ def test_wiring_has_what_the_command_calls() -> None:
 def test_a_disturbed_repeat_says_so() -> None:
     calm = factories.finished(1)
     noisy = factories.finished(2).with_(cycles=(factories.cycle(0), factories.cycle(1, noisy=True)))
-    assert "doubt its figure" not in retrying.sentence(calm, calm)
-    assert retrying.sentence(calm, noisy).endswith("disturbed 1 of its 2 cycles, so doubt its figure")
+    assert "doubt its figure" not in retry.sentence(calm, calm)
+    assert retry.sentence(calm, noisy).endswith("disturbed 1 of its 2 cycles, so doubt its figure")

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.cli.grid import LABEL_WIDTH
-from autotune.cli.screens import end_screen, plan_screen
+from autotune.cli.screens.grid import LABEL_WIDTH
+from autotune.cli.screens.study import end_screen, plan_screen
 from autotune.domain import Budget, FailureReason, Outcome, Recommendation, Study
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 
 NOW = factories.NOW

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune import serialise
+from autotune.documents import study
+from autotune.documents.recommendation import gain_json, recommendation_json, row_json
 from autotune.domain import (
     Budget,
     Configuration,
@@ -20,8 +21,7 @@ from autotune.domain import (
     RecommendationRow,
     Trial,
 )
-from autotune.recommendation_json import gain_json, recommendation_json, row_json
-from tests import factories
+from tests.support import factories
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=4),
@@ -44,12 +44,12 @@ def strict(document: Any) -> Any:
 
 @given(anything)
 def test_any_value_becomes_plain_json(value: Any) -> None:
-    strict(serialise.plain(value))
+    strict(study.plain(value))
 
 
 @given(anything)
 def test_an_event_with_any_data_becomes_plain_json(value: Any) -> None:
-    strict(serialise.event_json(Event("kind\ud800", "message", {"data": value}, at=math.inf)))
+    strict(study.event_json(Event("kind\ud800", "message", {"data": value}, at=math.inf)))
 
 
 @given(number, number, number, number, st.text(), st.floats())
@@ -73,7 +73,7 @@ def test_a_trial_with_any_numbers_has_no_nan_and_no_infinity(
         outcome=Outcome(message=word),
         configuration=Configuration({"gpu_memory_utilization": peak if math.isfinite(peak) else 0.5, "name": word}),
     ).with_(cycles=(cycle,))
-    strict(serialise.trial_json(trial, factories.configuration(), cycles=True))
+    strict(study.trial_json(trial, factories.configuration(), cycles=True))
 
 
 @given(number, number, st.text())
@@ -86,15 +86,15 @@ def test_a_recommendation_with_any_numbers(value: Any, low: Any, word: str) -> N
 
 
 def test_unknown_is_null_not_a_string() -> None:
-    assert serialise.plain([math.nan, math.inf, -math.inf, 1.5]) == [None, None, None, 1.5]
-    assert serialise.plain(True) is True
+    assert study.plain([math.nan, math.inf, -math.inf, 1.5]) == [None, None, None, 1.5]
+    assert study.plain(True) is True
 
 
 def test_times_are_utc() -> None:
-    assert serialise.timestamp(0.5) == "1970-01-01T00:00:00.500Z"
-    assert serialise.timestamp(None) is None
-    assert serialise.timestamp(math.nan) is None
-    assert serialise.timestamp(1e300) is None
+    assert study.timestamp(0.5) == "1970-01-01T00:00:00.500Z"
+    assert study.timestamp(None) is None
+    assert study.timestamp(math.nan) is None
+    assert study.timestamp(1e300) is None
 
 
 def test_no_field_of_a_cycle_is_lost() -> None:
@@ -105,7 +105,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         "started", "kind", "preemptions", "cache_usage", "engine_bytes", "alloc_retries", "reference_seconds",
         "process", "gpu",
     }  # fmt: skip
-    assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in serialise.py"
+    assert {f.name for f in fields(CycleRecord)} == named, "a new field needs a public name in documents/study.py"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
     [
         (
             ProcessUse,
-            serialise.process_json(ProcessUse()),
+            study.process_json(ProcessUse()),
             {
                 "main_thread": "main_thread_cpu_seconds",
                 "all_threads": "all_threads_cpu_seconds",
@@ -123,7 +123,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         ),
         (
             GpuUse,
-            serialise.gpu_json(GpuUse()),
+            study.gpu_json(GpuUse()),
             {
                 "busy": "busy_share",
                 "memory_busy": "memory_busy_share",
@@ -135,11 +135,11 @@ def test_no_field_of_a_cycle_is_lost() -> None:
                 "hot": "hot_share",
             },
         ),
-        (Outcome, serialise.outcome_json(factories.oom()), {"fresh": "fresh_worker"}),
+        (Outcome, study.outcome_json(factories.oom()), {"fresh": "fresh_worker"}),
         (Gain, gain_json(factories.gain()), {}),
         (
             Budget,
-            serialise.budget_json(Budget(60.0, 3, 1.0)),
+            study.budget_json(Budget(60.0, 3, 1.0)),
             {"wall_s": "wall_seconds"},
         ),
         (
@@ -157,7 +157,7 @@ def test_no_field_of_a_cycle_is_lost() -> None:
         ),
         (
             Trial,
-            serialise.trial_json(factories.finished(1), factories.configuration(), cycles=True),
+            study.trial_json(factories.finished(1), factories.configuration(), cycles=True),
             {
                 "study_id": "number",
                 "startup": "startup_seconds",
@@ -172,7 +172,7 @@ def test_every_field_has_a_public_name(shape: Any, document: Any, apart: dict[st
 
 
 def test_measurements_carry_their_unit() -> None:
-    document = serialise.trial_json(factories.finished(1), factories.configuration(), cycles=True)
+    document = study.trial_json(factories.finished(1), factories.configuration(), cycles=True)
     assert document["host_peak_bytes"] == 5 * factories.GIB // 2
     assert document["startup_seconds"] == {"import": 2.0, "load": 1.5, "first_batch": 3.0}
     assert document["tokens_per_hour"] == pytest.approx(448 * 360)
@@ -184,7 +184,7 @@ def test_measurements_carry_their_unit() -> None:
 
 
 def test_a_study_tells_what_must_stay_the_same() -> None:
-    document = strict(serialise.study_json(factories.study()))
+    document = strict(study.study_json(factories.study()))
     assert document["rows_per_update"] == 8
     assert document["max_completion_tokens"] == 128
     assert document["memory_limit_bytes"] == 8 * factories.GIB
@@ -198,5 +198,5 @@ def test_the_device_peak_prefers_what_the_driver_saw() -> None:
         "generate": factories.peaks(device_reserved=12),
     }
     trial = factories.finished(1).with_(cycles=(factories.cycle(peaks=seen),))
-    assert serialise.trial_json(trial, factories.configuration())["device_peak_bytes"] == 12
-    assert serialise.trial_json(factories.finished(1), factories.configuration())["device_peak_bytes"] is None
+    assert study.trial_json(trial, factories.configuration())["device_peak_bytes"] == 12
+    assert study.trial_json(factories.finished(1), factories.configuration())["device_peak_bytes"] is None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.cli.start import exit_code
+from autotune.cli.commands.start import exit_code
 from autotune.cli.stopping import SignalStop
 from autotune.domain import Trial, TrialKind
-from autotune.study import StudyResult
-from tests import factories as f
+from autotune.study.loop import StudyResult
+from tests.support import factories as f
 
 
 def _code(trials: tuple[Trial, ...]) -> int:

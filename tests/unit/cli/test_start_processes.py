@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from autotune.cli import start
+from autotune.cli.commands import start
 
 
 @pytest.mark.parametrize(("options", "warm"), [((), True), (("--cold",), False)])
@@ -27,7 +27,7 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     wiring.check_store = lambda settings: None
     wiring.prepare = lambda *_: SimpleNamespace()
     monkeypatch.setattr(start, "_run", run)
-    monkeypatch.setattr(import_module("autotune.cli.asked"), "bundled_model", lambda: "")
+    monkeypatch.setattr(import_module("autotune.cli.commands.start_request"), "bundled_model", lambda: "")
     app = typer.Typer()
     start.register(app)
     result = CliRunner().invoke(app, ["--budget", "1m", "--no-serve", *options])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.cli.sweeping import as_sweep, planned_sentence, summary
-from autotune.domain import Study
+from autotune.cli.commands.sweep import as_sweep, planned_sentence, summary
+from autotune.domain import SWEEP, Study
 from autotune.proposals import SweepProposer
-from autotune.schedule import SWEEP
-from autotune.sweep_steps import Again
-from autotune.table_files import read
+from autotune.tables.files import read
+from autotune.tables.sweep import Again
 from autotune.wiring import Prepared
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 from tests.unit.cli.conftest import Run
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from autotune.cli.bars import phase_lines, stacked
-from autotune.cli.text import (
+from autotune.cli.screens.bars import phase_lines, stacked
+from autotune.cli.screens.text import (
     bar,
     brief,
     cells_for,
@@ -21,7 +21,7 @@ from autotune.cli.text import (
     short_name,
     signed_percent,
 )
-from tests import factories
+from tests.support import factories
 
 HOSTILE = [
     "\x1b[31mred\x1b[0m",

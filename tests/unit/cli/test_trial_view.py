@@ -1,9 +1,9 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.cli.trial_view import beware_words, engine_words, guard_words, timeline_words, trial_screen
+from autotune.cli.screens.trial import beware_words, engine_words, guard_words, timeline_words, trial_screen
 from autotune.domain import CycleKind, GpuUse, ProcessUse, TrialState
-from tests import factories
+from tests.support import factories
 from tests.unit.cli.drawing import lines, text, widest
 from trainer.child.contract import NoteRecord
 

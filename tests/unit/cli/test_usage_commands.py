@@ -10,8 +10,8 @@ import pytest
 from autotune.domain import Study
 from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
-from tests import factories as make
-from tests import recorded_gpu
+from tests.support import factories as make
+from tests.support import recorded_gpu
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import NoteRecord
 

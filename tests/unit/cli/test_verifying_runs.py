@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from autotune import long_runs, repeats
 from autotune.domain import FailureReason, Outcome, Study, TrialKind, TrialState
 from autotune.settings import HomePaths
 from autotune.store import open_store
-from tests import factories
+from autotune.verify import long_run, repeats
+from tests.support import factories
 from tests.unit.cli.conftest import Run, Runs, record
 
 LEADER = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
@@ -57,9 +57,9 @@ def test_a_long_run_is_ten_times_the_cycles_of_the_figure_and_is_no_ones_budget(
     assert code == (0 if document["within_5_percent"] else 3), err
     trials, spent, events = all_trials(home)
     made = trials[-1]
-    assert (made.kind, made.source, made.configuration) == (TrialKind.VERIFY, long_runs.SOURCE, LEADER)
+    assert (made.kind, made.source, made.configuration) == (TrialKind.VERIFY, long_run.SOURCE, LEADER)
     assert (made.protocol.natural, made.protocol.recorded) == (60, 0), "two rounds of three cycles are behind it"
-    assert len(long_runs.natural(made)) == document["cycles"] == 60
+    assert len(long_run.natural(made)) == document["cycles"] == 60
     assert spent[0] == 95.0
     assert [e.data for e in events] == [document]
     row, after = json.loads(before)["recommendation"]["rows"][0], autotune("best", "--json")[1]
@@ -79,8 +79,8 @@ def test_a_run_that_is_too_slow_ends_with_3_and_the_phase(
 ) -> None:
     code, out, _ = autotune("verify", "--trial", "0", "--steps", "5")
     trials, _, _ = all_trials(home)
-    assert len(long_runs.natural(trials[-1])) == 5
-    measured = sum(c.seconds for c in long_runs.natural(trials[-1])) / 5
+    assert len(long_run.natural(trials[-1])) == 5
+    measured = sum(c.seconds for c in long_run.natural(trials[-1])) / 5
     assert code == (0 if abs(20.0 / measured - 1.0) <= 0.05 else 3)
     assert ("reason" in out) == (code == 3)
     assert "generate" in out

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.live import begin
-from autotune.cli.observer import Mode, observing
-from autotune.cli.screens import end_screen
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import Mode, observing
+from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, TrialState
 from autotune.proposals import make_proposer
 from autotune.store import open_store
-from autotune.study import StudyLoop
+from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
-from tests import factories
-from tests.fakes import FakeClock, FakeStop
-from tests.simulated import SimulatedRunner
+from tests.support import factories
+from tests.support.fakes import FakeClock, FakeStop
+from tests.support.simulated import SimulatedRunner
 from tests.unit.cli.drawing import text, widest
 
 SPACE = SearchSpace.from_json(

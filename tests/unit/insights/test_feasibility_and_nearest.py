@@ -7,7 +7,7 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Pool, TrialKind, TrialState
 from autotune.insights.feasibility import cause, feasibility
 from autotune.insights.nearest import closest, neighbours
-from tests import factories
+from tests.support import factories
 
 BASE = factories.configuration()
 FOUR = BASE.with_(micro_batch_size=4, gradient_accumulation_steps=2)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autotune.domain import CycleKind, CycleRecord, Peaks, Phase, Pool
 from autotune.insights.growth import MOST_POINTS, Growth, growths, sen
-from autotune.verified_words import growth_lines
-from tests import factories as f
+from autotune.verify.sentences import growth_lines
+from tests.support import factories as f
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import Trial
 from autotune.insights.importance import importance
-from tests import factories
+from tests.support import factories
 
 
 def _trials(count: int, seed: int, noise: float = 0.02) -> list[Trial]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import Study
 from autotune.insights.matching import Wanted, nearest
-from tests import factories
+from tests.support import factories
 
 
 def made(number: int, **changes: Any) -> Study:

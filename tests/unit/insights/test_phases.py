@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from autotune.domain import CycleKind, Peaks, Pool, Trial
 from autotune.insights import phases
-from tests import factories
-from tests.factories import GIB
+from tests.support import factories
+from tests.support.factories import GIB
 
 
 def _with_cycles(*spent: dict[str, float], **changes: object) -> Trial:

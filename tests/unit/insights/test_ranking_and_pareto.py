@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from autotune.domain import FailureReason, Pool, Trial, TrialKind, TrialState
 from autotune.insights.pareto import pareto
 from autotune.insights.ranking import measured, ranked, speed
-from tests import factories
-from tests.factories import GIB
+from tests.support import factories
+from tests.support.factories import GIB
 
 
 def test_fastest_first() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.domain import Study, StudySpec
 from autotune.insights.related import FARTHEST, related
 from search_spaces.configuration import ModelFacts
-from tests import factories
+from tests.support import factories
 
 GIB = factories.GIB
 

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.domain import CycleKind, Trial
 from autotune.insights.rewards import compare, natural_rewards
-from tests import factories as f
+from tests.support import factories as f
 
 
 def earned(number: int, *means: float | None, rank: int = 0) -> Trial:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune import evidence
 from autotune.insights.feasibility import feasibility
 from autotune.insights.standings import best_first, count, outcome_word, standings
-from autotune.recommend import recommend
-from tests import factories as f
+from autotune.recommendation.recommend import recommend
+from autotune.statistics import evidence
+from tests.support import factories as f
 
 
 def test_a_stopped_trial_stands_behind_every_measured_one_and_before_what_failed() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.insights.startups import startup_sentence, startups
-from tests import factories as make
+from tests.support import factories as make
 
 
 def test_parts_are_summed_in_the_order_they_come_in() -> None:

@@ -15,8 +15,8 @@ from autotune.insights.roofline import PEAKS, Roof, roof_of
 from autotune.insights.usage import trial_use, use_of
 from autotune.insights.usage_json import usage_json
 from autotune.insights.usage_words import by_cycle, by_phase, energy_words, speed_sentence
-from tests import factories as make
-from tests import recorded_gpu
+from tests.support import factories as make
+from tests.support import recorded_gpu
 
 PHASES = {"generate": 4.0, "update": 6.0}
 

@@ -10,8 +10,8 @@ from autotune.domain import FailureReason, Phase, Trial, TrialKind
 from autotune.insights.ruled_out import By, by_trials
 from autotune.insights.why import MOST_CONTRASTS, MOST_KNOBS, Reason, differences, reasons
 from autotune.insights.why_words import knob_lines, reason_json, reason_lines, ruled_words
-from autotune.retries import SOURCE
-from tests import factories
+from autotune.statistics.retries import SOURCE
+from tests.support import factories
 
 BASE = factories.configuration(gradient_accumulation_steps=4, steps_per_generation=4)
 FOUR = BASE.with_(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)

@@ -13,7 +13,7 @@ from autotune.domain import Configuration, FailureReason, Outcome, Pool, Trial
 from autotune.proposals import dominance, dominated
 from autotune.proposals.lattice import Lattice
 from search_spaces.knobs import KNOBS, Effect, Kind, Knob, MemoryEffect
-from tests import factories
+from tests.support import factories
 
 Direction = Literal[-1, 0, 1]
 

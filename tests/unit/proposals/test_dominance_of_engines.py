@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals import dominance, dominated
 from search_spaces.knobs import KNOBS
-from tests import factories
+from tests.support import factories
 
 ORDERED: dict[str, tuple[Any, ...]] = {
     "gpu_memory_utilization": (0.1, 0.2, 0.3, 0.5, 0.9),

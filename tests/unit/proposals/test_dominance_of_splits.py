@@ -17,7 +17,7 @@ from search_spaces.batch import training_gpus
 from search_spaces.knobs import KNOBS
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
-from tests import factories
+from tests.support import factories
 
 SERVED = Configuration(
     {

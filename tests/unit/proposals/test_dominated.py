@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.domain import FailureReason, Trial
 from autotune.proposals import dominated
 from search_spaces.knobs import KNOBS
-from tests import factories
+from tests.support import factories
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "micro_batch_size": (1, 2, 4, 8),

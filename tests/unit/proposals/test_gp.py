@@ -12,13 +12,13 @@ import pytest
 
 from autotune import wiring
 from autotune.errors import UsageError
-from autotune.preparation import Request
 from autotune.proposals import making
 from autotune.proposals.samplers.gp import TOLD_FASTEST, TOLD_NEWEST, selected
 from autotune.proposals.translation import evidence
 from autotune.settings import read_settings
-from tests import factories
+from autotune.specification.build import Request
 from tests.contracts.proposer_suite import complete, landscape
+from tests.support import factories
 
 ROOT = Path(__file__).parents[3]
 QUERY = "import sys, sysconfig; print(sys.version_info[:2]); print(sysconfig.get_path('purelib'))"

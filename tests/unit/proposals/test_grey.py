@@ -19,11 +19,11 @@ from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import grey
 from autotune.proposals.samplers.grey import GreySampler
 from autotune.proposals.translation import evidence
-from tests import factories, forecasting
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
-from tests.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
+from tests.support import factories, forecasting
+from tests.support.forecasting import CANDIDATES, KNOBS, TASK, FormulaPeaks, FormulaTimes, measured, seconds, total
+from tests.support.waiting import PATIENCE_S
 from tests.unit.proposals.test_proposer import built
-from tests.waiting import PATIENCE_S
 
 BASELINE = CANDIDATES[0]
 BEST = min(total(c) for c in CANDIDATES)

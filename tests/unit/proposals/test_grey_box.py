@@ -19,9 +19,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState
 
 from autotune.proposals import GreyBoxSampler
-from tests import forecasting
-from tests.forecasting import CANDIDATES, KNOBS, total
-from tests.waiting import PATIENCE_S
+from tests.support import forecasting
+from tests.support.forecasting import CANDIDATES, KNOBS, total
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 SPACE: dict[str, BaseDistribution] = {n: CategoricalDistribution(tuple(v)) for n, v in KNOBS.items()}  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from autotune.proposals.forecasts import Task
 from autotune.proposals.grey.models import KeptPeaks, KeptTimes, TabledPeaks, TabledTimes, models_for
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
-from tests import factories
+from tests.support import factories
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=64, num_generations=8)

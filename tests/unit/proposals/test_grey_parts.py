@@ -37,8 +37,8 @@ from autotune.proposals.grey.reading import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import Standing
 from search_spaces.knobs.restart import Restart
-from tests import factories
-from tests.waiting import PATIENCE_S
+from tests.support import factories
+from tests.support.waiting import PATIENCE_S
 
 TWO = Axes((True, False))
 

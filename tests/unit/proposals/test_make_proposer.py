@@ -12,7 +12,7 @@ from autotune.proposals.samplers import SAMPLERS
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
-from tests import factories
+from tests.support import factories
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=64, num_generations=8)

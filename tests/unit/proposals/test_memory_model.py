@@ -17,7 +17,7 @@ from autotune.proposals.forecasts import PeakForecast, PeakModel, Task
 from autotune.proposals.memory import MemoryModel, Part, features
 from autotune.proposals.memory.parts import PARTS, PLACE, SPREADS
 from search_spaces.configuration import ModelFacts
-from tests import factories
+from tests.support import factories
 
 GIB = factories.GIB
 SMALL = ModelFacts(134_515_008, 30, 576, 9, 3, 49_152, 8192)

@@ -15,7 +15,7 @@ from autotune.proposals.memory.breakdown import GROUPS
 from autotune.proposals.memory.dimensions import dimensions
 from autotune.proposals.memory.parts import PARTS, PLACE, SPREADS, WHEN
 from search_spaces.configuration import KnobValue, ModelFacts
-from tests import factories
+from tests.support import factories
 
 GIB = factories.GIB
 N = 7_615_616_512

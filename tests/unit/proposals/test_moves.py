@@ -17,7 +17,7 @@ from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import Restart, restart_between
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
-from tests import factories
+from tests.support import factories
 
 SPACE = SearchSpace.load("cpu")
 RESOURCES = factories.resources(rows_per_update=8, num_generations=8, software={})

@@ -11,7 +11,7 @@ from autotune.proposals.openings import COMPETENT, ROOMY
 from search_spaces.configuration import ModelFacts
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
-from tests import factories
+from tests.support import factories
 
 SPACE = SearchSpace.load("single-gpu")
 GPU = Resources(

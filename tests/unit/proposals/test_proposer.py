@@ -18,8 +18,8 @@ from autotune.proposals.making import named_sampler
 from autotune.proposals.openings import competent, openings, roomy
 from autotune.proposals.proposer import TwoTrackProposer, draw
 from autotune.proposals.samplers import SAMPLERS
-from tests import factories as make
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
+from tests.support import factories as make
 
 
 def built(world: Landscape, sampler: str, seed: int = 0) -> TwoTrackProposer:

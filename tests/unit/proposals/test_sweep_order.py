@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.domain import Configuration, FailureReason, Resources, Trial
+from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial
 from autotune.errors import UsageError
 from autotune.proposals import SweepProposer, named_sampler
 from autotune.proposals.sweep import BROKEN, ordered
-from autotune.schedule import SWEEP
 from autotune.wiring import proposer_for
 from search_spaces.knobs.restart import RESTART, Restart, preload_key, restart_between, restart_key
 from search_spaces.space import SearchSpace
-from tests import factories as f
+from tests.support import factories as f
 
 SPACE = SearchSpace.from_json(
     {

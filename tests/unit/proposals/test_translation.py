@@ -11,8 +11,8 @@ from autotune.domain import Configuration, FailureReason, TrialKind, TrialState
 from autotune.proposals.lattice import Lattice
 from autotune.proposals.translation import Standing, evidence, frozen_trials, is_taken, rebuilt_study
 from search_spaces.knobs import KNOBS
-from tests import factories
 from tests.contracts.proposer_suite import complete, ended, landscape, stopped
+from tests.support import factories
 
 WORLD = landscape()
 LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)

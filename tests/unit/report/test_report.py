@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune import retries
 from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.report import Material, plot, report
 from autotune.report.markdown import LONGEST, block, code, table
-from tests import factories as f
+from autotune.statistics import retries
+from tests.support import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 EVIL = "</code><script>alert(1)</script> | `` ![x](http://evil) \x1b[31m\u202e\n# heading\r\n- item [a](javascript:x)"

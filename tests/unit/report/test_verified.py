@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune import long_runs, repeats
 from autotune.domain import CycleKind, Trial, TrialKind, TrialState
-from autotune.recommend import recommend
+from autotune.recommendation.recommend import recommend
 from autotune.report import Material, report
 from autotune.report.verified import section
-from tests import factories as f
+from autotune.verify import long_run as long_runs
+from autotune.verify import repeats
+from tests.support import factories as f
 
 STUDY = f.study()
 BASELINE = STUDY.spec.baseline

@@ -10,7 +10,7 @@ import pytest
 from autotune.domain import FailureReason, Pool
 from autotune.running.companion import LOOPBACK, free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from tests.scripted_framework import ScriptedFramework
+from tests.support.scripted_framework import ScriptedFramework
 from trainer.child.contract import Result
 
 

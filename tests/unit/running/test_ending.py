@@ -7,7 +7,7 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Pool
 from autotune.frameworks import TrlFramework
 from autotune.running.ending import REASONS, Ending, Stop, outcome_of
-from tests.scripted_framework import ScriptedFramework
+from tests.support.scripted_framework import ScriptedFramework
 from trainer.child.contract import CurrentPhase, Phase, Result
 
 FRAMEWORK = ScriptedFramework()

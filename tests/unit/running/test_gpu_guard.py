@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.errors import MachineError
-from autotune.hardware import Gpu, GpuProcess
+from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.running.gpu_guard import GpuGuard
-from tests.fakes import FakeClock
+from tests.support.fakes import FakeClock
 
 GIB = 1 << 30
 FREE = Gpu(0, "GPU-a", "Example", 80 * GIB, 10 << 20, (9, 0), "580.1")

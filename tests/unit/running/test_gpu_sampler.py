@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from autotune.nvml import GpuReading
+from autotune.machine.nvml import GpuReading
 from autotune.running import gpu_sampler
 from autotune.running.gpu_sampler import GpuSampler
-from tests import factories as make
-from tests.fakes import FakeClock
+from tests.support import factories as make
+from tests.support.fakes import FakeClock
 from trainer.child.contract import PhaseMark
 
 

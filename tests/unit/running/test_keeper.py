@@ -22,10 +22,10 @@ from autotune.running.local import LocalRunner
 from autotune.running.proc import Stat
 from autotune.running.warm_worker import FLOOR_BYTES, unfit
 from tests.contracts.runner_suite import Seen, tagged
-from tests.fakes import FakeStop
-from tests.scripted import GRACES, assignment, keeper, local_runner, searched
-from tests.scripted_framework import ScriptedFramework
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.fakes import FakeStop
+from tests.support.scripted import GRACES, assignment, keeper, local_runner, searched
+from tests.support.scripted_framework import ScriptedFramework
+from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import Answer, NoteRecord, RunPaths
 
 HOME = f"warm-unit-{os.getpid()}"

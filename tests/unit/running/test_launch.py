@@ -10,7 +10,7 @@ from autotune.domain import Configuration
 from autotune.frameworks import TrlFramework
 from autotune.ports import Assignment
 from autotune.running.launch import caches, command, environment, launched
-from tests import factories
+from tests.support import factories
 from trainer.child.contract import RunPaths, TrialSpec
 
 START = Path("/child/start.py")

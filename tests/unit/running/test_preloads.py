@@ -19,9 +19,9 @@ from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
 from autotune.running.preloads import Patience, Preloads, most_alive, preload_tag
 from autotune.running.process_tree import become_subreaper
-from tests.fake_framework import copy_child, write_trial
-from tests.fakes import FakeStop
-from tests.waiting import wait_for
+from tests.support.fake_framework import copy_child, write_trial
+from tests.support.fakes import FakeStop
+from tests.support.waiting import wait_for
 from trainer.child.contract import Result, RunPaths, read_result
 
 TAG = "autotune:preloads:1:%d:1"
@@ -248,7 +248,7 @@ import sys, time
 from pathlib import Path
 from autotune.running.log import CappedLog
 from autotune.running.preloads import Patience, Preloads
-from tests.fake_framework import write_trial
+from tests.support.fake_framework import write_trial
 
 start, folder = sys.argv[1], Path(sys.argv[2])
 preloads = Preloads(Patience(ready_s=240.0, answer_s=240.0))

@@ -14,7 +14,7 @@ import pytest
 from autotune.running import proc
 from autotune.running.process_tree import ProcessTree, become_subreaper
 from tests.contracts.runner_suite import RealClock
-from tests.waiting import PATIENCE_S, wait_for
+from tests.support.waiting import PATIENCE_S, wait_for
 from trainer.child.contract import TAG_VARIABLE
 
 SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from autotune.documents.memory_timeline import MOST_POINTS, MemoryTimeline, Point, peak, read, stretch, thinned
 from autotune.domain import FailureReason
-from autotune.memory_timeline import MOST_POINTS, MemoryTimeline, Point, peak, read, stretch, thinned
 from autotune.ports import Assignment, RunReport
 from autotune.running.timeline import SAVE_S, Timeline
 from tests.contracts.runner_suite import Seen, tagged
-from tests.fakes import FakeClock, FakeStop
-from tests.scripted import assignment, keeper, local_runner, searched
+from tests.support.fakes import FakeClock, FakeStop
+from tests.support.scripted import assignment, keeper, local_runner, searched
 from trainer.child.contract import CurrentPhase, RunPaths
 
 HOME = f"timeline-{os.getpid()}"

@@ -12,7 +12,7 @@ from autotune.domain import FailureReason
 from autotune.running.local import home_tag, tool_owner
 from autotune.running.tool import run_tool
 from tests.contracts.runner_suite import RealClock, tagged
-from tests.scripted import GRACES, local_runner
+from tests.support.scripted import GRACES, local_runner
 from trainer.child.contract import TAG_VARIABLE, CurrentPhase, Result
 
 HOME = f"tools-{os.getpid()}"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autotune.preparation import resources_for
-from autotune.request import Complete
+from autotune.specification.build import resources_for
+from autotune.specification.request import Complete
 from search_spaces.configuration import ModelFacts, Resources
 from search_spaces.objective import per_micro_batch
 from tests.parity.objectives import OBJECTIVES, Objective

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from autotune import preparation
 from autotune.domain import StudySpec
 from autotune.errors import UsageError
+from autotune.specification import build
 from autotune.store import codec
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check
-from tests import factories
+from tests.support import factories
 
 CPU = Resources(cpu_cores=4, cpu_ranks=2)
 GPU = Resources(gpus=2, device="cuda", compute_capability=(9, 0), cpu_ranks=2)
@@ -48,7 +48,7 @@ def test_groups_are_whole_over_all_ranks() -> None:
 def test_two_studies_with_other_ranks_are_two_studies() -> None:
     one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
     assert one.digest != two.digest
-    assert preparation.differences(one, two) == ["resources.cpu_ranks: None -> 2"]
+    assert build.differences(one, two) == ["resources.cpu_ranks: None -> 2"]
 
 
 def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -> None:
@@ -63,22 +63,22 @@ def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_ranks_that_are_asked_for_are_had(ranks: int) -> None:
-    assert preparation.ranked(Resources(cpu_cores=4), ranks).training_processes == ranks
+    assert build.ranked(Resources(cpu_cores=4), ranks).training_processes == ranks
 
 
 def test_nothing_said_is_one_rank() -> None:
-    assert preparation.ranked(Resources(cpu_cores=4), None) == Resources(cpu_cores=4)
+    assert build.ranked(Resources(cpu_cores=4), None) == Resources(cpu_cores=4)
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 5])
 def test_more_ranks_than_cores_or_none_at_all_are_refused(ranks: int) -> None:
     with pytest.raises(UsageError, match=rf"--ranks {ranks}: expected a number from 1 to 4; this machine has 4 cores"):
-        preparation.ranked(Resources(cpu_cores=4), ranks)
+        build.ranked(Resources(cpu_cores=4), ranks)
 
 
 def test_on_a_gpu_machine_every_gpu_trains() -> None:
     with pytest.raises(UsageError, match="--ranks is for runs on a CPU"):
-        preparation.ranked(Resources(gpus=1, device="cuda", cpu_cores=8), 2)
+        build.ranked(Resources(gpus=1, device="cuda", cpu_cores=8), 2)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli.space import app
+from autotune.cli.commands.space import app
 from autotune.errors import UsageError
 
 L20 = ["check", "--framework", "open_r1", "--gpus", "4", "--rollout-gpus", "1"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.legality import Case, Reference, check, verl_rules
-from tests.verl_cases import some
+from tests.support.verl_cases import some
 
 BARE: dict[str, KnobValue] = {
     "micro_batch_size": 4, "gradient_accumulation_steps": 4, "num_generations": 8, "steps_per_generation": 4,

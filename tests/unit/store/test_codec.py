@@ -27,7 +27,7 @@ from autotune.domain import (
 )
 from autotune.store.codec import CodecError, dump, load
 from search_spaces.configuration import ModelFacts
-from tests import factories as make
+from tests.support import factories as make
 from trainer.child.contract import NoteRecord, WorstCaseRecord
 
 TEXT = st.text(st.characters(), max_size=8)

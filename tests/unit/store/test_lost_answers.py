@@ -19,11 +19,11 @@ from autotune.ports import Store
 from autotune.store.patience import Patience
 from autotune.store.repository import SqlStore
 from autotune.store.sqlite import SqliteMemory
-from tests import factories as make
 from tests.contracts.store_cases import begin
 from tests.contracts.store_machine import StoreMachine, play
 from tests.contracts.store_suite import StoreSuite
-from tests.fakes import FakeClock, FakeStop
+from tests.support import factories as make
+from tests.support.fakes import FakeClock, FakeStop
 
 AWAY = "the answer is lost"
 

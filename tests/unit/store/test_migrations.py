@@ -21,13 +21,13 @@ from sqlalchemy import create_engine
 from autotune import wiring
 from autotune.domain import Outcome, TrialState
 from autotune.errors import StudyBusyError
-from autotune.preparation import fingerprint_of
+from autotune.specification.build import fingerprint_of
 from autotune.store import open_store, schema
 from autotune.store.locks import FileStudyLock
 from autotune.store.models import Base
-from tests import factories as make
 from tests.contracts.store_processes import PATIENCE_S, remaining, running, told
 from tests.fixtures.schemas import OLD, assert_contains, everything, restore, spec_of, told_today
+from tests.support import factories as make
 
 ROOT = Path(__file__).parents[3]
 VERSION = f"SELECT version_num FROM {schema.VERSION_TABLE}"  # noqa: S608 - ours

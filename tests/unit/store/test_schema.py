@@ -19,8 +19,8 @@ from autotune.errors import StoreError
 from autotune.store import open_store, schema
 from autotune.store.models import Base
 from autotune.store.repository import SqlStore
-from tests import factories as make
 from tests.contracts.store_cases import begin
+from tests.support import factories as make
 
 
 @pytest.fixture

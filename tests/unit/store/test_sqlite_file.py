@@ -19,9 +19,9 @@ from sqlalchemy.pool import Pool
 from autotune.domain import StudyStatus
 from autotune.errors import StoreError, StudyBusyError
 from autotune.store import open_store
-from tests import factories as make
 from tests.contracts.store_cases import begin
 from tests.contracts.store_processes import PATIENCE_S, hold_lock, running, told
+from tests.support import factories as make
 
 ROOT = Path(__file__).parents[3]
 

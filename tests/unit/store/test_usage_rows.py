@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from autotune.domain import GpuUse, ProcessUse
 from autotune.store.rows import cycle_of, cycle_row
-from tests import factories as make
+from tests.support import factories as make
 
 
 def test_what_a_cycles_process_and_gpus_did_is_kept_and_a_cycle_without_it_is_read() -> None:

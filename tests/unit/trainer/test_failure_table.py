@@ -16,7 +16,7 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Phase, Pool
 from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
-from tests.failure_texts import CAUSES, ECHOES, KILLS, TIMEOUTS, Row
+from tests.support.failure_texts import CAUSES, ECHOES, KILLS, TIMEOUTS, Row
 from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, read_signs
 from trainer.child.failures import classify
 from trainer.frameworks.trl import failures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.trl_fields import FIELDS
+from tests.support.trl_fields import FIELDS
 from trainer.frameworks.trl.fates import GONE, INPUTS, LAUNCH, MEASURING, REFUSED, Fate, fate_of, for_trial
 from trainer.frameworks.trl.keys import KEYS
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 from trainer.child import guard
 from trainer.child.contract import SERVER_VARIABLE
 from trainer.child.guard import Guard, Verdict, machine_cpu, outside_share, server_pid, tree_cpu, worst

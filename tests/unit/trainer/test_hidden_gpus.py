@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.trl_trials import QUIET, RewardSpec, hidden, tiny_spec, write_spec
+from tests.support.trl_trials import QUIET, RewardSpec, hidden, tiny_spec, write_spec
 
 
 def test_a_trial_on_the_cpu_sees_no_gpu_and_another_sees_all(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Resources
 from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
-from tests.properties import examples
-from tests.trl_fields import FIELDS
+from tests.support.properties import examples
+from tests.support.trl_fields import FIELDS
 from trainer.frameworks.trl.fates import Fate, fate_of, for_trial
 from trainer.frameworks.trl.fields import Field
 from trainer.frameworks.trl.import_config import ConfigError, Imported, import_config, located, named_files, read_keys

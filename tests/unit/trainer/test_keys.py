@@ -12,7 +12,7 @@ from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
-from tests.trl_fields import FIELDS
+from tests.support.trl_fields import FIELDS
 from trainer.child.frameworks.trl import engine as child_engine
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, NESTED, SERVER, ZERO
 from trainer.frameworks.trl.keys import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.openr1_cases import OWN
+from tests.support.openr1_cases import OWN
 from trainer.frameworks.open_r1.import_config import ConfigError, import_config
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.legality import check
-from tests.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
+from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.deepspeed_places import PLACES
 from trainer.frameworks.exported import DEEPSPEED

@@ -15,7 +15,7 @@ from autotune.frameworks import TrlFramework
 from autotune.ports import Assignment, Companion, Place
 from search_spaces.configuration import Resources
 from search_spaces.legality import check
-from tests import factories
+from tests.support import factories
 from trainer.frameworks.gpu_split import split
 from trainer.frameworks.trl import server
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import factories
+from tests.support import factories
 from trainer.child.contract import CycleKind, CycleRecord, Protocol
 from trainer.child.cycles import CyclePlan
 from trainer.child.settling import Settling

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from search_spaces.configuration import Configuration
-from tests.swift_fields import FIELDS
+from tests.support.swift_fields import FIELDS
 from trainer.child.contract import Protocol, RewardSpec, TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.ms_swift.objective import OBJECTIVE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.swift_fields import FIELDS
+from tests.support.swift_fields import FIELDS
 from trainer.frameworks.ms_swift.import_config import ConfigError, import_config, named_files, read_keys
 from trainer.frameworks.ms_swift.shell_text import Command, ShellError, commands
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from search_spaces.configuration import Configuration
-from tests.swift_fields import FIELDS
+from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
 

@@ -14,7 +14,7 @@ from search_spaces.baseline import complete
 from search_spaces.configuration import Configuration, KnobValue, Resources
 from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.legality import check, is_legal
-from tests.swift_fields import FIELDS
+from tests.support.swift_fields import FIELDS
 from trainer.child.contract import RewardSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.ms_swift.key_tables import ENGINE, FSDP, SEAMS, SUPPORTED, ZERO

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import factories as make
+from tests.support import factories as make
 from trainer.child.contract import GpuUse, Phase, ProcessUse, RunPaths, dumps, parse_record
 from trainer.child.journal import Journal
 from trainer.child.memory import MemoryWatch

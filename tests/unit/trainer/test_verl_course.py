@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.verl_trials import COMPLETION, LENGTHS, PROMPT, PROTOCOL, StandIn, assignment
+from tests.support.verl_trials import COMPLETION, LENGTHS, PROMPT, PROTOCOL, StandIn, assignment
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Phase, WorstCaseRecord
 from trainer.child.failures import IllegalSettingError, MeterError, NotFiniteError
 from trainer.child.frameworks.verl import MetricsError, overrides, process

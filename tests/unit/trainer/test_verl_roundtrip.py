@@ -16,8 +16,8 @@ from search_spaces.batch import batch_of
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality import is_legal
-from tests.properties import examples
-from tests.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
+from tests.support.properties import examples
+from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, legal, machine
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written

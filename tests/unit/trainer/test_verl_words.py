@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.verl_cases import COMPLETION, PROMPT, REWARDS, legal
-from tests.verl_trials import LENGTHS
+from tests.support.verl_cases import COMPLETION, PROMPT, REWARDS, legal
+from tests.support.verl_trials import LENGTHS
 from trainer.child.contract import CycleKind, Phase, Protocol, RunPaths, TrialSpec
 from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.verl import overrides, process

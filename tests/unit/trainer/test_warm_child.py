@@ -18,8 +18,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.trl_trials import tiny_spec
-from tests.waiting import PATIENCE_S
+from tests.support.trl_trials import tiny_spec
+from tests.support.waiting import PATIENCE_S
 from trainer.child import warm
 from trainer.child.contract import (
     Answer,

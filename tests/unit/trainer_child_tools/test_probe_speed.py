@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.interpreter import Interpreter
 from autotune.proposals.times import probed
+from autotune.specification.interpreter import Interpreter
 from trainer.child import probe_speed
 from trainer.child.contract import RunPaths, read_result
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.trl_trials import build_tiny
+from tests.support.trl_trials import build_tiny
 from trainer.child.contract import FailureReason, Result, RunPaths, read_result
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -118,7 +118,7 @@ class RunPaths:
 
     @property
     def memory(self) -> Path:
-        """The attempt's memory over its time; the parent's, for people (``autotune.memory_timeline``)."""
+        """The attempt's memory over its time; the parent's, for people (``autotune.documents.memory_timeline``)."""
         return self.root / "memory.json"
 
     @property

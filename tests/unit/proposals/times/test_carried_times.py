@@ -13,7 +13,7 @@ from autotune.domain import Configuration
 from autotune.proposals.forecasts import Earlier
 from autotune.proposals.times import Hardware, PhaseTimes, carried_over, roofline
 from autotune.proposals.times.carried import ENOUGH
-from tests import timed_machine as made
+from tests.support import timed_machine as made
 
 HERE = made.task()
 THERE = made.task(lengths=tuple(max(1, n // 2) for n in HERE.lengths), prompt_tokens=20.0)

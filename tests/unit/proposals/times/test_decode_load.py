@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.proposals.times.lengths import SEGMENTS, Lengths, heavy_tailed, load, longest_sum, presumed
-from tests import timed_machine as made
+from tests.support import timed_machine as made
 
 rows = st.lists(st.integers(1, 500), min_size=1, max_size=80)
 

@@ -16,8 +16,8 @@ from autotune.proposals.times import Hardware, PhaseTimes, Seen, features, flat,
 from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
 from autotune.proposals.times.world import Observed, World
 from search_spaces.configuration import ModelFacts
-from tests import factories as f
-from tests import timed_machine as made
+from tests.support import factories as f
+from tests.support import timed_machine as made
 
 PRIOR = PhaseTimes(Hardware("cpu guessed", {"fp32": 1e11, "bf16": 1.5e11}, 2e10, 1e-5, spread=0.5))
 SPACE = made.configurations()

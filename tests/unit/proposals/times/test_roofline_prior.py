@@ -18,7 +18,7 @@ from autotune.proposals.times.facts import READ, facts_of
 from autotune.proposals.times.kinds import key_of
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
-from tests import timed_machine as made
+from tests.support import timed_machine as made
 
 LLAMA_8B = ModelFacts(8_030_261_248, 32, 4096, 32, 8, 128_256, 131_072)
 ROWS, MEAN, LIMIT, PROMPT = 2048, 1019, 4096, 127

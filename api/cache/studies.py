@@ -1,0 +1,297 @@
+"""The studies of one database for many readers: read once for all of them, and never so often that it shows.
+
+Reading costs processor time on the machine that is being measured, so a reading is kept for as many times its
+own cost as ``PATIENCE`` says, whoever asks and however often.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from api.cache.snapshot import Snapshot
+from api.cache.study import Shelf
+from autotune.domain import Event, Fingerprint, Study, Trial
+from autotune.errors import NotFoundError, StoreError, UsageError
+from autotune.ports import Store
+from autotune.recommendation.current import Life, attempt_paths, running_trial, sign_of_life
+from autotune.recommendation.export import Choice, Exported, build
+from autotune.settings import HomePaths, Settings
+from trainer.child.contract import NoteRecord
+
+PATIENCE = 30.0
+"""A reading is kept at least this many times as long as it took: 3 % of one core at most."""
+GLANCE_S = 0.2
+"""The database is asked at most this often whether anything has changed."""
+KEPT_STUDIES = 64
+KEPT_BODIES = 128
+KEPT_SPECS = 1000
+FEW = 8
+"""Studies that have changed are read one by one if they are no more than these."""
+
+OpenStore = Callable[[], Store]
+Look = tuple[float, Mapping[int, int]]
+"""When the database was asked (seconds of the monotonic clock), and the revision of every study then, newest study
+first."""
+Made = TypeVar("Made")
+
+
+class Library:
+    """May be used by several threads. Only reads, and creates no database by looking."""
+
+    def __init__(self, settings: Settings, open_store: OpenStore, *, patience: float = PATIENCE) -> None:
+        self._settings = settings
+        self._open_store = open_store
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+        self._stamps = itertools.count(1)
+        self._seen: Look | None = None
+        self._studies: OrderedDict[int, Study] = OrderedDict()
+        self._shelves: OrderedDict[int, Shelf] = OrderedDict()
+        self._bodies: OrderedDict[Hashable, Any] = OrderedDict()
+        self._made: OrderedDict[Hashable, _Made] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._asked_at = -math.inf
+        self._gpus: dict[int, tuple[int, str]] = {}
+        """With the revision they were looked for at."""
+
+    @property
+    def home(self) -> HomePaths:
+        """Where the runs lie."""
+        return self._settings.home
+
+    def studies(self) -> tuple[Study, ...]:
+        """Newest first; none while there is no database. Raises ``StoreError``."""
+        revisions = self.look()[1]
+        with self._lock:
+            known = {i: self._studies.get(i) for i in revisions}
+        changed = [i for i, study in known.items() if study is None or study.revision != revisions[i]]
+        if len(changed) <= FEW:
+            return tuple(self._study(study, revision) for study, revision in revisions.items())
+        every = {study.id: study for study in self._opened().studies()}
+        with self._lock:
+            self._studies.update(every)
+            self._forget(len(revisions))
+        return tuple(every[i] for i in revisions if i in every)
+
+    def revisions(self) -> Mapping[int, int]:
+        """Of every study by its id, newest first. Raises ``StoreError``."""
+        return dict(self.look()[1])
+
+    @property
+    def looks_seldom(self) -> bool:
+        """Whether what one look at the database told holds for others who ask soon after."""
+        return self._patience > 0
+
+    def look(self) -> Look:
+        """The last look at the database, at most ``GLANCE_S`` old; every look is another object. Raises
+        ``StoreError``."""
+        known = self.known_look()
+        if known is None:
+            at = time.monotonic()
+            known = self._seen = (at, {} if self._absent() else self._opened().revisions())
+        return known
+
+    def known_look(self) -> Look | None:
+        """The same where that needs no reading."""
+        seen = self._seen
+        fresh = seen is not None and time.monotonic() - seen[0] < min(GLANCE_S, self._patience)
+        return seen if fresh else None
+
+    def snapshot(self, study_id: int) -> Snapshot:
+        """Raises ``NotFoundError`` or ``StoreError``."""
+        study = self.study(study_id)
+        self._asked_at = time.monotonic()
+        with self._lock:
+            shelf = self._shelves.setdefault(study_id, Shelf())
+            self._shelves.move_to_end(study_id)
+            while len(self._shelves) > KEPT_STUDIES:
+                self._shelves.popitem(last=False)
+        return shelf.snapshot(self._opened(), study, self._patience, self._stamps.__next__)
+
+    @property
+    def unasked_s(self) -> float:
+        """Seconds since anybody asked for a study; infinite before the first."""
+        return time.monotonic() - self._asked_at
+
+    def study(self, study_id: int) -> Study:
+        """As it is now, without its trials. Raises ``NotFoundError`` or ``StoreError``."""
+        revision = self.look()[1].get(study_id)
+        if revision is None:
+            raise NotFoundError(f"there is no study {study_id}; `autotune start` begins one")
+        return self._study(study_id, revision)
+
+    def events(self, study_id: int, after: int, limit: int, kind: str | None = None) -> tuple[Event, ...]:
+        """Oldest first. Raises ``NotFoundError`` or ``StoreError``."""
+        self.study(study_id)
+        return self._opened().events(study_id, after, limit, kind)
+
+    def last_event_id(self, study_id: int) -> int:
+        """0 before the first. Raises ``NotFoundError`` or ``StoreError``."""
+        self.study(study_id)
+        return self._opened().last_event_id(study_id)
+
+    def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
+        """With the UTC seconds each was first seen at, oldest first. Raises ``NotFoundError`` or ``StoreError``."""
+        self.study(study_id)
+        return self._opened().fingerprints(study_id)
+
+    def gpu_names(self) -> Mapping[int, str]:
+        """By study id: the GPUs its figures were measured on; ``""`` where that is not known. Raises ``StoreError``."""
+        revisions = self.look()[1]
+        for study, revision in revisions.items():
+            seen, names = self._gpus.get(study, (-1, ""))
+            if not names and seen != revision:  # what is not known is asked again when the study has changed
+                self._gpus[study] = (revision, _gpu_names(self._opened().fingerprint(study)))
+        return {study: self._gpus[study][1] for study in revisions}
+
+    def store(self, study_id: int) -> Store:
+        """What the snapshot does not hold is asked here. Raises ``NotFoundError`` or ``StoreError``."""
+        self.study(study_id)
+        return self._opened()
+
+    def life(self, snapshot: Snapshot) -> Life | None:
+        """The phase of the running trial, as its process last marked it."""
+        running = running_trial(snapshot.trials)
+        if running is None:
+            return None
+        return sign_of_life(attempt_paths(self._settings.home, snapshot.study, running))
+
+    def body(self, key: Hashable, build: Callable[[], bytes]) -> bytes:
+        """What was built under this key before, else what ``build`` makes."""
+        return self.kept(key, build)
+
+    def kept(self, key: Hashable, build: Callable[[], Made]) -> Made:
+        """``body`` for anything; one key always holds one kind of thing. Who asks while it is made waits for it."""
+        with self._lock:
+            if key in self._bodies:
+                known: Made = self._bodies[key]
+                return known
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._bodies:
+                    meanwhile: Made = self._bodies[key]
+                    return meanwhile
+            try:
+                made = build()
+                with self._lock:
+                    self._bodies[key] = made
+                    while len(self._bodies) > KEPT_BODIES:
+                        self._bodies.popitem(last=False)
+                return made
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def lately(self, name: Hashable, stamp: int, build: Callable[[], bytes]) -> bytes:
+        """What ``build`` makes of ``name``, made once for each ``stamp``, and as seldom as a study is read; while one
+        reader makes it anew, the others are given what was made before."""
+        with self._lock:
+            made = self._made.setdefault(name, _Made())
+            self._made.move_to_end(name)
+            while len(self._made) > KEPT_BODIES:
+                self._made.popitem(last=False)
+        return made.at(stamp, build, self._patience)
+
+    def exported(self, snapshot: Snapshot, choice: Choice) -> Exported | str:
+        """The files that train with a configuration of the study, or the sentence why there are none."""
+        try:
+            return build(snapshot.study, snapshot.trials, choice, snapshot.recommendation, self._opened())
+        except UsageError as error:
+            return str(error)
+
+    def notes(self, snapshot: Snapshot, trial: Trial) -> tuple[NoteRecord, ...]:
+        """What a trial said of itself."""
+        return self._opened().notes(snapshot.study.id, trial.number)
+
+    def folder(self, snapshot: Snapshot, trial: Trial) -> Path:
+        """Where the last attempt at a trial keeps its files; of what the database says alone."""
+        return attempt_paths(self._settings.home, snapshot.study, trial).root
+
+    def check(self) -> None:
+        """Raises ``StoreError`` if there is no database that can be read, or it is of another version."""
+        if self._absent():
+            raise StoreError("there is no database yet; `autotune start` begins one")
+        self._open_store().close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        with self._lock:
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    def _absent(self) -> bool:
+        return self._settings.own_database and not self._settings.home.database.exists()
+
+    def _opened(self) -> Store:
+        with self._lock:
+            if self._store is None:
+                self._store = self._open_store()
+            return self._store
+
+    def _study(self, study_id: int, revision: int) -> Study:
+        with self._lock:
+            known = self._studies.get(study_id)
+        if known is not None and known.revision == revision:
+            return known
+        found = self._opened().study(study_id)
+        if known is not None and known.spec == found.spec:
+            found = replace(found, spec=known.spec)  # which knows its digest
+        with self._lock:
+            self._studies[study_id] = found
+            self._forget(0 if self._seen is None else len(self._seen[1]))
+        return found
+
+    def _forget(self, present: int) -> None:
+        """All studies there are stay: of fewer, a list of them would be read anew every time."""
+        while len(self._studies) > max(KEPT_SPECS, 2 * present):
+            self._studies.popitem(last=False)
+
+
+def _gpu_names(found: Fingerprint | None) -> str:
+    """``""`` where it is not known what figures were measured on."""
+    if found is None:
+        return ""
+    gpus = found.hardware.get("gpus")
+    names = {str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)}
+    return ", ".join(sorted(names)) if names else "cpu"
+
+
+class _Made:
+    """One body, what it was made of, when, and how long that took."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._body: bytes | None = None
+        self._stamp: int | None = None
+        self._at = 0.0
+        self._cost = 0.0
+
+    def at(self, stamp: int, build: Callable[[], bytes], patience: float) -> bytes:
+        before = self._body
+        if before is not None and self._serves(stamp, patience):
+            return before
+        if not self._lock.acquire(blocking=before is None) and before is not None:
+            return before
+        try:
+            if self._body is None or not self._serves(stamp, patience):
+                began = time.monotonic()
+                self._body, self._stamp = build(), stamp
+                self._at = time.monotonic()
+                self._cost = self._at - began
+            return self._body
+        finally:
+            self._lock.release()
+
+    def _serves(self, stamp: int, patience: float) -> bool:
+        return self._stamp == stamp or time.monotonic() - self._at < patience * self._cost

@@ -1,0 +1,149 @@
+"""One study as far as it has been read. Finished trials never change, so only the others are ever read again."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from api.cache.row import Listed
+from api.cache.snapshot import Snapshot
+from autotune.domain import Recommendation, Study, Trial
+from autotune.ports import Store
+from autotune.recommendation.current import Source, answered, last_budget
+
+LARGE_S = 0.2
+"""What took longer to read holds so many objects that Python's collector would stop all readers again and again to
+look through them, for 0.2 s with 10,000 trials: it is told to leave them alone. What nobody refers to goes all the
+same."""
+SLICE = 500
+"""Trials read in one transaction. While one of SQLite is read its log cannot be begun anew, so no reading is long; and
+between two of them one that is no longer wanted ends."""
+
+Answer = tuple[Source, Recommendation | None]
+
+
+class Shelf:
+    """May be used by several threads: while one reads the study, the others are given the reading before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._snapshot: Snapshot | None = None
+        self._at = 0.0
+        self._cost = 0.0
+        self._since = 0
+        """The lowest number that may still change."""
+        self._rests_on: object = None
+        self._answer: Answer | None = None
+        self._settled = 0
+
+    def snapshot(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
+        """The study, read anew if it has changed and the last reading is older than ``patience`` times its cost."""
+        kept = self._snapshot
+        if kept is not None and kept.study.created_at != study.created_at:  # another database in the same place
+            kept = None
+        if kept is not None and self._serves(kept, study, patience):
+            return kept
+        if not self._lock.acquire(blocking=kept is None) and kept is not None:
+            return kept
+        try:
+            return self._renewed(store, study, patience, stamp)
+        finally:
+            self._lock.release()
+
+    def _serves(self, kept: Snapshot, study: Study, patience: float) -> bool:
+        """Less than ``kept``'s revision: who asks was overtaken by another reader."""
+        return study.revision <= kept.study.revision or time.monotonic() - self._at < patience * self._cost
+
+    def _renewed(self, store: Store, study: Study, patience: float, stamp: Callable[[], int]) -> Snapshot:
+        before = self._snapshot
+        if before is not None and before.study.created_at != study.created_at:
+            before, self._since, self._answer = None, 0, None
+        if before is not None and self._serves(before, study, patience):
+            return before
+        began = time.monotonic()
+        with collector_resting():
+            found = self._read(store, study, before, stamp())
+        self._at = time.monotonic()
+        self._cost = self._at - began
+        self._snapshot = found
+        if self._cost > LARGE_S:
+            gc.collect()
+            gc.freeze()
+        return found
+
+    def _read(self, store: Store, study: Study, before: Snapshot | None, stamp: int) -> Snapshot:
+        kept = () if before is None else before.listed[: self._since]
+        fresh = [Listed(trial, study.spec.baseline) for trial in _trials(store, study.id, self._since)]
+        listed = (*kept, *fresh)
+        trials = tuple(one.trial for one in listed)
+        since = self._since + _finished(fresh)
+        ended = since + sum(one.trial.state.is_finished for one in listed[since:])
+        source, recommendation = self._answered(store, study, trials, ended, stamp)
+        same = (
+            before is not None
+            and listed == before.listed
+            and before.study.status is study.status
+            and recommendation == before.recommendation
+        )
+        found = Snapshot(
+            stamp=stamp,
+            study=study,
+            trials=before.trials if before is not None and same else trials,
+            spent=store.spent(study.id),
+            limits=last_budget(store, study),
+            source=source,
+            recommendation=recommendation,
+            fingerprint=store.fingerprint(study.id),
+            settled=self._settled,
+            version=before.version if before is not None and same else stamp,
+            listed=before.listed if before is not None and same else listed,
+            orders=before.orders if before is not None and same else {},
+            earlier={} if before is None or same else dict(before.orders),
+            kept=len(kept),
+        )
+        self._since = since
+        return found
+
+    def _answered(self, store: Store, study: Study, trials: Sequence[Trial], ended: int, stamp: int) -> Answer:
+        """The answer; worked out again only when what it rests on has changed."""
+        stored = store.recommendation(study.id)
+        rests_on = (ended, study.status, stored)
+        if self._answer is None or rests_on != self._rests_on:
+            self._answer, self._rests_on, self._settled = answered(stored, study, trials), rests_on, stamp
+        return self._answer
+
+
+def _finished(fresh: Sequence[Listed]) -> int:
+    """How many from the first on never change any more."""
+    return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))
+
+
+def _trials(store: Store, study_id: int, since: int) -> list[Trial]:
+    """All from ``since`` on: finished ones ``SLICE`` at a time, and from the first that may still change all at once,
+    so that no two of them were read at different times."""
+    found: list[Trial] = []
+    while True:
+        some = store.trials(study_id, since, since + SLICE)
+        if len(some) < SLICE:
+            return [*found, *some]
+        finished = next((at for at, trial in enumerate(some) if not trial.state.is_finished), SLICE)
+        found += some[:finished]
+        since += finished
+        if finished < SLICE:
+            return [*found, *store.trials(study_id, since)]
+
+
+@contextmanager
+def collector_resting() -> Iterator[None]:
+    """While a study is read nothing of it is garbage, and the collector would look through all of it each time it has
+    grown by a quarter."""
+    works = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if works:
+            gc.enable()

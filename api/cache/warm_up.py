@@ -1,0 +1,70 @@
+"""The newest study, read when a server begins: the first page of a large one need not wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from api.cache.studies import Library
+from api.dashboard.filters import Wanted
+from api.dashboard.stream import stream_at
+from api.dashboard.why_view import Asked
+from api.routes.pages import study_page
+from api.routes.recommendations import work_out
+from api.routes.study_pages import why_page
+
+NAME = "autotune-read-ahead"
+CALM_S = 0.2
+"""A page is drawn ahead when nobody has asked for so long: the readers there are go before those there may be."""
+LOOK_S = 0.05
+
+
+class EarlyReading:
+    """A thread that reads once and ends. Whoever asks meanwhile waits for the same reading, not for another one."""
+
+    def __init__(self, library: Library, failed: Callable[[Exception], None]) -> None:
+        """``failed`` is told what went wrong; the study is read again for the first who asks."""
+        self._library = library
+        self._failed = failed
+        self._unwanted = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """It begins nothing more; what it is reading ends when the library is closed."""
+        self._unwanted.set()
+
+    def wait(self, timeout: float) -> None:
+        """Until it has ended, if it ever began; for so many seconds at most."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except Exception as error:  # nobody waits for this, so nobody else would be told
+            if not self._unwanted.is_set():
+                self._failed(error)
+
+    def _read(self) -> None:
+        """The answer and the pages that are asked for first; each of them rests on the same reading."""
+        newest = next(iter(self._library.look()[1]), None)
+        if newest is None:
+            return
+        stream = stream_at(newest)
+        self._library.snapshot(newest)
+        pages: tuple[Callable[[], object], ...] = (
+            lambda: work_out(self._library, newest),
+            lambda: study_page(self._library, newest, Wanted(), stream),
+            lambda: why_page(self._library, newest, Asked(), stream),
+        )
+        for draw in pages:
+            while self._library.unasked_s < CALM_S:
+                if self._unwanted.wait(LOOK_S):
+                    return
+            if self._unwanted.is_set():
+                return
+            draw()

@@ -1,0 +1,1 @@
+"""Who may ask: Host, Origin, token, address, one-time codes."""

@@ -1,0 +1,88 @@
+"""Which address to serve and who may read it, decided before a port is opened."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from api.guard.security import LOOPBACK_NAMES, Access
+from autotune.errors import UsageError
+
+TOKEN_VARIABLE = "AUTOTUNE_TOKEN"  # noqa: S105 - a name
+SHORTEST_TOKEN = 22
+"""Characters: 128 random bits in base 64."""
+
+MAKE_ONE = "python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"
+
+
+def access_for(
+    host: str,
+    environ: Mapping[str, str],
+    token_file: Path | None = None,
+    names: Iterable[str] = (),
+    *,
+    control: bool = False,
+) -> Access:
+    """Who may read a server that listens on ``host``, and with ``control`` ask its tuners for something.
+
+    Raises:
+        UsageError: beyond loopback or with ``control`` no token, or one that is too short or that others can read.
+    """
+    token = read_token(environ, token_file)
+    if control and token is None:
+        raise UsageError(
+            "--allow-control lets readers stop a study, so a token is needed, on this machine too: put one into "
+            f"${TOKEN_VARIABLE} or a file named by --token-file ({MAKE_ONE})"
+        )
+    given = frozenset(name.strip().lower() for name in names)
+    if is_loopback(host):
+        return Access(token, LOOPBACK_NAMES | given)
+    if token is None:
+        raise UsageError(
+            f"--host {host} can be reached from other machines, so a token is needed: put one into "
+            f"${TOKEN_VARIABLE} or a file named by --token-file ({MAKE_ONE})"
+        )
+    own = {host.lower(), socket.gethostname().lower()}
+    return Access(token, LOOPBACK_NAMES | given | own, any_address=True)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it; of names only ``localhost`` is known to be."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(environ: Mapping[str, str], file: Path | None) -> str | None:
+    """The file's, else the environment's; ``None`` if neither is there.
+
+    Raises:
+        UsageError: the file cannot be used, or the token is too short to keep anybody out.
+    """
+    token, place = environ.get(TOKEN_VARIABLE, "").strip(), f"${TOKEN_VARIABLE}"
+    if file is not None:
+        token, place = _from_file(file), str(file)
+        if not token:
+            raise UsageError(f"the token file {file} is empty; {MAKE_ONE} makes a token")
+    if not token:
+        return None
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            f"the token of {place} must be at least {SHORTEST_TOKEN} letters, digits or signs; {MAKE_ONE} makes one"
+        )
+    return token
+
+
+def _from_file(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            if file.stat().st_mode & 0o077:
+                raise UsageError(f"the token file {file} can be read by others; `chmod 600 {file}` mends that")
+            return opened.read(4096).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise UsageError(f"the token file {file} cannot be read ({error.strerror or error})") from None

@@ -1,0 +1,293 @@
+"""The outermost layer: Host, Origin, token and body size are judged before anything of the application runs.
+
+A page of another site can make a browser on this machine send requests to a loopback address, under that site's
+name if its name server lies (DNS rebinding); hence the Host rule even where no token is needed. It could not read the
+answers, but each costs time of a machine that measures, so only a link from there is followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from anyio import BrokenResourceError
+from fastapi import Response
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.dashboard.asset_names import LOGIN_ASSETS
+from api.errors import problem, wants_page
+from api.guard.throttle import Throttle
+
+COOKIE = "autotune"
+LARGEST_BODY = 4096
+"""Bytes; what anybody sends is a code, or a word for a tuner."""
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/login", *(f"/assets/{name}" for name in LOGIN_ASSETS)})
+"""They show nothing of a study."""
+
+SLOWEST_S = 20.0
+"""A reader that takes nothing for so long is disconnected; streams have something to take every 15 s."""
+
+ENDLESS = "/events/stream"
+"""How the addresses of streams end."""
+
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_OWN_SITES = frozenset({"same-origin", "none"})
+"""``Sec-Fetch-Site``: a page of this server, or somebody's own hand. Another port of this machine is another site."""
+
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may read."""
+
+    token: str | None = None
+    """``None``: whoever reaches the address."""
+    names: frozenset[str] = LOOPBACK_NAMES
+    """Host names the server answers to."""
+    any_address: bool = False
+    """Answers to every IP address too; a rebinding attack needs a name."""
+
+    def knows(self, host: str) -> bool:
+        """Whether a ``Host`` header is ours."""
+        name = _name_of(host)
+        if name is None:
+            return False
+        return name in self.names or (self.any_address and _is_address(name))
+
+    def admits(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request shows the token, or the cookie that stands for it."""
+        if self.token is None:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.is_token(given.strip()):
+            return True
+        return _same(_cookie_of(headers.get("cookie", "")), self.cookie())
+
+    def is_token(self, given: str) -> bool:
+        """In constant time."""
+        return self.token is not None and _same(given, self.token)
+
+    def cookie(self) -> str:
+        """Proves the token without being it; another one with every token."""
+        key = (self.token or "").encode()
+        return hmac.new(key, b"autotune page", hashlib.sha256).hexdigest()
+
+
+class Guard:
+    """ASGI around the whole application, mounts and errors included."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: Access,
+        crashed: Callable[[Exception], None],
+        count: Callable[[int], None],
+        cut_off: Callable[[], None],
+    ) -> None:
+        """``count`` is told the status of every answer, ``cut_off`` of every reader that took nothing of one."""
+        self._app = app
+        self._access = access
+        self._crashed = crashed
+        self._count = count
+        self._cut_off = cut_off
+        self._throttle = Throttle()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        guarded = _with_headers(_in_time(send), self._count)
+        refused = refusal(self._access, scope, self._throttle)
+        if refused is not None:
+            await refused(scope, receive, guarded)
+            return
+        if scope["method"] == "HEAD" and scope["path"].endswith(ENDLESS):
+            refused = problem(405, "a stream has no end, so it has no HEAD", headers={"Allow": "GET"})
+            await refused(scope, receive, guarded)
+            return
+        if scope["method"] == "HEAD":
+            scope, guarded = {**scope, "method": "GET"}, _without_body(guarded)
+        try:
+            await self._app(scope, receive, guarded)
+        except Exception as error:  # answered already, by the application's own handler
+            if not nobody_reads(error, stream=scope["path"].endswith(ENDLESS)):
+                self._crashed(error)
+            elif any(isinstance(leaf, SlowReaderError) for leaf in _leaves(error)):
+                self._cut_off()
+
+
+def refusal(access: Access, scope: Scope, throttle: Throttle) -> Response | None:
+    """Why a request is not passed on, as the answer to it.
+
+    The right token is let in however often others were wrong: it cannot be guessed, and whoever shares an address with
+    its owner must not be able to lock it out.
+    """
+    headers = Headers(scope=scope)
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not access.knows(hosts[0]):
+        return problem(403, "this server does not answer to that host name; --allow-host NAME adds one")
+    if scope["method"] not in _SAFE_METHODS:
+        if not _same_site(headers, hosts[0]):
+            return problem(403, "the request comes from another site")
+        if "transfer-encoding" in headers:
+            return problem(411, "the body needs a Content-Length")
+    elif not _asked_here(headers):
+        return problem(403, "the request comes from another site")
+    length = headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 9 or int(length) > LARGEST_BODY:
+        return problem(413, f"the body may have {LARGEST_BODY} bytes")
+    if scope["path"] in OPEN_PATHS or access.admits(headers):
+        return None
+    wait_s = throttle.strike(host_of(scope)) if "authorization" in headers else 0.0
+    if wait_s:
+        return problem(429, "too many wrong tokens from this address", headers=retry_after(wait_s))
+    if scope["method"] in _SAFE_METHODS and wants_page(scope["path"], headers.get("accept", "")):
+        return Response(status_code=303, headers={"Location": "/login"})
+    return problem(401, "send the token as `Authorization: Bearer TOKEN`", headers={"WWW-Authenticate": "Bearer"})
+
+
+def host_of(scope: Scope) -> str:
+    """Whom a request comes from, as far as the connection says; empty where it does not."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """The header, in whole seconds."""
+    return {"Retry-After": str(math.ceil(wait_s))}
+
+
+def _same_site(headers: Headers, host: str) -> bool:
+    """A browser always says where a changing request comes from; a program need not."""
+    if headers.get("sec-fetch-site", "none") not in _OWN_SITES:
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    try:
+        parts = urlsplit(origin)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
+
+
+def _asked_here(headers: Headers) -> bool:
+    """Whether a reading request comes from a page of ours, a program, or a link somebody followed; not from an image,
+    a script, a frame or a stream in a page of another site."""
+    if headers.get("sec-fetch-site", "none") in _OWN_SITES:
+        return True
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+
+
+def _name_of(host: str) -> str | None:
+    """Without the port and brackets, in lower case; ``None`` if it is no host."""
+    if any(character in host for character in "/@?#\\ ,") or not host.isascii():
+        return None
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+        return parts.hostname
+    except ValueError:
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _cookie_of(header: str) -> str:
+    try:
+        morsel = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel is not None else ""
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
+
+
+class SlowReaderError(OSError):
+    """A reader has taken nothing for ``SLOWEST_S``; as an ``OSError``, ASGI's word for a reader that is gone."""
+
+
+def nobody_reads(error: BaseException, *, stream: bool = False) -> bool:
+    """Whether all that went wrong is that the reader is gone, so that there is nobody to tell and nothing to mend.
+
+    What a stream's own tasks hand on to each other breaks with it, and may be all that is left to be seen of it.
+    """
+    leaves = list(_leaves(error))
+    gone = [isinstance(leaf, SlowReaderError | ClientDisconnect) for leaf in leaves]
+    others = [leaf for leaf, left in zip(leaves, gone, strict=True) if not left]
+    return (stream or any(gone)) and all(isinstance(leaf, BrokenResourceError) for leaf in others)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error
+
+
+def _in_time(send: Send) -> Send:
+    """Who does not read what is sent holds nothing for ever: neither a stream nor a large answer."""
+
+    async def sending(message: Message) -> None:
+        try:
+            async with asyncio.timeout(SLOWEST_S):
+                await send(message)
+        except TimeoutError:
+            raise SlowReaderError(f"nothing was read for {SLOWEST_S:g} s") from None
+
+    return sending
+
+
+def _with_headers(send: Send, count: Callable[[int], None]) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            count(message["status"])
+            given = [*message.get("headers", ())]
+            names = {name.lower() for name, _ in given}
+            message = {**message, "headers": [*given, *(pair for pair in _RAW_HEADERS if pair[0] not in names)]}
+        await send(message)
+
+    return sending
+
+
+def _without_body(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return sending

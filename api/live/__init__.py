@@ -1,0 +1,1 @@
+"""Events to those who listen."""

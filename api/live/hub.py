@@ -1,0 +1,233 @@
+"""Who listens to what happens. One reader of the database for all listeners of a study, once a second while there
+are any; every listener has a queue of its own, and whoever lets it fill is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from anyio.to_thread import run_sync
+from fastapi.sse import KEEPALIVE_COMMENT
+from starlette.exceptions import HTTPException
+
+from api.cache.studies import Library
+from api.live.messages import Told, event_told, revision_told
+from autotune.domain import Event
+from autotune.errors import AutotuneError
+
+LOOK_S = 1.0
+"""Between two looks at the database."""
+LARGEST_QUEUE = 256
+"""What a listener may be behind by; one that is further behind begins anew from its last id."""
+MOST_LISTENERS = 100
+REPLAYED = 200
+"""Events read at a time for a listener that catches up."""
+PING_S = 15.0
+"""A listener that has been told nothing for so long is sent a comment, as the HTML standard recommends."""
+PIECE_BYTES = 1 << 16
+"""What waits for a listener is sent in pieces of about so many bytes: each piece wakes its reader, and costs the server
+as much as a small answer does."""
+
+
+@dataclass
+class Watch:
+    """What the listeners of a study have been told by now."""
+
+    revision: int
+    after: int
+    """The greatest event id: who listens is told all that comes after it."""
+    sound: bool = True
+    """The last look at the database succeeded."""
+    task: asyncio.Task[None] | None = None
+    """It looks again and again; ``None`` before it has a listener."""
+
+
+class Listener:
+    """One reader of a stream."""
+
+    def __init__(self, hub: Hub, study_id: int, after: int, missed: bool = True) -> None:
+        """``missed``: events after ``after`` may have been told before it listened; they are read first."""
+        self._hub = hub
+        self.study_id = study_id
+        self.after = after
+        """Greatest event id that was handed over."""
+        self._missed = missed
+        self._waiting: deque[Told] = deque()
+        self._some = asyncio.Event()
+        self.dropped = False
+
+    def put(self, told: Told) -> None:
+        """Of revisions only the newest waits; a listener that is too far behind is dropped."""
+        if told.id is None and self._waiting and self._waiting[-1].id is None:
+            self._waiting.pop()
+        self._waiting.append(told)
+        self.dropped |= len(self._waiting) > LARGEST_QUEUE
+        self._some.set()
+
+    def end(self) -> None:
+        """Wakes whoever waits for more, for the last time."""
+        self.dropped = True
+        self._some.set()
+
+    async def batches(self) -> AsyncIterator[Sequence[Told]]:
+        """First what happened after ``after``, then what happens, all that waits at once; an empty one where nothing
+        has come for ``PING_S``. Ends when the listener is dropped, or when what it missed cannot be read: it comes
+        again with its last id, and nothing was left out."""
+        try:
+            while self._missed and (missed := await self._hub.read(self.study_id, self.after)):
+                self.after = missed[-1].id
+                yield [event_told(event) for event in missed]
+        except AutotuneError:
+            return
+        while not self.dropped:
+            try:
+                async with asyncio.timeout(PING_S):
+                    await self._some.wait()
+            except TimeoutError:
+                yield ()
+                continue
+            self._some.clear()
+            batch = self._taken()
+            if batch and not self.dropped:
+                yield batch
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The same as it is sent."""
+        async for batch in self.batches():
+            piece = b"" if batch else KEEPALIVE_COMMENT
+            for told in batch:
+                if piece and len(piece) + len(told.wire) > PIECE_BYTES:
+                    yield piece
+                    piece = b""
+                piece += told.wire
+            yield piece
+
+    def _taken(self) -> list[Told]:
+        """What waits, without events it has been told already."""
+        batch: list[Told] = []
+        while self._waiting:
+            told = self._waiting.popleft()
+            if told.id is not None:
+                if told.id <= self.after:
+                    continue
+                self.after = told.id
+            batch.append(told)
+        return batch
+
+
+class Hub:
+    """All listeners of a server. Used by its event loop alone."""
+
+    def __init__(self, library: Library, look_s: float = LOOK_S) -> None:
+        self._library = library
+        self._look_s = look_s
+        self._listeners: dict[int, set[Listener]] = {}
+        self._watchers: dict[int, Watch] = {}
+        self._beginnings: dict[int, asyncio.Task[Watch]] = {}
+        self._joining = 0
+        self.dropped = 0
+        """Listeners that were too slow, since the server began."""
+
+    @property
+    def listeners(self) -> int:
+        """How many listen now."""
+        return sum(len(some) for some in self._listeners.values())
+
+    async def join(self, study_id: int, after: int | None) -> Listener:
+        """A listener to a study, from event ``after`` on, or from what its listeners have been told by now.
+
+        Raises:
+            NotFoundError, StoreError: there is no such study, or the database cannot be read.
+            HTTPException: too many listen.
+        """
+        if self.listeners + self._joining >= MOST_LISTENERS:
+            raise HTTPException(503, f"{MOST_LISTENERS} readers listen already", {"Retry-After": "30"})
+        self._joining += 1
+        try:
+            watch = await self._watched(study_id)
+            if after is not None and after > watch.after:
+                after = min(after, await run_sync(self._library.last_event_id, study_id))
+                watch = await self._watched(study_id)
+        finally:
+            self._joining -= 1
+        start = watch.after if after is None else after
+        listener = Listener(self, study_id, start, missed=start < watch.after)
+        self._listeners.setdefault(study_id, set()).add(listener)
+        if self._watchers.get(study_id) is not watch:
+            self._watchers[study_id] = watch
+            watch.task = asyncio.create_task(self._watch(study_id, watch))
+            watch.task.add_done_callback(lambda ended: self._ended(study_id, ended))
+        listener.put(revision_told(watch.revision))
+        return listener
+
+    async def _watched(self, study_id: int) -> Watch:
+        """The database is asked only where nobody listens yet, and once for all who come meanwhile."""
+        watch = self._watchers.get(study_id)
+        if watch is not None and watch.sound:
+            return watch
+        beginning = self._beginnings.get(study_id)
+        if beginning is None:
+            beginning = self._beginnings[study_id] = asyncio.create_task(run_sync(self._begun, study_id))
+            beginning.add_done_callback(lambda begun: self._has_begun(study_id, begun))
+        begun = await asyncio.shield(beginning)
+        return self._watchers.get(study_id, begun)
+
+    def _begun(self, study_id: int) -> Watch:
+        return Watch(self._library.study(study_id).revision, self._library.last_event_id(study_id))
+
+    def _has_begun(self, study_id: int, begun: asyncio.Task[Watch]) -> None:
+        del self._beginnings[study_id]
+        if not begun.cancelled():
+            begun.exception()  # those who waited are told; if all have gone, nobody need be
+
+    def leave(self, listener: Listener) -> None:
+        """Idempotent; with its last listener a study is watched no longer."""
+        some = self._listeners.get(listener.study_id, set())
+        some.discard(listener)
+        if not some:
+            self._listeners.pop(listener.study_id, None)
+            watch = self._watchers.pop(listener.study_id, None)
+            if watch is not None and watch.task is not None:
+                watch.task.cancel()
+
+    async def read(self, study_id: int, after: int) -> tuple[Event, ...]:
+        """Some events after ``after``; none when there are none. Raises ``NotFoundError`` or ``StoreError``."""
+        return await run_sync(self._library.events, study_id, after, REPLAYED)
+
+    async def _watch(self, study_id: int, watch: Watch) -> None:
+        while True:
+            await asyncio.sleep(self._look_s)
+            try:
+                now = (await run_sync(self._library.study, study_id)).revision
+                full = now != watch.revision
+                while full:
+                    found = await self.read(study_id, watch.after)
+                    watch.after = found[-1].id if found else watch.after
+                    for event in found:
+                        self._tell(study_id, event_told(event))
+                    full = len(found) >= REPLAYED
+            except AutotuneError:  # looked at again, from where it was, the next time
+                watch.sound = False
+                continue
+            watch.sound = True
+            if now != watch.revision:
+                watch.revision = now
+                self._tell(study_id, revision_told(now))
+
+    def _ended(self, study_id: int, ended: asyncio.Task[None]) -> None:
+        """A watcher that broke leaves nobody waiting for ever: its listeners come again, and begin another one."""
+        watch = self._watchers.get(study_id)
+        if watch is not None and watch.task is ended:
+            del self._watchers[study_id]
+            for listener in self._listeners.get(study_id, ()):
+                listener.end()
+
+    def _tell(self, study_id: int, told: Told) -> None:
+        for listener in tuple(self._listeners.get(study_id, ())):
+            listener.put(told)
+            if listener.dropped:
+                self.dropped += 1
+                self._listeners[study_id].discard(listener)
+                listener.end()

@@ -1,0 +1,288 @@
+"""``autotune compare``: two trials, or two studies, beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli import console
+from autotune.cli.options import HomeOption, JsonOption, find_study, find_trial, reading
+from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import fit
+from autotune.documents.study import configuration_json, plain
+from autotune.domain import Study
+from autotune.errors import UsageError
+from autotune.insights.usage import TrialUse
+from autotune.insights.usage_json import use_json
+from autotune.insights.usage_words import percent
+from autotune.ports import Store
+from autotune.recommendation.comparison import Comparison, Interval, Side, StudyRecord, compare_studies, compare_trials
+from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.sentences import PERMITTED_MARK
+from autotune.wording.text import clean, in_order, knob_value
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Effect, defaults, effects_of_change
+from trainer.child.contract import Phase, StartupPart
+
+VALUE_WIDTH = 21
+"""Cells of each side's column."""
+
+SMALLEST = 0.05
+"""Seconds below which a change is not worth a percentage."""
+
+NO_NOISE = "nothing ran twice and no trial has two cycles, so there is no interval"
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="Number of a trial, or name of a study.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other: a trial again, or a study.")],
+    study: Annotated[
+        str | None, typer.Option("--study", metavar="STUDY", help="Whose trials; the newest if it is left out.")
+    ] = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Two trials, or the best of two studies: knobs, tokens/hour, phases, memory, start-up.
+
+    Ratios are of B over A. Studies of different workloads or machines are compared too, and what
+    differs is said first: such a ratio is no gain of the knobs.
+
+    \b
+    Examples:
+      autotune compare 7 12
+      autotune compare 0 9 --study my-study
+      autotune compare my-study my-study-2 --json
+    """
+    with reading(home) as (_, store):
+        if a.isdigit() and b.isdigit():
+            found = find_study(store, study)
+            record = _record(store, found)
+            pair = [find_trial(record.trials, int(number), found) for number in (a, b)]
+            comparison = compare_trials(record, pair[0], pair[1])
+        elif a.isdigit() or b.isdigit():
+            raise UsageError(f"compare two trials by number or two studies by name, not {clean(a)!r} with {clean(b)!r}")
+        else:
+            comparison = compare_studies(*(_record(store, find_study(store, name)) for name in (a, b)))
+    if as_json:
+        console.document(comparison_json(comparison))
+        return
+    console.show(comparison_screen(comparison))
+
+
+def _record(store: Store, study: Study) -> StudyRecord:
+    return StudyRecord(study, store.trials(study.id), store.fingerprint(study.id))
+
+
+def comparison_screen(comparison: Comparison) -> RenderableType:
+    """The verdict, what else differs, knobs, figures; at most 80 columns."""
+    a, b = comparison.a, comparison.b
+    parts: list[RenderableType] = [Text(verdict(comparison), "bold", overflow="fold")]
+    if comparison.differs:
+        parts += [Text(), Text("Not only knobs differ, so this is no gain of the knobs:", "yellow")]
+        parts += [Text(f"  {clean(line)}", "yellow", overflow="fold") for line in comparison.differs]
+    parts += [Text(), _figures(a, b, comparison)]
+    if comparison.changes:
+        parts += [Text(), _knobs(comparison)]
+        if _beyond_speed(comparison):
+            parts.append(Text(f"{PERMITTED_MARK} changes rounding or learning", "dim"))
+    if comparison.baselines is not None:
+        parts += [Text(), Text(_baselines(*comparison.baselines), overflow="fold")]
+    if comparison.ratio is not None and not comparison.bounded:
+        parts += [Text(), Text(NO_NOISE, "dim", overflow="fold")]
+    return Group(*parts)
+
+
+def verdict(comparison: Comparison) -> str:
+    """One sentence."""
+    a, b, found = comparison.a, comparison.b, comparison.ratio
+    names = f"{clean(b.label)} over {clean(a.label)}"
+    if found is None:
+        bad = [f"{clean(s.label)}: {clean(s.outcome)}" for s in (a, b) if s.speed is None or s.outcome == "emulated"]
+        return f"{names}: no ratio; {'; '.join(bad)}"
+    speed = f"{names}: {signed_percent(found.value)} tokens/hour"
+    if not comparison.bounded:
+        return speed
+    sure = "" if comparison.decided else ", which includes no difference"
+    return f"{speed} (95 % interval {signed_percent(found.low)} to {signed_percent(found.high)}){sure}"
+
+
+def _baselines(a: Side, b: Side) -> str:
+    if a.speed is None or b.speed is None:
+        return "baselines: not both measured"
+    return f"baselines: {rate(a.speed.value)} and {rate(b.speed.value)} tokens/hour"
+
+
+def _figures(a: Side, b: Side, comparison: Comparison) -> Table:
+    table = plain_table(
+        [
+            ("", "left"),
+            (fit(f"A {a.label}", VALUE_WIDTH), "right"),
+            (fit(f"B {b.label}", VALUE_WIDTH), "right"),
+            ("B over A", "right"),
+        ]
+    )
+
+    def row(name: str, here: str, there: str, change: str = "") -> None:
+        indent = "  " if name.startswith(" ") else ""
+        table.add_row(
+            Text(indent + fit(name, VALUE_WIDTH)), *(Text(fit(c, VALUE_WIDTH)) for c in (here, there, change))
+        )
+
+    row("trials", _numbers(a), _numbers(b))
+    row("outcome", _outcome(a), _outcome(b))
+    ratio = "" if comparison.ratio is None else signed_percent(comparison.ratio.value)
+    row("tokens/hour", _speed(a), _speed(b), ratio)
+    row("  95 % interval", _range(a), _range(b))
+    row("cycles", _cycles(a), _cycles(b))
+    row("seconds a cycle", _seconds(a.cycle_s), _seconds(b.cycle_s), _change(a.cycle_s, b.cycle_s))
+    for name in _ordered(a.phases, b.phases, [p.value for p in Phase]):
+        here, there = a.phases.get(name), b.phases.get(name)
+        row(f"  {name}", _seconds(here), _seconds(there), _change(here, there))
+    row("tokens a cycle", _count(a.cycle_tokens), _count(b.cycle_tokens), _change(a.cycle_tokens, b.cycle_tokens))
+    row("rows per update", str(a.rows_per_update), str(b.rows_per_update))
+    row("host peak", _size(a.host_peak), _size(b.host_peak), _change(a.host_peak, b.host_peak))
+    if a.device_peak is not None or b.device_peak is not None:
+        row("GPU peak", _size(a.device_peak), _size(b.device_peak), _change(a.device_peak, b.device_peak))
+    for name, used in _uses(a, b).items():
+        row(name, *used)
+    row("start-up", _total(a.startup), _total(b.startup), _change(sum(a.startup.values()), sum(b.startup.values())))
+    for name in _ordered(a.startup, b.startup, [p.value for p in StartupPart]):
+        here, there = a.startup.get(name), b.startup.get(name)
+        row(f"  {name.replace('_', ' ')}", _seconds(here), _seconds(there), _change(here, there))
+    return table
+
+
+def _uses(a: Side, b: Side) -> dict[str, tuple[str, str]]:
+    """What the two used, by name; only what was recorded of one of them."""
+    figures: dict[str, Callable[[TrialUse], str]] = {
+        "GPU busy": lambda u: percent(u.whole.gpu.busy),
+        "GPU power": lambda u: "-" if u.whole.watts is None else f"{u.whole.watts:.0f} W",
+        "energy of a token": lambda u: "-" if u.joules_per_token is None else f"{u.joules_per_token:.3g} J",
+        "cores used": lambda u: "-" if u.whole.cores is None else f"{u.whole.cores:.1f}",
+    }
+    found = {
+        name: tuple("-" if side.use is None else words(side.use) for side in (a, b)) for name, words in figures.items()
+    }
+    return {name: (here, there) for name, (here, there) in found.items() if (here, there) != ("-", "-")}
+
+
+def _knobs(comparison: Comparison) -> Table:
+    table = plain_table([("knob", "left"), ("A", "right"), ("B", "right")])
+    marked = _beyond_speed(comparison)
+    for name in in_order(comparison.changes):
+        here, there = comparison.changes[name]
+        mark = PERMITTED_MARK if name in marked else ""
+        table.add_row(*(Text(fit(cell, 30)) for cell in (name + mark, knob_value(here), knob_value(there))))
+    return table
+
+
+def _beyond_speed(comparison: Comparison) -> frozenset[str]:
+    """Knobs whose change is one of rounding or learning."""
+    a = _values(comparison.a, {name: here for name, (here, _) in comparison.changes.items()})
+    b = _values(comparison.b, {name: there for name, (_, there) in comparison.changes.items()})
+    effects = effects_of_change(b, a, comparison.a.framework)
+    return frozenset(name for name, effect in effects.items() if effect is not Effect.SPEED)
+
+
+def _values(side: Side, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
+    """What a side has: where it sets nothing, what its framework does, as far as that is known."""
+    unset = defaults(side.framework)
+    found = {name: unset.get(name) if value is None else value for name, value in own.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -> list[str]:
+    names = {**a, **b}
+    return [*(n for n in known if n in names), *sorted(n for n in names if n not in known)]
+
+
+def _numbers(side: Side) -> str:
+    return " ".join(f"#{n}" for n in side.trials) or "-"
+
+
+def _outcome(side: Side) -> str:
+    return "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]
+
+
+def _speed(side: Side) -> str:
+    return "-" if side.speed is None else rate(side.speed.value)
+
+
+def _range(side: Side) -> str:
+    return "-" if side.speed is None or side.error is None else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
+
+
+def _cycles(side: Side) -> str:
+    return f"{side.cycles}, {side.disturbed} disturbed" if side.disturbed else str(side.cycles)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _total(startup: Mapping[str, float]) -> str:
+    return _seconds(sum(startup.values()) if startup else None)
+
+
+def _count(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _size(value: int | None) -> str:
+    return "-" if value is None else format_size(value)
+
+
+def _change(here: float | None, there: float | None) -> str:
+    if not here or there is None or max(here, there) < SMALLEST:
+        return ""
+    return signed_percent(there / here - 1.0)
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Ratios are of b over a, minus 1."""
+    found = comparison.changes
+    return {
+        "a": side_json(comparison.a),
+        "b": side_json(comparison.b),
+        "ratio": _interval_json(comparison.ratio, known=comparison.bounded),
+        "decided": comparison.decided,
+        "comparable": comparison.comparable,
+        "differs": plain(comparison.differs),
+        "changes": {plain(name): {"a": plain(found[name][0]), "b": plain(found[name][1])} for name in in_order(found)},
+        "baselines": None if comparison.baselines is None else [side_json(side) for side in comparison.baselines],
+    }
+
+
+def side_json(side: Side) -> dict[str, Any]:
+    """One side; ``null`` where nothing was measured."""
+    return {
+        "label": plain(side.label),
+        "study": plain(side.study),
+        "trials": list(side.trials),
+        "outcome": plain(side.outcome),
+        "configuration": configuration_json(side.configuration),
+        "rows_per_update": side.rows_per_update,
+        "tokens_per_hour": _interval_json(side.speed, known=side.error is not None),
+        "speed_cycles": side.cycles,
+        "disturbed_cycles": side.disturbed,
+        "cycle_seconds": plain(side.cycle_s),
+        "cycle_completion_tokens": plain(side.cycle_tokens),
+        "phase_seconds": plain(side.phases),
+        "startup_seconds": plain(side.startup),
+        "host_peak_bytes": side.host_peak,
+        "device_peak_bytes": side.device_peak,
+        "usage": None if side.use is None else use_json(side.use),
+    }
+
+
+def _interval_json(found: Interval | None, *, known: bool = True) -> dict[str, Any] | None:
+    """Without an idea of the noise the bounds are ``null``."""
+    if found is None:
+        return None
+    low, high = (plain(found.low), plain(found.high)) if known else (None, None)
+    return {"value": plain(found.value), "low": low, "high": high}

@@ -1,0 +1,139 @@
+"""``autotune export``: hands the answer over as files and a command."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.screens.text import clean, clean_line, rate
+from autotune.documents.recommendation import row_json
+from autotune.documents.study import plain
+from autotune.domain import Study
+from autotune.errors import UsageError
+from autotune.recommendation.current import answer
+from autotune.settings import HomePaths
+from search_spaces.framework_names import SHORT
+
+
+class Format(StrEnum):
+    """Whose files are written, as the command line names them."""
+
+    TRL = "trl"
+    OPENR1 = "openr1"
+    SWIFT = "swift"
+    VERL = "verl"
+
+
+RowOption = Annotated[
+    int, typer.Option("--row", min=1, max=2, help="1: same learning as the baseline; 2: with permitted changes.")
+]
+TrialOption = Annotated[
+    int | None, typer.Option("--trial", min=0, help="The configuration of trial N instead of a row.", metavar="N")
+]
+NativeOption = Annotated[
+    bool, typer.Option("--native-only", help="The best that the framework's own settings reproduce.")
+]
+
+
+def export(
+    study: StudyArgument = None,
+    row: RowOption = 1,
+    trial: TrialOption = None,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
+    ] = None,
+    native_only: NativeOption = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Write the answer as the framework's own files, and the one command that trains with them.
+
+    With `start --config` your own file is edited in place: only the knobs change, and the difference is shown.
+
+    \b
+    Examples:
+      autotune export
+      autotune export my-study --row 2 -o ./run
+      autotune export --trial 7 --native-only --force
+    """
+    exporting = import_module("autotune.recommendation.export")
+    with reading(home) as (_, store):
+        found = find_study(store, study)
+        word = _format(found, form)
+        trials = store.trials(found.id)
+        choice = choice_of(exporting, row, trial, native_only)
+        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
+    folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
+    files = exporting.write(made, found, folder, force=force)
+    if as_json:
+        console.document(_document(exporting, made, found, folder, files))
+        return
+    _tell(exporting, made, folder, files)
+
+
+def _format(study: Study, asked: Format | None) -> str:
+    """The format's word: a figure holds for the framework it was measured in, so there is no other."""
+    own = SHORT.get(study.spec.framework, study.spec.framework)
+    if asked is not None and asked.value != own:
+        raise UsageError(
+            f"--format {asked.value}: study {clean(study.spec.name)!r} was measured in {clean(own)}, and its figures "
+            f"say nothing about another framework; leave --format out, or start a study with --framework {asked.value}"
+        )
+    return own
+
+
+def choice_of(exporting: Any, row: int, trial: int | None, native_only: bool) -> Any:
+    """Which configuration the options mean, as ``export.Choice``. Raises ``UsageError`` if they contradict."""
+    if trial is not None and native_only:
+        raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
+    return exporting.Choice(row=row, trial=trial, native_only=native_only)
+
+
+def _document(exporting: Any, made: Any, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
+    words, place, environment = exporting.command_of(made.export, folder)
+    return {
+        "study": plain(study.spec.name),
+        "row": row_json(made.row),
+        "folder": plain(str(folder)),
+        "files": [plain(str(path.relative_to(folder))) for path in files],
+        "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
+        "shell": plain(exporting.shell_line(made.export, made.framework.names.run, folder)),
+        "seams": plain(made.export.seams),
+        "launcher": exporting.seam_sentence(made) or None,
+        "native_only": None if made.native is None else row_json(made.native),
+        "diff": plain(made.export.diff) or None,
+    }
+
+
+def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> None:
+    row = made.row
+    sure = "confirmed" if row.confirmed else "not confirmed"
+    if made.export.diff:
+        for line in made.export.diff.splitlines():
+            console.line(clean_line(line))
+        console.line("")
+    console.line(f"figure   {rate(row.tokens_per_hour)} tokens/hour ({rate(row.low)} to {rate(row.high)}, {sure})")
+    for place, change in enumerate(row.changes):
+        console.line(f"{'' if place else 'change':<9}{clean(change)}")
+    console.line(f"folder   {clean(folder)}")
+    console.line(f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}")
+    seams = exporting.seam_sentence(made)
+    if seams:
+        console.line(f"launcher {seams}")
+        console.line(f"         {exporting.native_sentence(made.native)}")
+    if made.export.server:
+        console.line(f"first    sh {clean(folder / 'server.sh')}")
+    console.line("train    " + exporting.shell_line(made.export, made.framework.names.run, folder))
+    if not made.export.server:
+        console.line(f"or       sh {folder / made.framework.names.run}")

@@ -1,0 +1,132 @@
+"""``autotune plan``: what to expect before anything is run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption
+from autotune.cli.options import HomeOption, JsonOption, settings_for
+from autotune.cli.screens.text import clean
+from autotune.errors import UsageError
+from autotune.settings import Settings
+from search_spaces.framework_names import resolved
+from search_spaces.knobs import FRAMEWORKS
+from search_spaces.space import SearchSpace, SpaceError, preset_for
+
+NOTHING_FITS = 3
+
+
+class Format(StrEnum):
+    """How a plan is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+ModelOption = Annotated[
+    str,
+    typer.Option("--model", metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache."),
+]
+GpuOption = Annotated[str, typer.Option("--gpu", help="Kind of GPU, such as h100, a100, l20, l4.")]
+PlanGpusOption = Annotated[int, typer.Option("--gpus", min=1, max=4096, help="GPUs of each node.")]
+SpaceOption = Annotated[
+    str | None, typer.Option("--space", help="Preset or YAML file; the preset for the machine if left out.")
+]
+PromptOption = Annotated[
+    int | None, typer.Option("--max-prompt-length", min=1, max=10**7, help="Tokens of the longest prompt.")
+]
+CompletionOption = Annotated[
+    int | None, typer.Option("--max-completion-length", min=1, max=10**7, help="Tokens of the longest completion.")
+]
+LoraOption = Annotated[
+    int | None, typer.Option("--lora-rank", min=1, max=65536, help="Train adapters of this rank, not all weights.")
+]
+NeedOption = Annotated[bool, typer.Option("--need", help="The fewest GPUs of each kind that would do.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="For people or for programs.")]
+
+
+def plan(
+    model: ModelOption,
+    gpu: GpuOption = "h100",
+    gpus: PlanGpusOption = 1,
+    nodes: NodesOption = 1,
+    space: SpaceOption = None,
+    framework: FrameworkOption = "trl",
+    rows_per_update: RowsOption = None,
+    num_generations: GenerationsOption = None,
+    max_prompt_length: PromptOption = None,
+    max_completion_length: CompletionOption = None,
+    lora_rank: LoraOption = None,
+    need: NeedOption = False,
+    form: FormatOption = Format.TABLE,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Predict the best configurations of a model on GPUs nobody has tried: in seconds, without a GPU.
+
+    Reads the model's config.json only. Everything is predicted; `autotune start` measures. With --need: the
+    fewest GPUs of each kind that hold the model, with all weights trained, with offloads, with LoRA. Exit code 3:
+    nothing is likely to fit.
+
+    \b
+    Examples:
+      autotune plan --model ./Qwen2.5-1.5B --gpu l20 --gpus 4
+      autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --max-completion-length 2048
+      autotune plan --model ./Qwen2.5-32B --need
+      autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
+    """
+    framework = resolved(framework)
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
+    question = import_module("autotune.forecast.question")
+    wanted = question.Wanted(
+        model=model,
+        architecture=import_module("autotune.forecast.model_file").model_at(model),
+        framework=framework,
+        rows_per_update=rows_per_update,
+        num_generations=num_generations,
+        max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length,
+        lora_rank=lora_rank,
+    )
+    as_json = as_json or form is Format.JSON
+    if need:
+        _show_needs(wanted, as_json)
+        return
+    kind = import_module("autotune.forecast.gpus").gpu_named(gpu)
+    machine = import_module("autotune.forecast.answer").Machine(kind.name, kind.memory, gpus, nodes)
+    name = space or preset_for(gpus, nodes)
+    asked = question.Question(wanted.load(machine), machine, kind, name, _space(name))
+    _show_plan(asked, settings_for(home), as_json)
+
+
+def _show_plan(asked: object, settings: Settings, as_json: bool) -> None:
+    found = import_module("autotune.forecast.with_models").planned(asked, settings)
+    if as_json:
+        console.document(import_module("autotune.forecast.documents").plan_json(found))
+    else:
+        console.show(import_module("autotune.cli.screens.plan").plan_screen(found))
+    if not found.feasible:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _show_needs(wanted: object, as_json: bool) -> None:
+    found = import_module("autotune.forecast.with_models").needed(wanted)
+    if as_json:
+        console.document(import_module("autotune.forecast.documents").needs_json(found))
+    else:
+        console.show(import_module("autotune.cli.screens.plan").needs_screen(found))
+    if all(n.machine is None for n in found.needs):
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _space(name: str) -> SearchSpace:
+    try:
+        return SearchSpace.load(name)
+    except SpaceError as error:
+        raise UsageError(str(error)) from None

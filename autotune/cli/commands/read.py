@@ -1,0 +1,208 @@
+"""The commands that only look: status, trials, best. Each prints text for people or, with --json, a document."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from importlib import import_module
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.cli import console
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.screens.durations import format_duration
+from autotune.cli.screens.live import failure_words
+from autotune.cli.screens.shell_words import command_line, short_path
+from autotune.cli.screens.study import end_screen
+from autotune.cli.screens.tables import (
+    PERMITTED_NOTE,
+    STANDINGS_WIDTH,
+    TRIALS_WIDTH,
+    best_first,
+    count,
+    knob_columns,
+    standings,
+    standings_table,
+    trials_table,
+)
+from autotune.cli.screens.text import brief, clean, clock_time
+from autotune.documents.study import trial_json
+from autotune.domain import Budget, Study, Trial, TrialKind, TrialState
+from autotune.insights.why_words import why_json
+from autotune.recommendation.current import (
+    Life,
+    Source,
+    answer,
+    answer_document,
+    attempt_paths,
+    last_budget,
+    last_event,
+    running_trial,
+    sign_of_life,
+    status_document,
+)
+from autotune.wording.sentences import phase_words
+
+BEST_SHOWN = 5
+FAILURES_SHOWN = 3
+
+
+class Sort(StrEnum):
+    """Order of ``autotune trials``."""
+
+    SPEED = "speed"
+    NUMBER = "number"
+
+
+def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """How a study stands: budget, what runs, counts, best so far.
+
+    \b
+    Examples:
+      autotune status
+      autotune status my-study --json
+    """
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        wall_s, gpu_s = store.spent(found.id)
+        limits = last_budget(store, found)
+        running = running_trial(trials)
+        life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running))
+        now = time.time()
+        if not as_json:
+            console.show(_status_screen(found, trials, (wall_s, gpu_s), limits, running, life, now))
+            return
+        answered = answer(store, found, trials)
+        console.document(status_document(found, trials, (wall_s, gpu_s), limits, life, answered, now))
+
+
+def _status_screen(
+    study: Study,
+    trials: Sequence[Trial],
+    spent: tuple[float, float],
+    limits: Budget,
+    running: Trial | None,
+    life: Life | None,
+    now: float,
+) -> RenderableType:
+    spec = study.spec
+    used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
+    used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
+    used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
+    used += f"; at most {limits.max_trials} trials" if limits.max_trials else ""
+    begun = clock_time(study.created_at, today=now)
+    lines: list[RenderableType] = [
+        Text(f"{clean(spec.name)} · {study.status.value} · {clean(spec.framework)} · begun {begun}", "bold"),
+        Text(f"model    {clean(spec.workload.model)}", overflow="fold"),
+        Text(f"used     {used}"),
+        Text(f"trials   {count(trials).sentence()}"),
+        Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
+    ]
+    failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
+    lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
+    ranked = standings(trials, spec.baseline, spec.framework)[:BEST_SHOWN]
+    if ranked:
+        columns = knob_columns([spec.baseline, *(row.configuration for row in ranked)], console.WIDTH - STANDINGS_WIDTH)
+        lines += [
+            Text(),
+            standings_table(ranked, columns, spec.baseline),
+            Text(columns.legend(), "dim", overflow="fold"),
+        ]
+        if any(not row.same_learning for row in ranked):
+            lines.append(Text(PERMITTED_NOTE, "dim"))
+    return Group(*lines)
+
+
+def _running_words(running: Trial | None, life: Life | None, study: Study, now: float) -> str:
+    if running is None:
+        return "nothing"
+    what = "" if running.number == 0 else f" [{brief(running.configuration, study.spec.baseline)}]"
+    where = (
+        "starting"
+        if life is None
+        else f"{phase_words(life[0])}, last sign {format_duration(max(0.0, now - life[1]))} ago"
+    )
+    return f"#{running.number} {running.kind.value}: {where}{what}"
+
+
+def trials(
+    study: StudyArgument = None,
+    state: Annotated[
+        TrialState | None, typer.Option("--state", case_sensitive=False, help="Only trials in this state.")
+    ] = None,
+    kind: Annotated[
+        TrialKind | None, typer.Option("--kind", case_sensitive=False, help="Only trials of this kind.")
+    ] = None,
+    sort: Annotated[Sort, typer.Option("--sort", help="Best first, or in the order they ran.")] = Sort.SPEED,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """All trials, best first, with only the knobs that differ.
+
+    \b
+    Examples:
+      autotune trials
+      autotune trials --state fail --sort number
+      autotune trials my-study --json | jq '.trials[0]'
+    """
+    with reading(home) as (_, store):
+        found = find_study(store, study)
+        every = store.trials(found.id)
+    chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
+    ordered = best_first(chosen) if sort is Sort.SPEED else sorted(chosen, key=lambda t: t.number)
+    if as_json:
+        documents = [trial_json(t, found.spec.baseline) for t in ordered]
+        console.document({"study": found.spec.name, "trials": documents})
+        return
+    if not ordered:
+        console.say("no trial matches" if every else f"study {clean(found.spec.name)} has no trial yet")
+        return
+    columns = knob_columns([t.configuration for t in ordered], console.WIDTH - TRIALS_WIDTH)
+    console.show(trials_table(ordered, columns))
+    if columns.legend():
+        console.say(columns.legend())
+
+
+def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+    """The recommendation, or the best so far; it says which.
+
+    \b
+    Examples:
+      autotune best
+      autotune best --json | jq '.recommendation.rows[0].configuration'
+      autotune best --json | jq '.why.rows[0].knobs'
+    """
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        every = store.trials(found.id)
+        source, recommendation = answer(store, found, every)
+        wall_s, _ = store.spent(found.id)
+        verified = last_event(store, found, "verified")
+    why = import_module("autotune.forecast.explain").explain(found.spec, every, recommendation, found.beforehand)
+    if as_json:
+        console.document({**answer_document(found, source, recommendation), "why": why_json(why)})
+        return
+    if source is Source.BEST_SO_FAR:
+        console.say("best so far; the study has not given its recommendation on these trials")
+    answered = recommendation is not None and bool(recommendation.rows)
+    console.show(
+        end_screen(
+            recommendation,
+            found,
+            every,
+            ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
+            spent_wall_s=wall_s,
+            files={"runs": short_path(settings.home.study(found.id, found.spec.name))},
+            next_command=command_line(f"export {shlex.quote(found.spec.name)}", settings) if answered else "",
+        )
+    )
+    if why is not None:
+        console.show(import_module("autotune.cli.screens.why").why_screen(why))
+    if verified is not None:
+        console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")

@@ -1,0 +1,123 @@
+"""``autotune report``: a study as one Markdown file, or as one page with its charts."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.documents.study import Document, trial_json
+from autotune.errors import UsageError
+from autotune.insights.why_words import why_json
+from autotune.recommendation.current import Source, answer, answer_document
+from autotune.report import Material, plot, report
+from trainer.child.contract import write_atomic
+
+STANDARD_OUTPUT = "-"
+PAGES = (".html", ".htm")
+
+
+def report_command(
+    study: StudyArgument = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to; - prints it.")
+    ] = STANDARD_OUTPUT,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """A study as one file: answer, evidence, all trials, failures, how to reproduce it.
+
+    FILE.html is one page with the charts in it, that needs nothing else; any other name gives Markdown, and
+    beside it a plot of the same name as .svg. The same study always gives the same text.
+
+    \b
+    Examples:
+      autotune report -o report.html
+      autotune report -o report.md
+      autotune report my-study -o - | less
+      autotune report --json | jq '.why.ruled_out'
+    """
+    if as_json:
+        if output != STANDARD_OUTPUT:
+            raise UsageError("--json prints one document; it cannot be used with --output")
+        console.document(_document(_material(study, home, "")))
+        return
+    target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
+    if target is not None and target.suffix.lower() in PAGES:
+        _page(target, study, home, force=force)
+        return
+    picture = None if target is None else target.with_suffix(".svg")
+    _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
+    material = _material(study, home, "" if picture is None else quote(picture.name))
+    text = report(material)
+    if target is None or picture is None:
+        console.line(text.removesuffix("\n"))
+        return
+    try:
+        write_atomic(target, text)
+        write_atomic(picture, plot(material.trials, material.study.spec.baseline))
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+    console.line(str(target))
+
+
+def _document(material: Material) -> Document:
+    """What the report says as data: the answer, why, and all trials."""
+    source = Source.RECOMMENDATION if material.final else Source.BEST_SO_FAR
+    baseline = material.study.spec.baseline
+    return {
+        **answer_document(material.study, source, material.recommendation),
+        "why": why_json(material.why),
+        "trials": [trial_json(trial, baseline) for trial in material.trials],
+    }
+
+
+def _page(target: Path, study: str | None, home: Path | None, *, force: bool) -> None:
+    """The study as one self-contained HTML file."""
+    _refuse_to_overwrite([target], force=force)
+    page = import_module("api.dashboard.report_page")
+    with reading(home) as (_, store):
+        text = page.report_page(page.read(store, find_study(store, study)))
+    try:
+        write_atomic(target, text)
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
+    console.line(str(target))
+
+
+def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
+    if len(set(paths)) < len(paths):
+        raise UsageError(f"{paths[0]} would be the plot; name the report itself, such as {paths[0].with_suffix('.md')}")
+    for path in paths:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; name a file, such as {path / 'report.md'}")
+        if path.exists() and not force:
+            raise UsageError(f"{path} is there already; --force overwrites it")
+
+
+def _material(study: str | None, home: Path | None, picture: str) -> Material:
+    with reading(home) as (_, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        source, recommendation = answer(store, found, trials)
+        spec = found.spec
+        explain = import_module("autotune.forecast.explain").explain
+        space = import_module("search_spaces.space").SearchSpace.from_json(spec.space)
+        return Material(
+            study=found,
+            trials=trials,
+            recommendation=recommendation,
+            final=source is Source.RECOMMENDATION,
+            fingerprint=store.fingerprint(found.id),
+            spent=store.spent(found.id),
+            legal=len(space.candidates(spec.baseline, spec.resources, same_learning=False)),
+            plot=picture,
+            why=explain(spec, trials, recommendation, found.beforehand),
+        )

@@ -1,0 +1,119 @@
+"""``autotune retry``: run a trial's configuration again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands.compare import comparison_screen
+from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, find_trial, reading
+from autotune.cli.screens.durations import parse_duration
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import choose_mode, observing
+from autotune.cli.stopping import stopping
+from autotune.documents.study import trial_json
+from autotune.domain import Budget, FailureReason, Study, Trial, TrialState
+from autotune.errors import UsageError
+from autotune.ports import Store
+from autotune.recommendation.comparison import StudyRecord, compare_trials
+from autotune.study import protocols
+
+EXIT_FAILED = 3
+EXIT_BUDGET = 4
+EXIT_SIGNAL = 128
+
+
+def retry(
+    number: TrialArgument,
+    study: StudyArgument = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Wall-clock time this one trial may take: 10m.", metavar="TIME")
+    ] = None,
+    allow_busy: Annotated[
+        bool, typer.Option("--allow-busy", help="Measure although others use the GPU; results are marked.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")] = False,
+    no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only the result.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Run a trial's configuration again, as a new trial; the later result counts.
+
+    For a figure you doubt, or a trial that failed and whose cause you have mended: if it passes now, its
+    failure no longer rules anything out. It counts against no --max-trials, and is refused while a tuner
+    runs the study, or on another machine than the study's.
+
+    \b
+    Examples:
+      autotune retry 7
+      autotune retry 3 my-study --budget 10m
+
+    Exit code 3 means that it failed again, 4 that --budget ended first.
+    """
+    allowed = None if budget is None else parse_duration(budget)
+    wiring = import_module("autotune.wiring")
+    with stopping(console.say) as stop, reading(home, stop) as (settings, store):
+        found = find_study(store, study)
+        asked = find_trial(store.trials(found.id), number, found)
+        if not asked.state.is_finished:
+            state = asked.state.value.lower()
+            raise UsageError(f"trial {number} is {state}; only a finished trial can be run again")
+        fingerprint = wiring.present_fingerprint(found.spec, settings, console.say)
+        wiring.check_machine(store, found, fingerprint)
+        if stop.signal is not None:
+            raise typer.Exit(EXIT_SIGNAL + stop.signal)
+        limits = Budget(wall_s=None if allowed is None else store.spent(found.id)[0] + allowed)
+        mode = choose_mode(json=as_json, live=not no_live, quiet=quiet, terminal=console.talk().is_terminal)
+        with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
+            loop = wiring.loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
+            trial: Trial = loop.retry(protocols.retry_draft(found, asked.configuration))
+        _show(store, found, asked, trial, as_json=as_json)
+    raise typer.Exit(_exit_code(trial, stop.signal))
+
+
+def _show(store: Store, study: Study, asked: Trial, trial: Trial, *, as_json: bool) -> None:
+    if as_json:
+        document = trial_json(trial, study.spec.baseline)
+        console.record({"type": "end", "retry_of": asked.number, "trial": document})
+        return
+    console.line(sentence(asked, trial))
+    if trial.tokens_per_hour is not None and asked.tokens_per_hour is not None:
+        trials: Sequence[Trial] = store.trials(study.id)
+        console.line("")
+        console.show(comparison_screen(compare_trials(StudyRecord(study, trials), asked, trial)))
+    elif trial.attempt:
+        console.say(f"`autotune show {trial.number}` shows it in full")
+
+
+def sentence(asked: Trial, trial: Trial) -> str:
+    """What the retry ended as, and what that does to the trial it repeats."""
+    if trial.state is TrialState.WAITING:
+        return f"trial {trial.number} was broken off; the next `autotune start` or `autotune retry` goes on with it"
+    how = "" if trial.outcome is None else trial.outcome.sentence()
+    if trial.feasible:
+        mended = "" if asked.feasible else f"; the failure of #{asked.number} no longer counts"
+        return f"trial {trial.number}, which repeats #{asked.number}: {how}{mended}{_disturbed(trial)}"
+    lost = f"; its configuration, feasible in #{asked.number}, no longer is" if asked.feasible else ""
+    if trial.outcome is not None and trial.outcome.reason in (FailureReason.INFRA, FailureReason.CANCELLED):
+        lost = ""
+    return f"trial {trial.number}, which repeats #{asked.number}: {how}{lost}"
+
+
+def _disturbed(trial: Trial) -> str:
+    cycles = trial.speed_cycles()
+    noisy = sum(cycle.noisy for cycle in cycles)
+    return f"; other programs disturbed {noisy} of its {len(cycles)} cycles, so doubt its figure" if noisy else ""
+
+
+def _exit_code(trial: Trial, signal: int | None) -> int:
+    if trial.feasible:
+        return 0
+    if signal is not None:
+        return EXIT_SIGNAL + signal
+    cancelled = trial.outcome is not None and trial.outcome.reason is FailureReason.CANCELLED
+    return EXIT_BUDGET if cancelled else EXIT_FAILED

@@ -1,0 +1,107 @@
+"""``autotune serve``: the REST API and the page, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.options import HomeOption, settings_for
+
+NICE = 10
+"""Of a server of its own: a trial that wants the core goes first, and the pages still have a tenth of it."""
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(help="Exactly this port, 0 for any free one; else 7788 or the next free one.", metavar="N"),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token readers need, instead of $AUTOTUNE_TOKEN.", metavar="FILE")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A further host name readers may use; may be repeated.", metavar="NAME")
+    ] = None,
+    allow_control: Annotated[
+        bool, typer.Option("--allow-control", help="Let readers pause, stop and retry by POST; needs a token.")
+    ] = False,
+    nice: Annotated[
+        int,
+        typer.Option(
+            min=0, max=19, help="Give way to other programs: the least niceness it runs at; 0 leaves it.", metavar="N"
+        ),
+    ] = NICE,
+    home: HomeOption = None,
+) -> None:
+    """Serve the studies as a page and as JSON, until Ctrl-C.
+
+    Read-only, and only on this machine unless --host says otherwise; then readers need a token: programs send
+    it, a browser is let in by a code that is printed here and works once. Any number of readers, while a study
+    runs or afterwards. The address is printed first. It gives way to what is being measured (--nice), and reads
+    the newest study at once, so that its page need not wait.
+
+    \b
+    Examples:
+      autotune serve
+      autotune serve --port 9000
+      AUTOTUNE_TOKEN=... autotune serve --host 0.0.0.0
+      curl http://127.0.0.1:7788/api/v1/studies
+      autotune best --url http://127.0.0.1:7788
+    """
+    room = import_module("api.serving")
+    settings = settings_for(home)
+    give_way(nice)
+    with ending_quietly():
+        address = room.Address(host, port, token_file, tuple(allow_host or ()), allow_control)
+        opened = room.Serving(settings, console.say, address, read_ahead=True)
+        try:
+            console.line(opened.url)
+            console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
+            opened.invite()
+            if not import_module("api.guard.access").is_loopback(host):
+                console.say("the token and the figures travel unencrypted; beyond a trusted network use a TLS proxy")
+            opened.wait()
+        finally:
+            opened.close()
+
+
+def give_way(least: int) -> None:
+    """The whole process and every thread begun from now on have at least this niceness (0 to 19). It must not be called
+    where trials are started: they would have it too. Nothing where the platform has no such thing."""
+    if hasattr(os, "nice"):
+        os.nice(max(0, least - os.nice(0)))
+
+
+class _EndedError(Exception):
+    """A signal asked for the end."""
+
+
+@contextmanager
+def ending_quietly() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end the block without a word: that is how a server is stopped."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's shape
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise _EndedError
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ignored = [n for n in numbers if signal.getsignal(n) is signal.SIG_IGN]  # by nohup
+    before = {number: signal.signal(number, end) for number in numbers if number not in ignored}
+    try:
+        yield
+    except _EndedError:
+        return
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,235 @@
+"""``autotune space``: what a search space holds, and what is legal of it on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.options import JsonOption
+from autotune.cli.screens.space import counted, knob_table, shown
+from autotune.cli.screens.text import clean
+from autotune.errors import UsageError
+from autotune.specification.build import RANKS_WITH_GPUS
+from search_spaces import legality
+from search_spaces.batch import accumulated, served_by
+from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
+from search_spaces.framework_names import SHORT, resolved
+from search_spaces.knobs import FRAMEWORKS
+from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for
+
+ILLEGAL = 2
+"""Exit code when nothing is legal."""
+
+app = typer.Typer(
+    name="space",
+    help="What a search space holds, and what is legal of it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SpaceArgument = Annotated[
+    str | None, typer.Argument(metavar="[SPACE]", help="Preset or YAML file; the preset for the machine if left out.")
+]
+FrameworkOption = Annotated[str, typer.Option("--framework", help=f"One of {', '.join(SHORT.values())}.")]
+GpusOption = Annotated[int, typer.Option("--gpus", min=0, max=65536, help="GPUs of each node; 0 is a CPU run.")]
+NodesOption = Annotated[int, typer.Option("--nodes", min=1, max=65536, help="Machines.")]
+RolloutGpusOption = Annotated[
+    int | None, typer.Option("--rollout-gpus", min=0, max=65536, help="GPUs given to a vLLM server.")
+]
+RowsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--effective-batch", "--rows-per-update", min=1, max=10**9, help="Completions in one optimizer update."
+    ),
+]
+GenerationsOption = Annotated[int | None, typer.Option("--num-generations", min=1, help="Completions per prompt.")]
+MicroOption = Annotated[int | None, typer.Option("--micro-batch", min=1, help="Rows per rank.")]
+CapabilityOption = Annotated[
+    str | None, typer.Option("--compute-capability", metavar="X.Y", help="Of the GPUs, such as 8.9 for an L20.")
+]
+HeadsOption = Annotated[int | None, typer.Option("--attention-heads", min=1, help="Of the model.")]
+LengthOption = Annotated[
+    int | None, typer.Option("--max-length", min=1, help="Tokens of the longest prompt and completion together.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KNOB=VALUE", help="Check this one configuration; may be repeated."),
+]
+RanksOption = Annotated[
+    int | None, typer.Option("--ranks", min=1, max=65536, help="Training processes on a CPU; 1 if left out.")
+]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about: a machine, and a configuration on it."""
+
+    resources: Resources
+    configuration: Configuration
+
+
+@app.command()
+def show(
+    space: SpaceArgument = None,
+    framework: FrameworkOption = "trl",
+    gpus: GpusOption = 0,
+    nodes: NodesOption = 1,
+    ranks: RanksOption = None,
+    rows_per_update: RowsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
+    name, found = _space(space, gpus, nodes)
+    needed = found.require.gpus or int(found.require.device == "cuda")
+    gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
+    question = _question(framework, gpus, nodes, ranks, rows=rows_per_update)
+    baseline = _beside(found, question)
+    told = found.explain(baseline, question.resources)
+    if as_json:
+        console.document(shown(name, found, question.resources.framework, told))
+        return
+    console.show(knob_table(found, question.resources.framework))
+    for text in counted(name, found, told, question.resources):
+        console.line(text)
+
+
+@app.command()
+def check(
+    space: SpaceArgument = None,
+    framework: FrameworkOption = "trl",
+    gpus: GpusOption = 0,
+    nodes: NodesOption = 1,
+    ranks: RanksOption = None,
+    rollout_gpus: RolloutGpusOption = None,
+    rows_per_update: RowsOption = None,
+    num_generations: GenerationsOption = None,
+    micro_batch: MicroOption = None,
+    compute_capability: CapabilityOption = None,
+    attention_heads: HeadsOption = None,
+    max_length: LengthOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which rules forbid what, with the nearest legal values; exit 0 if something is legal, else 2."""
+    given = _given(rollout_gpus, num_generations, micro_batch, settings or [])
+    question = _question(framework, gpus, nodes, ranks, given, rows_per_update)
+    resources = replace(
+        question.resources,
+        compute_capability=_capability(compute_capability),
+        model=ModelFacts(attention_heads=attention_heads),
+        max_prompt_length=0 if max_length else None,
+        max_completion_length=max_length,
+    )
+    question = replace(question, resources=resources)
+    if settings or (given and space is None):
+        legal = _check_configuration(question, as_json)
+    else:
+        legal = _check_space(space, question, as_json)
+    if not legal:
+        raise typer.Exit(ILLEGAL)
+
+
+def _check_configuration(question: Question, as_json: bool) -> bool:
+    found = legality.check(question.configuration, question.resources)
+    notes = () if found else legality.notes(question.configuration, question.resources)
+    if as_json:
+        violations = [v.as_json() for v in found]
+        console.document({"legal": not found, "violations": violations, "notes": list(notes)})
+        return not found
+    for violation in found:
+        console.line(f"{violation.rule}: {clean(violation.sentence)}")
+    for note in notes:
+        console.line(f"note: {clean(note)}")
+    console.line("illegal" if found else "legal")
+    return not found
+
+
+def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
+    name, space = _space(name, question.resources.gpus, question.resources.nodes)
+    baseline = _beside(space, question)
+    told = space.explain(baseline, question.resources)
+    own = legality.check(baseline, question.resources) if question.configuration else ()
+    if as_json:
+        console.document({"space": name, "as_given": [v.as_json() for v in own], **told.as_json()})
+        return told.legal > 0
+    for violation in own:
+        console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
+    for rule, count in told.removed.items():
+        console.line(f"{rule} removes {count} of {told.combinations}:")
+        console.line(f"  {clean(told.examples[rule].sentence)}")
+    for text in counted(name, space, told, question.resources):
+        console.line(text)
+    return told.legal > 0
+
+
+def _space(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
+    """The space asked for, or the preset for the machine."""
+    wanted = name or preset_for(gpus, nodes)
+    try:
+        return wanted, SearchSpace.load(wanted)
+    except SpaceError as error:
+        raise UsageError(str(error)) from None
+
+
+def _given(
+    rollout_gpus: int | None, num_generations: int | None, micro_batch: int | None, settings: Sequence[str]
+) -> dict[str, KnobValue]:
+    """Knobs of the command line. GPUs for a rollout server mean that there is one."""
+    values: dict[str, KnobValue] = {}
+    if rollout_gpus:
+        values |= served_by(rollout_gpus)
+    if num_generations is not None:
+        values["num_generations"] = num_generations
+    if micro_batch is not None:
+        values["micro_batch_size"] = micro_batch
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {clean(text)}: expected KNOB=VALUE.")
+        try:
+            values[name.strip()] = parse_value(name.strip(), value.strip())
+        except SpaceError as error:
+            raise UsageError(f"--set {clean(text)}: {error}") from None
+    return values
+
+
+def _question(
+    framework: str,
+    gpus: int,
+    nodes: int,
+    ranks: int | None,
+    given: Mapping[str, KnobValue] | None = None,
+    rows: int | None = None,
+) -> Question:
+    framework = resolved(framework)
+    if framework not in FRAMEWORKS:
+        raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
+    if ranks is not None and gpus:
+        raise UsageError(RANKS_WITH_GPUS)
+    resources = Resources(
+        gpus=gpus,
+        nodes=nodes,
+        device="cuda" if gpus else "cpu",
+        framework=framework,
+        rows_per_update=rows,
+        cpu_ranks=ranks or 1,
+    )
+    return Question(resources, Configuration(accumulated(given or {}, resources) if given else {}))
+
+
+def _beside(space: SearchSpace, question: Question) -> Configuration:
+    """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
+    return Configuration({**space.fixed, **question.configuration})
+
+
+def _capability(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    major, dot, minor = text.partition(".")
+    if not (major.isdecimal() and dot and minor.isdecimal() and len(text) < 8):
+        raise UsageError(f"--compute-capability {clean(text)}: expected a number such as 8.9.")
+    return int(major), int(minor)

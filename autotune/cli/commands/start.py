@@ -1,0 +1,276 @@
+"""``autotune start``: run a study, or continue it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands import start_options as o
+from autotune.cli.doctor.machine_checks import busy_note
+from autotune.cli.options import HomeOption, settings_for
+from autotune.cli.screens import study as screens
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import choose_mode, observing
+from autotune.cli.screens.shell_words import command_line, short_path
+from autotune.cli.screens.sizes import parse_size
+from autotune.cli.stopping import SignalStop, stopping
+from autotune.documents.recommendation import recommendation_json
+from autotune.domain import Budget, Study
+from autotune.errors import UsageError
+from autotune.machine import other_load
+from autotune.ports import Store
+from autotune.settings import Settings
+from autotune.specification.request import DEFAULT_SAMPLER
+from autotune.statistics.retries import decided
+from autotune.study.loop import StudyResult
+from trainer.child.contract import write_atomic
+
+EXIT_NOTHING_FEASIBLE = 3
+EXIT_NO_RESULT = 4
+EXIT_SIGNAL = 128
+
+
+def start(
+    budget: o.BudgetOption = None,
+    max_trials: o.TrialsOption = None,
+    gpu_hours: o.GpuHoursOption = None,
+    framework: o.StartFrameworkOption = None,
+    config: o.ConfigOption = None,
+    accelerate: o.AccelerateOption = None,
+    openr1: o.OpenR1Option = None,
+    published: o.BaselineOption = None,
+    model: o.ModelOption = None,
+    python: o.PythonOption = sys.executable,
+    data: o.DataOption = None,
+    reward: o.RewardOption = None,
+    task: o.TaskOption = None,
+    rows_per_update: o.RowsOption = None,
+    max_prompt_length: o.PromptLengthOption = None,
+    max_completion_length: o.CompletionLengthOption = None,
+    baseline: o.SetOption = None,
+    space: o.SpaceOption = None,
+    sampler: o.SamplerOption = None,
+    no_history: o.NoHistoryOption = False,
+    seed: o.SeedOption = 0,
+    memory_limit: o.MemoryLimitOption = None,
+    gpus: o.GpusOption = None,
+    rollout_gpus: o.RolloutGpusOption = None,
+    ranks: o.RanksOption = None,
+    name: o.NameOption = None,
+    new: o.NewOption = False,
+    dry_run: o.DryRunOption = False,
+    allow_busy: o.AllowBusyOption = False,
+    cold: o.ColdOption = False,
+    as_json: o.AsJsonOption = False,
+    no_live: o.NoLiveOption = False,
+    quiet: o.QuietOption = False,
+    no_serve: o.NoServeOption = False,
+    port: o.PortOption = None,
+    home: HomeOption = None,
+) -> None:
+    """Search for the fastest configuration, confirm it, and say how sure that is.
+
+    Runs short real GRPO trials one after the other: your baseline first, then proposals, then the
+    winner next to the baseline. The same command again continues the study; more budget extends it.
+    Ctrl-C once finishes the running trial and recommends; twice stops at once. Nothing is lost.
+
+    \b
+    Examples:
+      autotune start --budget 10m
+      autotune start --budget 4h --config grpo.yaml --python ./env/bin/python
+      autotune start --budget 4h --model ./my-model --data prompts.jsonl \\
+          --reward my_reward.py:score --python ./env/bin/python
+      autotune start --budget 4h --framework swift --config train.sh --python ./swift-env/bin/python
+      autotune start --budget 2h --memory-limit 6GiB --set micro_batch_size=2
+      autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
+      autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
+      autotune start --budget 1h --dry-run
+    """
+    asked = import_module("autotune.cli.commands.start_request")
+    limits = asked.budget_of(budget, max_trials, gpu_hours)
+    settings = settings_for(home)
+    request = asked.request_of(
+        folder=Path.cwd(),
+        framework=framework,
+        config=config,
+        accelerate=accelerate,
+        checkout=openr1,
+        published=published,
+        model=model,
+        python=python,
+        data=data,
+        reward=reward or [],
+        task=task,
+        rows_per_update=rows_per_update,
+        max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length,
+        knobs=baseline or [],
+        space=space,
+        sampler=sampler or DEFAULT_SAMPLER,
+        seed=seed,
+        name=name,
+        memory_limit=None if memory_limit is None else parse_size(memory_limit),
+        gpus=gpus,
+        rollout_gpus=rollout_gpus,
+        ranks=ranks,
+    )
+    wiring = import_module("autotune.wiring")
+    say = (lambda _: None) if quiet else console.say
+    wiring.check_store(settings)
+    prepared = wiring.prepare(request, settings, say, asked.bundled_model(), limits)
+    if dry_run:
+        console.show(_plan(prepared, limits, 0.0))
+        return
+    show = Show(as_json, no_live, quiet)
+    with _page(settings, say, wanted=not no_serve, port=port):
+        runs = {"allow_busy": allow_busy, "warm": not cold}
+        how = Begin(new, not no_history, sampler is None)
+        ended = _run(wiring, settings, prepared, limits, show, how=how, runs=runs)
+    raise typer.Exit(ended)
+
+
+@dataclass(frozen=True)
+class Show:
+    """How the run is shown."""
+
+    as_json: bool
+    no_live: bool
+    quiet: bool
+
+
+@dataclass(frozen=True)
+class Begin:
+    """How a study begins that is not there yet."""
+
+    fork: bool
+    """Beside one of the same name."""
+    history: bool
+    """With what earlier studies measured."""
+    any_sampler: bool
+    """None was named, so a study that is there goes on with its own."""
+
+
+@contextmanager
+def _page(settings: Settings, say: Any, *, wanted: bool, port: int | None) -> Iterator[None]:
+    """The study's page while the block runs; a port that was asked for and is taken is bad input."""
+    if not wanted:
+        yield
+        return
+    with import_module("api.serving").serving(settings, say, port=port) as url:
+        if url is None and port is not None:
+            raise UsageError(f"--port {port} cannot be used; leave it out for the next free one, or --no-serve")
+        if url is not None:
+            say(f"watch it at {url}")
+        yield
+
+
+def _run(
+    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, how: Begin, runs: Mapping[str, bool]
+) -> int:
+    with stopping(console.say) as stop:
+        store = wiring.open_store_for(settings, stop)
+        try:
+            return _run_in(store, wiring, settings, prepared, limits, show, stop, how=how, runs=runs)
+        finally:
+            store.close()
+
+
+def _run_in(
+    store: Store,
+    wiring: Any,
+    settings: Settings,
+    prepared: Any,
+    limits: Budget,
+    show: Show,
+    stop: SignalStop,
+    *,
+    how: Begin,
+    runs: Mapping[str, bool],
+) -> int:
+    study, existed = wiring.find_or_create(
+        store, prepared.spec, time.time(), fork=how.fork, any_sampler=how.any_sampler
+    )
+    wiring.check_machine(store, study, prepared.fingerprint)
+    store.save_fingerprint(study.id, prepared.fingerprint, time.time())
+    spent = store.spent(study.id)[0]
+    if not (show.quiet or show.as_json):
+        console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if existed else ""))
+        if study.spec.sampler != prepared.spec.sampler:
+            console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
+        console.talk().print(_plan(prepared, limits, spent))
+        busy = busy_note(other_load.look(time.sleep))
+        if busy is not None:
+            console.say(busy)
+    talk = (lambda _: None) if show.quiet or show.as_json else console.say
+    study = wiring.begun(study, store, settings, prepared.fingerprint, talk, history=how.history)
+    mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
+    state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
+    with observing(mode, state) as observer:
+        loop = wiring.loop(study, limits, store, settings, observer, stop, prepared.fingerprint, **runs)
+        result = loop.run()
+    _end(settings, study, result, store.spent(study.id)[0], show)
+    return exit_code(result, stop)
+
+
+def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
+    return screens.plan_screen(
+        prepared.spec,
+        limits,
+        legal=prepared.legal,
+        same_learning=prepared.same_learning,
+        scaling=prepared.scaling,
+        workload=prepared.workload,
+        now=time.time(),
+        spent_wall_s=spent,
+    )
+
+
+def _end(settings: Settings, study: Study, result: StudyResult, spent: float, show: Show) -> None:
+    if show.as_json:
+        found = None if result.recommendation is None else recommendation_json(result.recommendation)
+        console.record({"type": "end", "ended_by": result.ended_by, "recommendation": found})
+        return
+    folder = settings.home.study(study.id, study.spec.name)
+    files = {"database": settings.database_shown, "runs": short_path(folder)}
+    words = "trials"
+    if result.recommendation is not None and result.recommendation.rows:
+        words = f"export {shlex.quote(study.spec.name)}"
+        answer = folder / "recommendation.json"
+        files["answer"] = short_path(answer)
+        write_atomic(answer, json.dumps(recommendation_json(result.recommendation), indent=2) + "\n")
+    console.show(
+        screens.end_screen(
+            result.recommendation,
+            result.study,
+            result.trials,
+            ended_by=result.ended_by,
+            spent_wall_s=spent,
+            files=files,
+            next_command=command_line(words, settings),
+        )
+    )
+
+
+def exit_code(result: StudyResult, stop: SignalStop) -> int:
+    """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    if stop.signal is not None:
+        return EXIT_SIGNAL + stop.signal
+    if result.recommendation is not None and result.recommendation.rows:
+        return 0
+    return EXIT_NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else EXIT_NO_RESULT
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(start)

@@ -1,0 +1,154 @@
+"""What was typed after ``start`` as a request: every word read, nothing run."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.cli.screens.durations import parse_duration
+from autotune.domain import Budget
+from autotune.errors import UsageError
+from autotune.frameworks import Integration, framework_named
+from autotune.specification.published_baseline import published_named
+from autotune.specification.request import Request
+from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
+from search_spaces.batch import served_by
+from search_spaces.configuration import KnobValue
+from search_spaces.space import parse_value
+
+BUNDLED_VARIABLE = "AUTOTUNE_BUNDLED_MODEL"
+LARGEST_CONFIG = 1 << 20
+"""Bytes read of a configuration; the reader of the text refuses far less."""
+
+
+def budget_of(budget: str | None, max_trials: int | None, gpu_hours: float | None) -> Budget:
+    """Raises ``UsageError`` if there is no limit, or one that is none."""
+    if budget is None and max_trials is None and gpu_hours is None:
+        raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
+    if gpu_hours is not None and not (gpu_hours > 0 and math.isfinite(gpu_hours)):
+        raise UsageError(f"--gpu-hours {gpu_hours:g}: expected a number of hours above 0, such as 8")
+    return Budget(None if budget is None else parse_duration(budget), max_trials, gpu_hours)
+
+
+def request_of(
+    *,
+    folder: Path,
+    config: Path | None,
+    model: str | None,
+    python: str,
+    data: str | None,
+    reward: Sequence[str],
+    task: str | None,
+    rows_per_update: int | None,
+    max_prompt_length: int | None,
+    max_completion_length: int | None,
+    knobs: Sequence[str],
+    space: str | None,
+    sampler: str,
+    seed: int,
+    name: str | None,
+    memory_limit: int | None,
+    gpus: int | None,
+    rollout_gpus: int | None,
+    ranks: int | None,
+    framework: str | None = None,
+    published: str | None = None,
+    accelerate: Path | None = None,
+    checkout: str | None = None,
+) -> Request:
+    """The request; relative paths begin in ``folder``.
+
+    Raises:
+        UsageError: a word is not what its option takes, or names a file that is not there.
+    """
+    if data is not None and task is not None:
+        raise UsageError("give either --data or --task: both say where the prompts come from")
+    using = framework_named(framework_asked(framework, published))
+    return Request(
+        model="" if model is None else model_named(model, folder),
+        task="" if task is None else task_named(task),
+        data="" if data is None else data_named(data, folder),
+        rewards=rewards_named(reward, folder),
+        rows_per_update=rows_per_update,
+        max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length,
+        framework=using.name,
+        accelerate="" if accelerate is None else accelerate_text(accelerate, using, config),
+        accelerate_name="" if accelerate is None else str(accelerate),
+        checkout=checkout_asked(checkout, folder, using),
+        published=published or "",
+        baseline={**({} if rollout_gpus is None else served_by(rollout_gpus)), **knobs_of(knobs)},
+        space=space,
+        sampler=sampler,
+        seed=seed,
+        name=name,
+        memory_limit=memory_limit,
+        gpus=gpus,
+        ranks=ranks,
+        python=str(Path(os.path.expanduser(python)).absolute()),
+        folder=str(folder),
+        config=None if config is None else config_text(config),
+        config_name="" if config is None else str(config),
+    )
+
+
+def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:
+    """The text of ``--accelerate``. Raises ``UsageError`` where it is none, or would not be read."""
+    if not framework.takes_accelerate or config is None:
+        raise UsageError(
+            "--accelerate is the file you launch Open-R1 with, beside its recipe: --framework openr1 --config"
+        )
+    return config_text(path, "--accelerate")
+
+
+def checkout_asked(word: str | None, folder: Path, framework: Integration) -> str:
+    """The folder of ``--openr1``. Raises ``UsageError`` where it is none, is lacking, or would not be used."""
+    if not framework.script:
+        if word is not None:
+            raise UsageError("--openr1 is the checkout that Open-R1's trials run from: --framework openr1")
+        return ""
+    if word is None:
+        raise UsageError("name a checkout of Open-R1 with --openr1 PATH: its trials run the grpo.py in it")
+    return checkout_named(word, folder, framework.script)
+
+
+def framework_asked(word: str | None, baseline: str | None) -> str:
+    """The framework's name: the one of ``--framework``, else the published baseline's, else TRL.
+
+    Raises:
+        UsageError: there is no such framework or baseline.
+    """
+    found = None if baseline is None else published_named(baseline).framework
+    return framework_named(word or found or "trl").name
+
+
+def config_text(path: Path, option: str = "--config") -> str:
+    """The text of a configuration; what is no UTF-8 is kept as surrogates, for the reader to refuse with its line.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LARGEST_CONFIG).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from None
+
+
+def knobs_of(words: Sequence[str]) -> dict[str, KnobValue]:
+    """The knobs of ``--set``. Raises ``UsageError`` for a word that is no ``KNOB=VALUE``."""
+    values: dict[str, KnobValue] = {}
+    for word in words:
+        knob, sign, text = word.partition("=")
+        if not sign:
+            raise UsageError(f"--set {word}: expected KNOB=VALUE, such as --set micro_batch_size=4")
+        values[knob.strip()] = parse_value(knob.strip(), text.strip())
+    return values
+
+
+def bundled_model() -> str:
+    """The folder ``make start`` brings, if its variable names one."""
+    folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
+    return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""

@@ -1,0 +1,274 @@
+"""``autotune sweep``: record a table of real trials over a space, or write the table of a stored study."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands import start_options as o
+from autotune.cli.doctor.machine_checks import busy_note
+from autotune.cli.options import HomeOption, find_study, reading, settings_for
+from autotune.cli.screens.durations import format_duration
+from autotune.cli.screens.live import begin
+from autotune.cli.screens.observer import choose_mode, observing
+from autotune.cli.screens.sizes import parse_size
+from autotune.cli.screens.text import clean, rate
+from autotune.cli.stopping import SignalStop, stopping
+from autotune.domain import SWEEP, Budget, Study, Trial
+from autotune.errors import UsageError
+from autotune.machine import other_load
+from autotune.ports import Store
+from autotune.settings import Settings
+from autotune.study.loop import StudyResult
+from autotune.tables.sweep import Again, fastest, is_row, owed, steps
+
+EXIT_NOTHING_FEASIBLE = 3
+EXIT_SIGNAL = 128
+
+StoredArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[STUDY]", help="Write the table of this stored study with --export, and run nothing."),
+]
+TableRowsOption = Annotated[
+    int | None,
+    typer.Option("--rows", min=2, help="Rows spread over the space; every legal combination if left out.", metavar="N"),
+]
+TopOption = Annotated[
+    int, typer.Option("--repeat-top", min=0, help="So many of the fastest rows are measured again.", metavar="N")
+]
+TimesOption = Annotated[int, typer.Option("--times", min=1, max=100, help="How often they are.", metavar="N")]
+SameOption = Annotated[bool, typer.Option("--same-learning", help="Only rows that learn as the baseline does.")]
+ExportOption = Annotated[
+    Path | None,
+    typer.Option("--export", help="Write the table to this file: .jsonl or .jsonl.gz.", metavar="FILE"),
+]
+LimitOption = Annotated[
+    str | None,
+    typer.Option("--budget", help="Stop after this time; the same command goes on: 8h.", metavar="TIME"),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What of the command is not the study's own."""
+
+    rows: int | None
+    same_learning: bool
+    again: Again
+    export: Path | None
+    as_json: bool
+    no_live: bool
+    quiet: bool
+    allow_busy: bool
+    cold: bool
+    dry_run: bool
+
+
+def sweep(
+    stored: StoredArgument = None,
+    rows: TableRowsOption = None,
+    repeat_top: TopOption = 20,
+    times: TimesOption = 3,
+    same_learning: SameOption = False,
+    export: ExportOption = None,
+    budget: LimitOption = None,
+    config: o.ConfigOption = None,
+    model: o.ModelOption = None,
+    python: o.PythonOption = sys.executable,
+    data: o.DataOption = None,
+    reward: o.RewardOption = None,
+    task: o.TaskOption = None,
+    rows_per_update: o.RowsOption = None,
+    max_prompt_length: o.PromptLengthOption = None,
+    max_completion_length: o.CompletionLengthOption = None,
+    baseline: o.SetOption = None,
+    space: o.SpaceOption = None,
+    seed: o.SeedOption = 0,
+    memory_limit: o.MemoryLimitOption = None,
+    gpus: o.GpusOption = None,
+    rollout_gpus: o.RolloutGpusOption = None,
+    ranks: o.RanksOption = None,
+    name: o.NameOption = None,
+    dry_run: o.DryRunOption = False,
+    allow_busy: o.AllowBusyOption = False,
+    cold: o.ColdOption = False,
+    as_json: o.AsJsonOption = False,
+    no_live: o.NoLiveOption = False,
+    quiet: o.QuietOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Record a table of real trials over a whole space, to judge searches on.
+
+    Every row is a trial as `autotune start` runs it: the baseline first, then the rows in an order that spares
+    restarts, then the fastest again in fresh processes. Failures are rows too. The same command goes on where it was
+    broken off; more --rows add to the rows that are there. docs/tables.md says how a table is judged.
+
+    \b
+    Examples:
+      autotune sweep --rows 300 --space space.yaml --memory-limit 6GiB --export cpu.jsonl.gz
+      autotune sweep my-sweep --export cpu.jsonl.gz
+      python -m benchmarks.search --table cpu.jsonl.gz
+    """
+    settings = settings_for(home)
+    if stored is not None:
+        _export_stored(stored, export, home, as_json=as_json)
+        return
+    asking = import_module("autotune.cli.commands.start_request")
+    limits = Budget() if budget is None else asking.budget_of(budget, None, None)
+    request = asking.request_of(
+        folder=Path.cwd(), config=config, model=model, python=python, data=data, reward=reward or [], task=task,
+        rows_per_update=rows_per_update, max_prompt_length=max_prompt_length,
+        max_completion_length=max_completion_length, knobs=baseline or [], space=space, sampler="tpe", seed=seed,
+        name=name, memory_limit=None if memory_limit is None else parse_size(memory_limit), gpus=gpus,
+        rollout_gpus=rollout_gpus, ranks=ranks,
+    )  # fmt: skip
+    wiring = import_module("autotune.wiring")
+    wiring.check_store(settings)
+    _check_export(export)
+    prepared = wiring.prepare(request, settings, (lambda _: None) if quiet else console.say, asking.bundled_model())
+    asked = Asked(
+        rows, same_learning, Again(repeat_top, times), export, as_json, no_live, quiet, allow_busy, cold, dry_run
+    )
+    raise typer.Exit(_run(wiring, settings, as_sweep(prepared, name), limits, asked))
+
+
+def as_sweep(prepared: Any, name: str | None) -> Any:
+    """The prepared study as one that records a table, under a name of its own unless one was given."""
+    own = name or f"{prepared.spec.name}-sweep"
+    return replace(prepared, spec=replace(prepared.spec, sampler=SWEEP, name=own))
+
+
+def _run(wiring: Any, settings: Settings, prepared: Any, limits: Budget, asked: Asked) -> int:
+    proposer = wiring.sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
+    if not asked.quiet:
+        console.say(planned_sentence(proposer, asked.again, prepared.spec.resources.device))
+    if asked.dry_run:
+        return 0
+    with stopping(console.say) as stop:
+        store = wiring.open_store_for(settings, stop)
+        try:
+            return _run_in(store, wiring, settings, prepared, limits, asked, proposer, stop)
+        finally:
+            store.close()
+
+
+def _run_in(
+    store: Store,
+    wiring: Any,
+    settings: Settings,
+    prepared: Any,
+    limits: Budget,
+    asked: Asked,
+    proposer: Any,
+    stop: SignalStop,
+) -> int:
+    study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=False)
+    wiring.check_machine(store, study, prepared.fingerprint)
+    store.save_fingerprint(study.id, prepared.fingerprint, time.time())
+    if not asked.quiet:
+        there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
+        console.say(f"study {study.spec.name} in {settings.home.root}" + (f", {there} rows there" if existed else ""))
+        busy = busy_note(other_load.look(time.sleep))
+        if busy is not None:
+            console.say(busy)
+    talk = (lambda _: None) if asked.quiet else console.say
+    study = wiring.measured(study, store, settings, prepared.fingerprint, talk)
+    mode = choose_mode(
+        json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
+    )
+    with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)) as observer:
+        loop = wiring.loop(
+            study, limits, store, settings, observer, stop, prepared.fingerprint,
+            allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
+        )  # fmt: skip
+        result: StudyResult = loop.run()
+    return _end(store, result, proposer, asked, stop)
+
+
+def _end(store: Store, result: StudyResult, proposer: Any, asked: Asked, stop: SignalStop) -> int:
+    there = any(is_row(t) and t.state.is_finished for t in result.trials)
+    written = export_table(store, result.study, asked.export) if asked.export is not None and there else None
+    lines = summary(result.trials, proposer.left(result.trials), asked.again)
+    if asked.as_json:
+        table = str(asked.export) if written else None
+        console.record({"type": "end", "ended_by": result.ended_by, "table": table, "summary": lines})
+    else:
+        for line in [*lines, *([written] if written else [])]:
+            console.line(line)
+    if stop.signal is not None:
+        return EXIT_SIGNAL + stop.signal
+    return 0 if fastest(result.trials, 1) else EXIT_NOTHING_FEASIBLE
+
+
+def planned_sentence(proposer: Any, again: Again, device: str) -> str:
+    """How many rows, out of how many, and in how many processes at least: on a CPU each has its own."""
+    keys = import_module("search_spaces.knobs.restart")
+    rows = proposer.planned
+    shared = len({keys.restart_key(c, keys.Restart.NONE) for c in rows})
+    where = "each in a process"
+    if device == "cuda":
+        where = f"in at least {shared} process{'' if shared == 1 else 'es'}"
+    repeats = f"; then the {again.top} fastest {again.times} times again" if again.top else ""
+    return f"{len(rows) + 1} rows of {len(proposer.legal)} legal combinations, {where}{repeats}"
+
+
+def summary(trials: tuple[Trial, ...], left: int, again: Again) -> list[str]:
+    """What is there and what is not, a line each."""
+    rows = [t for t in trials if is_row(t) and t.state.is_finished]
+    failed = Counter(t.outcome.reason.value for t in rows if t.outcome is not None and t.outcome.reason is not None)
+    seconds = sorted(t.seconds for t in rows if t.seconds is not None)
+    lines = [f"rows     {len(rows)}, {left} still to be run"]
+    if failed:
+        lines.append("failed   " + ", ".join(f"{reason} {number}" for reason, number in failed.most_common()))
+    if seconds:
+        lines.append(f"a row    {format_duration(seconds[len(seconds) // 2])} (median), start-up included")
+    best = fastest(trials, 1)
+    if best:
+        speed = next(t.tokens_per_hour for t in rows if t.configuration == best[0] and t.feasible)
+        due = 0 if left else len(owed(trials, again))
+        lines.append(f"fastest  {rate(speed or 0.0)} tokens/hour" + (f"; {due} repeats still to be run" if due else ""))
+    return lines
+
+
+def export_table(store: Store, study: Study, path: Path) -> str:
+    """Write the table of a stored study; returns the sentence that says so.
+
+    Raises:
+        UsageError: the study has no row yet, or the file cannot be written.
+    """
+    tables, files = import_module("autotune.tables.table"), import_module("autotune.tables.files")
+    trials = store.trials(study.id)
+    worst = {t.number: found for t in trials if (found := store.worst_case(study.id, t.number)) is not None}
+    table = tables.table_of(store.study(study.id), trials, worst, store.fingerprint(study.id))
+    files.write(table, path)
+    gone = "".join(f"; {number} trials left out: {why}" for why, number in table.header.left_out.items())
+    return f"table    {clean(path)}: {len(table.rows)} rows{gone}"
+
+
+def _export_stored(name: str, path: Path | None, home: Path | None, *, as_json: bool) -> None:
+    if path is None:
+        raise UsageError("a stored study is named, so nothing is run: say with --export where its table goes")
+    with reading(home) as (_, store):
+        study = find_study(store, name)
+        said = export_table(store, study, path)
+    if as_json:
+        console.document({"study": study.spec.name, "table": str(path)})
+    else:
+        console.line(said)
+
+
+def _check_export(path: Path | None) -> None:
+    """Before hours of trials: whether the table could be written at their end."""
+    files = import_module("autotune.tables.files")
+    if path is not None and not path.name.endswith(files.SUFFIXES):
+        raise UsageError(f"--export {path}: a table's name ends in {' or '.join(files.SUFFIXES)}")
+    if path is not None and not path.absolute().parent.is_dir():
+        raise UsageError(f"--export {path}: there is no folder {path.absolute().parent}")

@@ -1,0 +1,162 @@
+"""``autotune verify``: runs the exported command, and compares its tokens/hour with the stated figure."""
+
+from __future__ import annotations
+
+import signal
+import time
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands.export import NativeOption, RowOption, TrialOption, choice_of
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.screens.text import clean, rate, signed_percent
+from autotune.cli.stopping import interruptible
+from autotune.documents.study import plain
+from autotune.domain import Event, Study
+from autotune.machine.clock import SystemClock
+from autotune.recommendation.current import answer
+
+EXIT_DIFFERS = 3
+EXIT_SIGNAL = 128
+
+StepsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--steps", help="One long run: 10x the cycles the figure rests on, or a number of updates.", metavar="10x|N"
+    ),
+]
+RepeatOption = Annotated[
+    int | None,
+    typer.Option("--repeat", min=2, max=100, help="N runs in fresh processes, and their spread.", metavar="N"),
+]
+OverOption = Annotated[
+    str | None, typer.Option("--over", help="Spread the runs of --repeat over this time: 8h.", metavar="TIME")
+]
+
+
+def verify(
+    study: StudyArgument = None,
+    row: RowOption = 1,
+    trial: TrialOption = None,
+    native_only: NativeOption = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=100, help="Runs in fresh processes.")] = 1,
+    updates: Annotated[
+        int, typer.Option("--updates", min=2, max=10_000, help="Updates that count in each run; the first never does.")
+    ] = 8,
+    steps: StepsOption = None,
+    repeat: RepeatOption = None,
+    over: OverOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """Run the exported command, and compare its tokens/hour with the stated figure.
+
+    The time is taken from outside, between the lines the framework itself prints; the ratio is corrected for
+    the lengths observed. Exit code 0: within 5 %; 3: not.
+
+    --steps 10x asks whether the figure lasts: one long run in a fresh process, where completions are as long as
+    the policy makes them. Compared raw, and with what the study's cycles at 1x, 2x and the maximum length predict
+    for the lengths that came; if that is over 5 % off, the phase that took longer is named. --repeat 10 asks
+    what the machine allows: the same trial in ten fresh processes, in turn with the baseline, and their spread;
+    what was measured stays, and the same command goes on. Neither counts against the study's budget.
+
+    \b
+    Examples:
+      autotune verify
+      autotune verify my-study --rounds 3 --updates 20
+      autotune verify --steps 10x
+      autotune verify --repeat 10 --over 8h
+    """
+    if steps is not None or repeat is not None or over is not None:
+        runs = import_module("autotune.cli.commands.verify_runs")
+        choice = choice_of(import_module("autotune.recommendation.export"), row, trial, native_only)
+        raise typer.Exit(runs.run(study, choice, runs.Asked(steps, repeat, over), as_json, home))
+    exporting = import_module("autotune.recommendation.export")
+    verifying = import_module("autotune.verify.exported_run")
+    with reading(home) as (settings, store):
+        found = find_study(store, study)
+        trials = store.trials(found.id)
+        choice = choice_of(exporting, row, trial, native_only)
+        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
+        supporting = exporting.supporting(made.row, trials)
+        with store.lock(found.id), interruptible() as stop:
+            console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
+            try:
+                rehearsal = verifying.Rehearsal(
+                    found, supporting, made, settings, updates, stop, _progress(), SystemClock()
+                )
+                verdict = verifying.verify(rehearsal, rounds)
+            except verifying.InterruptedVerification:
+                console.say("stopped; nothing is left running")
+                raise typer.Exit(EXIT_SIGNAL + (stop.signal or signal.SIGINT)) from None
+            document = _verdict_document(found, made, verdict)
+            event = Event("verified", _sentence(verdict), document, at=time.time())
+            store.add_event(found.id, event)
+    if as_json:
+        console.document(document)
+    else:
+        _tell_verdict(verdict)
+    raise typer.Exit(0 if verdict.agrees else EXIT_DIFFERS)
+
+
+def _progress() -> Any:
+    before: list[float] = []
+
+    def heard(number: int, update: int, step: Any) -> None:
+        took = f"{step.at - before[-1]:.1f} s" if before and update > 1 else "first, not counted"
+        length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
+        console.say(f"run {number}, update {update}: {took}{length}")
+        before.append(step.at)
+
+    return heard
+
+
+def _verdict_document(study: Study, made: Any, verdict: Any) -> dict[str, Any]:
+    return {
+        "study": plain(study.spec.name),
+        "configuration": plain(made.row.configuration),
+        "observed_tokens_per_hour": plain(verdict.observed),
+        "observed_tokens_per_hour_low": plain(verdict.low),
+        "observed_tokens_per_hour_high": plain(verdict.high),
+        "stated_tokens_per_hour": plain(verdict.stated),
+        "expected_tokens_per_hour": plain(verdict.expected),
+        "observed_mean_completion_tokens": plain(verdict.observed_length),
+        "stated_mean_completion_tokens": plain(verdict.stated_length),
+        "observed_longest_completion_tokens": plain(verdict.observed_longest),
+        "stated_longest_completion_tokens": plain(verdict.stated_longest),
+        "observed_mean_prompt_tokens": plain(verdict.observed_prompt),
+        "stated_mean_prompt_tokens": plain(verdict.stated_prompt),
+        "ratio": plain(verdict.ratio),
+        "within_5_percent": verdict.agrees,
+        "cycles": verdict.cycles,
+        "updates": verdict.updates,
+    }
+
+
+def _sentence(verdict: Any) -> str:
+    sure = "within 5 %" if verdict.agrees else "NOT within 5 %"
+    return (
+        f"verified: observed {rate(verdict.observed)} tokens/hour where {rate(verdict.expected)} were expected at "
+        f"the lengths observed ({signed_percent(verdict.ratio - 1.0)}, {sure})"
+    )
+
+
+def _tell_verdict(verdict: Any) -> None:
+    interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
+    lengths = _lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt)
+    stated = _lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt)
+    console.line(f"observed {rate(verdict.observed)} tokens/hour {interval}")
+    console.line(f"         {lengths}")
+    console.line(f"stated   {rate(verdict.stated)} tokens/hour")
+    console.line(f"         {stated}")
+    console.line(f"expected {rate(verdict.expected)} tokens/hour at the lengths observed")
+    answer_word = "within 5 %" if verdict.agrees else "not within 5 %"
+    console.line(f"verdict  {answer_word}: observed / expected = {verdict.ratio:.3f}")
+
+
+def _lengths(mean: float, longest: float, prompt: float | None) -> str:
+    prompts = "" if prompt is None else f"; prompts {prompt:.1f}"
+    return f"completions of {mean:.1f} tokens, the longest {longest:.1f}{prompts}"

@@ -1,0 +1,280 @@
+"""``autotune verify --steps`` and ``--repeat``: trials of one configuration outside the search."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands.verify import EXIT_DIFFERS, EXIT_SIGNAL
+from autotune.cli.options import find_study, reading
+from autotune.cli.screens.durations import parse_duration
+from autotune.cli.screens.long_progress import LongProgress
+from autotune.cli.screens.observer import QuietObserver
+from autotune.cli.screens.text import clean, rate
+from autotune.cli.stopping import Interrupt, interruptible
+from autotune.documents.study import plain
+from autotune.domain import Budget, Configuration, Event, RecommendationRow, Study, Trial, TrialDraft, TrialState
+from autotune.errors import MachineError, UsageError
+from autotune.insights.growth import Growth, growths
+from autotune.ports import Observer, Store
+from autotune.recommendation import export
+from autotune.recommendation.current import answer
+from autotune.statistics import evidence
+from autotune.statistics.lengths import ONCE
+from autotune.study import protocols
+from autotune.verify import long_run, repeats
+from autotune.verify.compare_run import shape_of
+from autotune.verify.length_model import Prediction, predict_from
+from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
+
+PAUSE_S = 0.2
+FRUITLESS = 3
+"""So many runs in a row that say nothing end a repetition."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to run instead of the exported command; one of the first two."""
+
+    steps: str | None = None
+    """``10x``, or a number of updates."""
+    repeat: int | None = None
+    over: str | None = None
+    """Time the rounds are spread over."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A study whose configuration can be run here and now."""
+
+    study: Study
+    store: Store
+    stop: Interrupt
+    loop: Callable[[Observer], Any]
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        return self.store.trials(self.study.id)
+
+    def run(self, draft: TrialDraft, observer: Observer) -> Trial:
+        """One trial, its time on nobody's budget; Ctrl-C ends it and then the command.
+
+        Raises:
+            StudyBusyError: a tuner runs this study.
+        """
+        trial: Trial = self.loop(observer).retry(draft, counted=False)
+        if self.stop.signal is not None:
+            kept = "" if trial.state is not TrialState.WAITING else "; the same command goes on with it"
+            console.say(f"stopped; nothing is left running, and what was measured is kept{kept}")
+            raise typer.Exit(EXIT_SIGNAL + self.stop.signal)
+        return trial
+
+
+def run(name: str | None, choice: export.Choice, asked: Asked, as_json: bool, home: Path | None) -> int:
+    """Run what was asked, print it, and return the exit code.
+
+    Raises:
+        UsageError: both were asked for, or there is nothing to compare with.
+        MachineError: this is not the machine of the study, or the configuration does not train here.
+    """
+    over = None if asked.over is None else parse_duration(asked.over)
+    if asked.steps is not None and asked.repeat is not None:
+        raise UsageError("--steps is one long run and --repeat many short ones; give one of them")
+    if over is not None and asked.repeat is None:
+        raise UsageError("--over spreads the runs of --repeat; give both")
+    wiring = import_module("autotune.wiring")
+    with interruptible() as stop, reading(home, stop) as (settings, store):
+        study = find_study(store, name)
+        trials = store.trials(study.id)
+        row = export.chosen(study, trials, choice, answer(store, study, trials)[1])
+        if not study.lengths:
+            raise UsageError("the study has recorded no completion lengths yet")
+        fingerprint = wiring.present_fingerprint(study.spec, settings, console.say)
+        wiring.check_machine(store, study, fingerprint)
+        if stop.signal is not None:
+            raise typer.Exit(EXIT_SIGNAL + stop.signal)
+
+        def loop(observer: Observer) -> Any:
+            return wiring.loop(study, Budget(), store, settings, observer, stop, fingerprint)
+
+        bench = Bench(study, store, stop, loop)
+        if asked.repeat is not None:
+            return _repeat(bench, row, asked.repeat, over, as_json)
+        return _steps(bench, row, asked.steps or "10x", as_json)
+
+
+def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> int:
+    shape = shape_of(bench.study, row.configuration)
+    prediction = predict_from(
+        export.supporting(row, bench.trials),
+        row.tokens_per_hour,
+        shape,
+        long_run.alike(bench.trials, row.configuration),
+    )
+    if prediction is None:
+        raise UsageError("the trials of this configuration have no speed cycles to compare with")
+    cycles = long_run.cycles_asked(steps, prediction.cycles[ONCE], shape.updates)
+    console.say(
+        f"{clean(bench.study.spec.name)}: {cycles} cycles ({cycles * shape.updates} updates) at natural lengths in a "
+        f"fresh process; the stated {rate(row.tokens_per_hour)} tokens/hour rest on {prediction.rests_on}"
+    )
+    rows = protocols.rows(bench.study, row.configuration)
+    draft = long_run.draft(bench.study, row.configuration, cycles, rows)
+    trial = bench.run(draft, LongProgress(prediction, cycles, console.say))
+    if not trial.feasible:
+        said = "" if trial.outcome is None else trial.outcome.sentence()
+        raise MachineError(f"trial {trial.number}, the long run, did not end well: {clean(said)}")
+    return _judge(bench, trial, prediction, as_json)
+
+
+def _judge(bench: Bench, trial: Trial, prediction: Prediction, as_json: bool) -> int:
+    verdict = long_run.compare(prediction, long_run.natural(trial))
+    if verdict is None:
+        raise MachineError(f"trial {trial.number}, the long run, measured too few cycles")
+    spec = bench.study.spec
+    memory = growths(long_run.natural(trial), spec.memory_limit, spec.resources.device_memory)
+    document = long_document(bench.study, trial, verdict, memory)
+    event = Event("verified", long_sentence(verdict), document, trial=trial.number, at=time.time())
+    bench.store.add_event(bench.study.id, event)
+    if as_json:
+        console.document(document)
+    else:
+        for text in [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]:
+            console.line(text)
+    return 0 if verdict.agrees else EXIT_DIFFERS
+
+
+def long_document(
+    study: Study, trial: Trial, verdict: long_run.LongVerdict, memory: Sequence[Growth] = ()
+) -> dict[str, Any]:
+    """A verdict as ``--json`` gives it."""
+    return {
+        "study": plain(study.spec.name),
+        "trial": trial.number,
+        "configuration": plain(trial.configuration),
+        "stated_tokens_per_hour": plain(verdict.stated),
+        "predicted_tokens_per_hour": plain(verdict.predicted),
+        "measured_tokens_per_hour": plain(verdict.measured),
+        "raw_tokens_per_hour": plain(verdict.raw),
+        "ratio": plain(verdict.ratio),
+        "ratio_low": plain(verdict.low),
+        "ratio_high": plain(verdict.high),
+        "within_5_percent": verdict.agrees,
+        "first_third_ratio": plain(verdict.early),
+        "last_third_ratio": plain(verdict.late),
+        "cycles": verdict.cycles,
+        "compared_cycles": verdict.compared,
+        "disturbed_cycles": verdict.disturbed,
+        "updates": verdict.updates,
+        "stated_mean_completion_tokens": plain(verdict.stated_length),
+        "observed_mean_completion_tokens": plain(verdict.observed_length),
+        "stated_longest_completion_tokens": plain(verdict.stated_longest),
+        "observed_longest_completion_tokens": plain(verdict.observed_longest),
+        "phases": [
+            {"phase": plain(g.phase), "predicted_seconds": plain(g.predicted), "measured_seconds": plain(g.measured)}
+            for g in verdict.phases
+        ],
+        "reason": plain(verdict.reason),
+        "rests_on": plain(verdict.rests_on),
+        "memory": [
+            {
+                "pool": plain(one.pool),
+                "first_third_peak_bytes": one.early,
+                "last_third_peak_bytes": one.late,
+                "bytes_per_cycle": plain(one.slope),
+                "bytes_per_cycle_low": plain(one.low),
+                "bytes_per_cycle_high": plain(one.high),
+                "rises": one.rises,
+                "limit_bytes": one.limit,
+                "updates_left": None
+                if one.cycles_left is None
+                else plain(one.cycles_left * verdict.updates / verdict.cycles),
+            }
+            for one in memory
+        ],
+    }
+
+
+def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None, as_json: bool) -> int:
+    rounds = _Rounds(times, len(repeats.measured(bench.trials, row.configuration)), over, time.monotonic())
+    fruitless = 0
+    while (following := repeats.next_run(bench.study, bench.trials, row.configuration, times)) is not None:
+        rounds.wait(len(repeats.measured(bench.trials, following)), bench.stop)
+        if bench.stop.signal is not None:
+            console.say("stopped; nothing is left running, and what was measured is kept")
+            raise typer.Exit(EXIT_SIGNAL + (bench.stop.signal or signal.SIGINT))
+        drafted = repeats.draft(bench.study, following, protocols.rows(bench.study, following))
+        trial = bench.run(drafted, QuietObserver())
+        _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)
+        fruitless = 0 if trial.feasible else fruitless + 1
+        broken = following == row.configuration and following in evidence.failed_configurations([trial])
+        if broken or fruitless >= FRUITLESS:
+            said = "" if trial.outcome is None else trial.outcome.sentence()
+            raise MachineError(f"trial {trial.number} did not end well: {clean(said)}; what was measured is kept")
+    return _show(bench, row, as_json)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """When each round begins: evenly over the time given, from now on."""
+
+    times: int
+    done: int
+    over: float | None
+    began: float
+
+    def wait(self, number: int, stop: Interrupt) -> None:
+        """Until round ``number`` (from 0) may begin, or a stop is asked for."""
+        if self.over is None or number <= self.done:
+            return
+        due = self.began + self.over * (number - self.done) / max(1, self.times - self.done)
+        while time.monotonic() < due and stop.level == 0:
+            time.sleep(PAUSE_S)
+
+
+def _say_run(study: Study, trial: Trial, configuration: Configuration, number: int, times: int) -> None:
+    which = "baseline" if configuration == study.spec.baseline else "configuration"
+    if trial.feasible:
+        console.say(f"run {number} of {times}, {which}: {rate(trial.tokens_per_hour)} tokens/hour (#{trial.number})")
+    else:
+        said = "" if trial.outcome is None else trial.outcome.sentence()
+        console.say(f"{which}, #{trial.number}: {clean(said)}")
+
+
+def _show(bench: Bench, row: RecommendationRow, as_json: bool) -> int:
+    trials, baseline = bench.trials, bench.study.spec.baseline
+    wanted = dict.fromkeys([row.configuration, baseline])
+    found = [one for c in wanted if (one := repeats.spread(trials, c, baseline)) is not None]
+    if as_json:
+        console.document({"study": plain(bench.study.spec.name), "spreads": [spread_document(one) for one in found]})
+    else:
+        for one in found:
+            for text in spread_lines(one, baseline):
+                console.line(text)
+    return 0
+
+
+def spread_document(one: repeats.Spread) -> dict[str, Any]:
+    """A spread as ``--json`` gives it; shares are standard deviations."""
+    return {
+        "configuration": plain(one.configuration),
+        "runs": one.runs,
+        "trials": list(one.trials),
+        "tokens_per_hour": plain(one.tokens_per_hour),
+        "slowest_tokens_per_hour": plain(one.low),
+        "fastest_tokens_per_hour": plain(one.high),
+        "run_deviation_share": plain(one.between),
+        "process_deviation_share": plain(one.of_processes),
+        "cycle_deviation_share": plain(one.within),
+        "ratio_to_baseline_deviation_share": plain(one.beside),
+        "cycles": one.cycles,
+        "disturbed_cycles": one.disturbed,
+    }

@@ -1,0 +1,1 @@
+"""``autotune doctor`` and its checks."""

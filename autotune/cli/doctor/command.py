@@ -1,0 +1,169 @@
+"""``autotune doctor``: what this machine has, what it lacks, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli import console
+from autotune.cli.commands.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
+from autotune.cli.commands.start_request import config_text
+from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
+from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
+from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.training_checks import check_rewards, check_training
+from autotune.cli.options import HomeOption, JsonOption, settings_for
+from autotune.domain import RewardSpec
+from autotune.errors import MachineError, UsageError
+from autotune.frameworks import Environment, Source, environment_named, framework_named
+from autotune.machine import hardware, other_load
+from autotune.settings import Settings
+from autotune.specification.request import PACKAGES
+from autotune.specification.user_input import WITH_PLUGINS, rewards_configured, rewards_named, task_named
+from search_spaces.framework_names import resolved
+
+
+def doctor(
+    python: Annotated[
+        str, typer.Option("--python", metavar="PATH", help="The training interpreter; this one if it is left out.")
+    ] = sys.executable,
+    framework: FrameworkOption = "trl",
+    config: ConfigOption = None,
+    reward: RewardOption = None,
+    task: TaskOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+) -> None:
+    """What this machine lacks for a study, and what mends it.
+
+    With --config, --reward or --task also whether the training interpreter can load those rewards
+    and has the packages they and the configuration need.
+
+    \b
+    Examples:
+      autotune doctor
+      autotune doctor --python /my/env/bin/python --config grpo.yaml
+      autotune doctor --python /my/swift-env/bin/python --framework swift
+      autotune doctor --reward rewards.py:score --json
+
+    Exit code 5 means that no study can run here yet; warnings alone are 0.
+    """
+    environment = environment_named(framework)
+    wanted = rewards_of(config, reward or [], task, framework)
+    settings = settings_for(home)
+    wiring = import_module("autotune.wiring")
+    findings = [
+        Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
+        *_places(settings, wiring),
+        *_machine(),
+        *_training(wiring, os.path.expanduser(python), wanted, environment),
+    ]
+    if as_json:
+        console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
+    else:
+        console.show(doctor_screen(findings))
+    if blocking(findings):
+        raise typer.Exit(MachineError.exit_code)
+
+
+Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]
+"""Rewards to load, and modules a configuration needs."""
+
+
+def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, framework: str = "trl") -> Wanted | None:
+    """What the options name; ``None`` if none was given.
+
+    Raises:
+        UsageError: a file is not there, or a word is not what its option takes.
+    """
+    if config is None and not reward and task is None:
+        return None
+    folder = Path.cwd()
+    keys: Mapping[str, Any] = {} if config is None else _keys(config, framework)
+    named = rewards_named(reward, folder)
+    if task is not None:
+        named += (RewardSpec("reasoning_gym", task_named(task)),)
+    own = keys.get("reward_funcs")
+    if not named and own:
+        words = [own] if isinstance(own, str) else own
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise UsageError(f"{config}: reward_funcs: expected a list of names")
+        named = rewards_configured(words, folder, resolved(framework))
+    needed = {**PACKAGES, **OPTIONAL_KEYS}
+    return named, tuple(dict.fromkeys(needed[key] for key in needed if _is_on(keys.get(key))))
+
+
+def _is_on(value: Any) -> bool:
+    """Whether a key is given and not switched off; of a script a value is the list of its words."""
+    words = value if isinstance(value, list) else [value]
+    return bool(value) and [str(word).lower() for word in words] not in (["false"], ["none"])
+
+
+def _keys(config: Path, framework: str) -> Mapping[str, Any]:
+    return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
+
+
+def _places(settings: Settings, wiring: Any) -> list[Finding]:
+    schema = import_module("autotune.store.schema").HEAD
+    return [
+        check_home(settings),
+        check_disk(settings.home.root),
+        check_database(settings, lambda: len(_studies(wiring, settings)), schema),
+    ]
+
+
+def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
+    store = wiring.open_store_for(settings)
+    try:
+        found: Sequence[Any] = store.studies()
+        return found
+    finally:
+        store.close()
+
+
+def _machine() -> list[Finding]:
+    ours = hardware.driver_process_ids_are_ours()
+    return [
+        check_machine(hardware.usable_cores(), hardware.usable_memory(), other_load.available_memory()),
+        *check_governor(other_load.governors()),
+        check_load(other_load.look(time.sleep)),
+        *check_compiler(named=os.environ.get("CXX")),
+        *look_at_gpus(
+            lambda: hardware.visible_gpus({}),
+            hardware.visible_gpus,
+            os.environ.get("CUDA_VISIBLE_DEVICES"),
+            other_load.process_name if ours else lambda _: "",
+        ),
+    ]
+
+
+def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+    asked = () if environment.judged_by_probe else (environment,)
+    found = check_training(
+        python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment
+    )
+    if wanted is None or blocking(found):
+        return found
+    rewards, packages = wanted
+    named = {f"{r.name} ({r.kind})": r.kind == WITH_PLUGINS for r in rewards}
+    names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
+    untried = [name for name, of_framework in named.items() if of_framework]
+    program = os.path.abspath(shutil.which(python) or python)
+    return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked), untried)]
+
+
+def _has_gpu() -> bool:
+    try:
+        return bool(hardware.visible_gpus())
+    except MachineError:
+        return False

@@ -1,0 +1,73 @@
+"""What ``autotune doctor`` found: its values, its screen and its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.documents.study import plain
+from autotune.wording.text import clean
+
+
+class Verdict(StrEnum):
+    """What a finding means for a study."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+    """No study can run."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    command: str = ""
+    """Mends it; empty when there is nothing to mend."""
+
+
+def blocking(findings: Sequence[Finding]) -> bool:
+    """Whether anything found prevents a study."""
+    return any(finding.verdict is Verdict.PROBLEM for finding in findings)
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """``command`` is null when there is nothing to mend."""
+    return {
+        "name": plain(finding.name),
+        "verdict": finding.verdict.value,
+        "detail": plain(finding.detail),
+        "command": plain(finding.command) or None,
+    }
+
+
+def doctor_screen(findings: Sequence[Finding]) -> RenderableType:
+    """A line for each finding, the command under those that need one, and the verdict."""
+    styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", ratio=1)
+    for finding in findings:
+        verdict = Text(finding.verdict.value, styles[finding.verdict])
+        table.add_row(Text(finding.name, "bold"), verdict, Text(clean(finding.detail)))
+        if finding.command:
+            table.add_row("", "", Text(f"$ {clean(finding.command)}", "cyan"))
+    return Group(table, Text(), Text(_end(findings), "bold"))
+
+
+def _end(findings: Sequence[Finding]) -> str:
+    if blocking(findings):
+        return "No study can run here yet."
+    warnings = sum(finding.verdict is Verdict.WARNING for finding in findings)
+    noted = f"; {warnings} warning{'s' if warnings > 1 else ''} above" if warnings else ""
+    return f"A study can run here{noted}."

@@ -1,0 +1,147 @@
+"""The machine itself: cores, memory, clock, what else runs, GPUs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+
+from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.errors import MachineError
+from autotune.machine import gpu_choice, hardware
+from autotune.machine.hardware import Gpu
+from autotune.machine.other_load import Load
+from autotune.wording.numbers import format_size
+
+GPU_IDLE = 1 << 30
+"""Bytes in use above which a GPU counts as somebody's."""
+
+BUSY = 0.05
+"""Share of the CPU at which a cycle no longer counts (``Protocol.outside_cpu_limit``)."""
+
+LITTLE_MEMORY = 0.25
+"""Share of the memory below which what is available is worth a warning."""
+
+ALL_GPUS = "unset CUDA_VISIBLE_DEVICES"
+
+
+def check_machine(cores: int, memory: int | None, available: int | None = None) -> Finding:
+    """What this process may use, and whether it is there."""
+    if memory is None:
+        return Finding("machine", Verdict.OK, f"{cores} CPU cores, memory not known")
+    text = f"{cores} CPU cores, {format_size(memory)} memory"
+    if available is None:
+        return Finding("machine", Verdict.OK, text)
+    text += f", {format_size(available)} of it available"
+    if available < LITTLE_MEMORY * memory:
+        return Finding("machine", Verdict.WARNING, f"{text}; trials may run out of it", "ps aux --sort=-rss | head")
+    return Finding("machine", Verdict.OK, text)
+
+
+def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str | None = None) -> list[Finding]:
+    """A C++ compiler, which compiled models need on a CPU; nothing where there is one.
+
+    Args:
+        find: program -> path.
+        named: what ``CXX`` says, as PyTorch's inductor reads it.
+    """
+    program = named or "g++"
+    if find(program) is not None:
+        return []
+    text = f"no C++ compiler ({program}): torch_compile true and enforce_eager false are not tried"
+    return [Finding("compiler", Verdict.WARNING, text, "sudo apt-get install g++")]
+
+
+def check_governor(governors: Sequence[str]) -> list[Finding]:
+    """A clock that follows the load makes figures depend on what ran before; nothing where it is not shown."""
+    if not governors:
+        return []
+    text = f"governor {', '.join(governors)}"
+    if set(governors) == {"performance"}:
+        return [Finding("CPU clock", Verdict.OK, text)]
+    command = "sudo cpupower frequency-set -g performance"
+    return [Finding("CPU clock", Verdict.WARNING, f"{text}: cycles may drift and be repeated", command)]
+
+
+def check_load(load: Load | None) -> Finding:
+    """Other programs: a cycle they disturb is discarded and repeated."""
+    if load is None:
+        return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
+    text = f"{load.share:.0%} of the CPU is in use"
+    who = ", ".join(f"{name} (process {pid}, {cores:.1f} cores)" for pid, name, cores in load.busiest)
+    if load.share <= BUSY:
+        return Finding("load", Verdict.OK, text)
+    by = f" by {who}" if who else ""
+    return Finding("load", Verdict.WARNING, f"{text}{by}; above {BUSY:.0%} cycles are repeated", "top -o %CPU")
+
+
+def busy_note(load: Load | None) -> str | None:
+    """What to say before a study begins beside other work; ``None`` on a quiet machine."""
+    found = check_load(load)
+    return None if found.verdict is Verdict.OK else f"note: {found.detail}; figures will be less certain"
+
+
+def look_at_gpus(
+    every: Callable[[], Sequence[Gpu]],
+    visible: Callable[[], Sequence[Gpu]],
+    chosen: str | None,
+    name_of: Callable[[int], str],
+) -> list[Finding]:
+    """All that concerns GPUs.
+
+    Args:
+        every: the machine's GPUs.
+        visible: those ``CUDA_VISIBLE_DEVICES`` leaves.
+        chosen: that variable; ``None`` if it is not set.
+        name_of: process id -> name, empty where ids are not this system's.
+    """
+    try:
+        there, left = tuple(every()), tuple(visible())
+    except MachineError as error:
+        return [Finding("GPU", Verdict.PROBLEM, str(error), "nvidia-smi")]
+    return [*check_visible(there, left, chosen), *check_gpus(left, name_of)]
+
+
+def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
+    """What ``CUDA_VISIBLE_DEVICES`` leaves; nothing where it is not set or there is no GPU."""
+    if chosen is None or not every:
+        return []
+    text = f"CUDA_VISIBLE_DEVICES={chosen!r} leaves {len(visible)} of {len(every)} GPUs"
+    if visible:
+        return [Finding("visible", Verdict.OK, text)]
+    return [Finding("visible", Verdict.WARNING, f"{text}: trials would run on the CPU", ALL_GPUS)]
+
+
+def check_gpus(gpus: Sequence[Gpu], name_of: Callable[[int], str] = lambda _: "") -> list[Finding]:
+    """Each GPU, its driver, whether a study would use it, and whether somebody else does."""
+    if not gpus:
+        return [Finding("GPU", Verdict.OK, "none visible; trials run on the CPU")]
+    try:
+        chosen = gpu_choice.choose(gpus)
+    except MachineError as error:
+        return [Finding("GPU", Verdict.PROBLEM, str(error), f"sudo nvidia-smi -i {gpus[0].index} -mig 0")]
+    found = [_gpu(gpu, name_of, used=any(gpu is held for held in chosen.gpus)) for gpu in gpus]
+    return [*found, *([Finding("GPUs", Verdict.WARNING, chosen.said, ALL_GPUS)] if chosen.said else [])]
+
+
+def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
+    label = f"GPU {gpu.index}"
+    text = f"{gpu.name}, {format_size(gpu.memory)}, driver {gpu.driver}" + ("" if used else "; not used")
+    old = hardware.driver_problem(gpu.driver)
+    if old is not None:
+        return Finding(label, Verdict.WARNING, f"{text}. {old}", "nvidia-smi")
+    if gpu.memory_used <= GPU_IDLE and not gpu.processes:
+        return Finding(label, Verdict.OK, text)
+    busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}"
+    if not used:
+        return Finding(label, Verdict.OK, busy)
+    return Finding(label, Verdict.PROBLEM, f"{busy}, so trials on it are refused", _free(gpu, name_of))
+
+
+def _by(gpu: Gpu, name_of: Callable[[int], str]) -> str:
+    who = [f"process {p.pid}" + (f" ({name})" if (name := name_of(p.pid)) else "") for p in gpu.processes]
+    return f" by {', '.join(who)}" if who else ""
+
+
+def _free(gpu: Gpu, name_of: Callable[[int], str]) -> str:
+    ours = [str(p.pid) for p in gpu.processes if name_of(p.pid)]
+    return f"kill {' '.join(ours)}" if ours and len(ours) == len(gpu.processes) else "nvidia-smi"

@@ -1,0 +1,71 @@
+"""Where things are kept: home, disk, database."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.errors import AutotuneError, UsageError
+from autotune.settings import DATABASE_VARIABLE, HOME_VARIABLE, Settings
+from autotune.wording.numbers import format_size
+
+DISK_NEEDED = 1 << 30
+DISK_WANTED = 10 << 30
+"""Bytes free in the home: below the first no study starts, below the second downloads may not fit."""
+
+ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
+
+
+def check_home(settings: Settings) -> Finding:
+    """The home exists, or can be made, and can be written."""
+    try:
+        settings.home.prepare()
+    except UsageError as error:
+        return Finding("home", Verdict.PROBLEM, str(error), ANOTHER_HOME)
+    return Finding("home", Verdict.OK, str(settings.home.root))
+
+
+def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Finding:
+    """Free space where the home is; ``usage`` gives free bytes of a folder."""
+    place = root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        free = (usage or (lambda path: shutil.disk_usage(path).free))(place)
+    except OSError as error:
+        return Finding("disk", Verdict.WARNING, f"free space of {place} is not known ({error.strerror or error})")
+    move = f"export {HOME_VARIABLE}=/a/larger/disk/autotune"
+    text = f"{format_size(free)} free in {place}"
+    if free < DISK_NEEDED:
+        return Finding("disk", Verdict.PROBLEM, f"{text}; a study needs {format_size(DISK_NEEDED)}", move)
+    if free < DISK_WANTED:
+        return Finding("disk", Verdict.WARNING, f"{text}; models may not fit", move)
+    return Finding("disk", Verdict.OK, text)
+
+
+def check_database(settings: Settings, studies: Callable[[], int], schema: str = "") -> Finding:
+    """The database opens and can be read; ``studies`` counts what is in it. Its address is shown without secrets."""
+    if settings.own_database and not settings.home.database.exists():
+        return Finding("database", Verdict.OK, f"none yet; `autotune start` makes {settings.database_shown}")
+    try:
+        number = studies()
+    except AutotuneError as error:
+        return Finding("database", Verdict.PROBLEM, str(error), _command(settings, str(error)))
+    words = "1 study" if number == 1 else f"{number} studies"
+    version = f", schema {schema}" if schema else ""
+    return Finding("database", Verdict.OK, f"{words} in {settings.database_shown}{version}")
+
+
+def _command(settings: Settings, said: str) -> str:
+    if "upgrade autotune" in said:
+        return f"{shlex.quote(sys.executable)} -m pip install --upgrade grpo-autotune"
+    if not settings.own_database:
+        return f"unset {DATABASE_VARIABLE}"
+    if settings.home.database.is_file():
+        file = shlex.quote(str(settings.home.database))
+        return f"mv {file} {file}.broken"
+    return ANOTHER_HOME

@@ -1,0 +1,135 @@
+"""The training interpreter: whether it starts, what it has, whether that fits, and whether the rewards load."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.version import InvalidVersion, Version
+
+from autotune.cli.doctor.findings import Finding, Verdict
+from autotune.cli.doctor.optional_checks import check_optional
+from autotune.errors import AutotuneError
+from autotune.frameworks.environments import TRL, Environment
+from trainer.child.contract import Result
+
+DISTRIBUTION = "grpo-autotune"
+
+Probe = Callable[[str], Mapping[str, Any]]
+"""Interpreter -> what it has; raises ``AutotuneError`` if it cannot be asked."""
+
+
+def check_training(python: str, probe: Probe, *, gpus: bool = False, environment: Environment = TRL) -> list[Finding]:
+    """The interpreter starts, has what a trial imports, in versions that were tested.
+
+    Args:
+        python: path or name of it.
+        probe: says what it has.
+        gpus: one is to be used.
+        environment: what the framework's trials need.
+    """
+    program = shutil.which(os.path.expanduser(python))
+    if program is None:
+        text = f"{python} is no program that can be run"
+        made = f"python3 -m venv train-env && train-env/bin/pip install {environment.pip}"
+        return [Finding("training", Verdict.PROBLEM, text, made)]
+    program = os.path.abspath(program)
+    pip = f"{shlex.quote(program)} -m pip install"
+    try:
+        told = probe(program)
+    except AutotuneError as error:
+        return [Finding("training", Verdict.PROBLEM, str(error), f"{pip} {environment.pip}")]
+    packages: Mapping[str, str] = told.get("packages") or {}
+    bad = _unfit(program, told, packages, pip, environment, gpus=gpus)
+    if bad is not None:
+        return [bad]
+    return [
+        Finding("training", Verdict.OK, _versions(program, told, packages, environment)),
+        *check_versions(packages, tested(environment.extra), pip),
+        *check_optional(packages, pip, gpus=gpus, optional=environment.wished),
+    ]
+
+
+def _versions(program: str, told: Mapping[str, Any], packages: Mapping[str, str], environment: Environment) -> str:
+    versions = ", ".join(f"{each.name} {packages[each.name]}" for each in environment.needed)
+    return f"{program}: Python {told.get('python', 'unknown')}, {versions}"
+
+
+def _unfit(
+    program: str,
+    told: Mapping[str, Any],
+    packages: Mapping[str, str],
+    pip: str,
+    environment: Environment,
+    *,
+    gpus: bool,
+) -> Finding | None:
+    """What keeps the interpreter from running trials, or from being measured as it should; ``None`` if nothing does."""
+    missing = environment.lacking(packages)
+    if missing:
+        text = f"{program} lacks {', '.join(each.name for each in missing)}"
+        return Finding("training", Verdict.PROBLEM, text, f"{pip} {environment.pip}")
+    text = _versions(program, told, packages, environment)
+    if not environment.takes_python(str(told.get("python", ""))):
+        needed = f"an environment with Python {environment.python}"
+        return Finding("training", Verdict.PROBLEM, f"{text}; the framework needs {needed}", "")
+    outside = environment.outside(packages)
+    if outside:
+        wanted = " ".join(shlex.quote(each.requirement) for each in outside)
+        text += f"; the meter was not checked with this {', '.join(each.name for each in outside)}"
+        verdict = Verdict.WARNING if environment.judged_by_probe else Verdict.PROBLEM
+        return Finding("training", verdict, text, f"{pip} {wanted}")
+    if gpus and packages["torch"].endswith("+cpu"):
+        text += "; this torch was built for the CPU and cannot use the GPU"
+        return Finding("training", Verdict.PROBLEM, text, f"{pip} --force-reinstall torch")
+    return None
+
+
+def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], pip: str) -> list[Finding]:
+    """One warning for what lies outside the tested versions; nothing if all lie inside."""
+    outside = [r for r in window if not _inside(r, packages.get(r.name.replace("-", "_")))]
+    if not outside:
+        return []
+    words = ", ".join(f"{r.name} {packages[r.name.replace('-', '_')]} (tested: {r.specifier})" for r in outside)
+    wanted = " ".join(shlex.quote(f"{r.name}{r.specifier}") for r in outside)
+    return [Finding("versions", Verdict.WARNING, f"not tested with {words}", f"{pip} {wanted}")]
+
+
+def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
+    """The training stack this version names; empty where it is not installed, or none is named.
+
+    Args:
+        extra: of our own distribution.
+    """
+    try:
+        texts = metadata.requires(DISTRIBUTION) or []
+        found = [Requirement(text) for text in texts]
+    except (metadata.PackageNotFoundError, InvalidRequirement):
+        return ()
+    return tuple(r for r in found if r.marker is not None and f'extra == "{extra}"' in str(r.marker))
+
+
+def _inside(requirement: Requirement, version: str | None) -> bool:
+    """What is not installed is not outside; a version nobody can read is."""
+    if not version:
+        return True
+    try:
+        return requirement.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def check_rewards(names: Sequence[str], result: Result, untried: Sequence[str] = ()) -> Finding:
+    """``result`` of loading the rewards ``names`` in the training interpreter; ``untried`` only a trial can load."""
+    what = ", ".join(names) or "no reward is named"
+    if result.ok:
+        said = [f"{what}: found"] if names or not untried else []
+        said += [f"{', '.join(untried)}: only a trial can load it"] if untried else []
+        return Finding("rewards", Verdict.OK, "; ".join(said))
+    sentence, _, command = result.message.partition("; install with: ")
+    return Finding("rewards", Verdict.PROBLEM, sentence or result.detail or f"{what}: cannot be loaded", command)

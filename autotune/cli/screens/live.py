@@ -1,0 +1,197 @@
+"""What a running study looks like: a state, how it changes, and the 80-column table drawn from it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autotune.cli.console import WIDTH
+from autotune.cli.screens.durations import format_duration
+from autotune.cli.screens.tables import (
+    PERMITTED_NOTE,
+    STANDINGS_WIDTH,
+    KnobColumns,
+    Standing,
+    count,
+    knob_columns,
+    standings,
+    standings_table,
+)
+from autotune.cli.screens.text import bar, brief, clock_time, fit
+from autotune.domain import Budget, Event, Study, Trial, TrialState
+from autotune.wording.sentences import phase_words
+from trainer.child.contract import CurrentPhase
+
+BEST_ROWS = 5
+FAILURE_ROWS = 3
+BAR_WIDTH = 20
+
+
+@dataclass(frozen=True)
+class LiveState:
+    """Everything the table shows. Seconds are wall seconds; ``now`` and ``since`` are UTC."""
+
+    study: Study
+    budget: Budget
+    now: float
+    trials: tuple[Trial, ...] = ()
+    """By number."""
+    standings: tuple[Standing, ...] = ()
+    running: int | None = None
+    phase: CurrentPhase | None = None
+    since: float | None = None
+    """When the phase began."""
+    spent_s: float = 0.0
+    remaining_s: float | None = None
+    legal: int | None = None
+    """Legal combinations of the space."""
+    ruled_out: int | None = None
+    """How many of them the failures so far rule out."""
+    message: str = ""
+    """The last thing that happened which no trial shows."""
+
+
+def begin(study: Study, trials: Iterable[Trial], budget: Budget, now: float, legal: int | None = None) -> LiveState:
+    """The state before this run's first event; ``trials`` are those of earlier runs."""
+    ordered = tuple(sorted(trials, key=lambda t: t.number))
+    ranked = standings(ordered, study.spec.baseline, study.spec.framework)
+    return LiveState(study=study, budget=budget, now=now, trials=ordered, standings=ranked, legal=legal)
+
+
+def told_by_trials(event: Event) -> bool:
+    """Whether the trials themselves show what ``event`` says."""
+    return event.kind in ("trial_started", "trial_finished")
+
+
+def with_event(state: LiveState, event: Event, now: float) -> LiveState:
+    """``data["ruled_out"]`` of any event, where given, updates the count."""
+    ruled_out = event.data.get("ruled_out")
+    if isinstance(ruled_out, int) and not isinstance(ruled_out, bool):
+        state = replace(state, ruled_out=ruled_out)
+    if told_by_trials(event):
+        return replace(state, now=now)
+    return replace(state, now=now, message=event.message)
+
+
+def with_trial(state: LiveState, trial: Trial, now: float) -> LiveState:
+    """A trial was added, gained a cycle or ended."""
+    trials = {t.number: t for t in state.trials} | {trial.number: trial}
+    ordered = tuple(trials[number] for number in sorted(trials))
+    changed = replace(state, now=now, trials=ordered)
+    if trial.state.is_finished:
+        changed = replace(changed, standings=standings(ordered, state.study.spec.baseline, state.study.spec.framework))
+        if state.running == trial.number:
+            changed = replace(changed, running=None, phase=None, since=None)
+    elif trial.state is TrialState.RUNNING and state.running != trial.number:
+        changed = replace(changed, running=trial.number, phase=None, since=now)
+    return changed
+
+
+def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) -> LiveState:
+    """The running trial entered a phase."""
+    known = next((t for t in state.trials if t.number == trial.number), None)
+    if known is None or state.running != trial.number:
+        state = with_trial(state, trial, now)
+    same = state.phase == phase and state.running == trial.number
+    return replace(state, now=now, running=trial.number, phase=phase, since=state.since if same else now)
+
+
+def with_tick(state: LiveState, spent_s: float, remaining_s: float | None, now: float) -> LiveState:
+    """Time passed; ``remaining_s`` is until the predicted end."""
+    return replace(state, now=now, spent_s=spent_s, remaining_s=remaining_s)
+
+
+def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
+    """The table: best first, the running trial, the last failures, counts, budget. At most ``width`` columns."""
+    configurations = [state.study.spec.baseline, *(t.configuration for t in state.trials)]
+    columns = knob_columns(configurations, width - STANDINGS_WIDTH)
+    lines: list[RenderableType] = [_line(_title(state), width, "bold")]
+    lines.extend(_best(state, columns, width))
+    lines.append(_line(_running(state), width, "cyan"))
+    lines.extend(_line(text, width, "red") for text in _failures(state))
+    lines.append(_line(_counts(state), width))
+    lines.append(_line(budget_line(state), width))
+    if state.message:
+        lines.append(_line(state.message, width, "yellow"))
+    if columns.legend():
+        lines.append(Text(columns.legend(), "dim", overflow="fold"))
+    return Group(*lines)
+
+
+def _line(text: str, width: int, style: str = "") -> Text:
+    return Text(fit(text, width), style, no_wrap=True, overflow="ellipsis")
+
+
+def _title(state: LiveState) -> str:
+    spec = state.study.spec
+    model = spec.workload.model.rstrip("/").rsplit("/", 1)[-1]
+    return f"autotune · {fit(spec.name, 26)} · {fit(model, 30)} · {spec.framework}"
+
+
+def _best(state: LiveState, columns: KnobColumns, width: int) -> list[RenderableType]:
+    if not state.standings:
+        return [_line("best     nothing measured yet", width)]
+    shown = list(state.standings[:BEST_ROWS])
+    shown += [row for row in state.standings[BEST_ROWS:] if row.ratio is None]
+    found: list[RenderableType] = [standings_table(shown, columns, state.study.spec.baseline)]
+    if len(state.standings) > len(shown):
+        found.append(_line(f"{len(state.standings) - len(shown)} more not shown", width, "dim"))
+    if any(not row.same_learning for row in shown):
+        found.append(_line(PERMITTED_NOTE, width, "dim"))
+    return found
+
+
+def _running(state: LiveState) -> str:
+    trial = next((t for t in state.trials if t.number == state.running), None)
+    if trial is None:
+        return "running  nothing"
+    where = "starting" if state.phase is None else phase_words(state.phase)
+    lasted = "" if state.since is None else f" for {format_duration(max(0.0, state.now - state.since))}"
+    what = "" if trial.number == 0 else f": {brief(trial.configuration, state.study.spec.baseline)}"
+    return f"running  #{trial.number} {trial.kind.value}, {where}{lasted}{what}"
+
+
+def _failures(state: LiveState) -> list[str]:
+    failed = [t for t in state.trials if t.state is TrialState.FAIL and t.outcome is not None]
+    latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number))[-FAILURE_ROWS:]
+    return [f"failed   #{t.number} {failure_words(t, state.study)}" for t in reversed(latest)]
+
+
+def failure_words(trial: Trial, study: Study) -> str:
+    """Cause first, then what the trial had changed."""
+    outcome = trial.outcome
+    sentence = "failed" if outcome is None else outcome.sentence()
+    changed = "" if trial.number == 0 else f" [{brief(trial.configuration, study.spec.baseline)}]"
+    return f"{fit(sentence, 52)}{changed}"
+
+
+def _counts(state: LiveState) -> str:
+    parts = ["trials   " + count(state.trials).sentence()]
+    if state.ruled_out is not None:
+        of = f" of {state.legal:,}" if state.legal is not None else ""
+        parts.append(f"{state.ruled_out:,}{of} ruled out")
+    elif state.legal is not None:
+        parts.append(f"{state.legal:,} legal combinations")
+    return " · ".join(parts)
+
+
+def budget_line(state: LiveState) -> str:
+    """How much of the budget is used, and when the study will end."""
+    budget = state.budget
+    parts = []
+    if budget.wall_s is not None:
+        used = bar(state.spent_s / budget.wall_s if budget.wall_s > 0 else 1.0, BAR_WIDTH)
+        parts.append(f"{used} {format_duration(state.spent_s)} of {format_duration(budget.wall_s)}")
+    else:
+        parts.append(f"{format_duration(state.spent_s)} used")
+    if state.remaining_s is not None:
+        at = clock_time(state.now + state.remaining_s, today=state.now)
+        parts.append(f"ends {at}")
+    if budget.max_trials is not None:
+        parts.append(f"at most {budget.max_trials} trials")
+    if budget.gpu_hours is not None:
+        parts.append(f"{budget.gpu_hours:g} GPU-hours")
+    return "budget   " + " · ".join(parts)

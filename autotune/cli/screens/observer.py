@@ -1,0 +1,265 @@
+"""Shows a running study: a live table on a terminal, one line an event elsewhere, or NDJSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from rich.console import Console
+from rich.live import Live
+
+from autotune.cli import console
+from autotune.cli.screens.durations import format_duration
+from autotune.cli.screens.live import (
+    LiveState,
+    live_table,
+    told_by_trials,
+    with_event,
+    with_phase,
+    with_tick,
+    with_trial,
+)
+from autotune.cli.screens.text import brief, clean, rate, signed_percent
+from autotune.documents.study import cycle_json, cycle_rate, event_json, plain, trial_json
+from autotune.domain import CycleRecord, Event, Trial, TrialState
+from autotune.ports import Observer
+from trainer.child.contract import CurrentPhase
+
+PROGRESS_EVERY_S = 10.0
+"""Spacing of NDJSON progress records."""
+
+Now = Callable[[], float]
+
+
+class Mode(StrEnum):
+    """How a running study is shown."""
+
+    LIVE = "live"
+    PLAIN = "plain"
+    JSON = "json"
+    QUIET = "quiet"
+
+
+def choose_mode(*, json: bool, live: bool, quiet: bool, terminal: bool) -> Mode:
+    """NDJSON if asked for, else nothing if quiet, else the table where there is a terminal for it."""
+    if json:
+        return Mode.JSON
+    if quiet:
+        return Mode.QUIET
+    return Mode.LIVE if live and terminal else Mode.PLAIN
+
+
+@contextmanager
+def observing(mode: Mode, state: LiveState, now: Now = time.time) -> Iterator[Observer]:
+    """An observer for one run of a study; nothing it does can fail the study.
+
+    The table and the plain lines go to stderr, NDJSON to stdout.
+    """
+    if mode is Mode.LIVE:
+        screen = console.talk()
+        with Live(console=screen, auto_refresh=False, vertical_overflow="crop") as live:
+            yield Unfailing(LiveObserver(state, live, screen, now))
+    elif mode is Mode.PLAIN:
+        yield Unfailing(PlainObserver(state, console.say, now))
+    elif mode is Mode.JSON:
+        yield Unfailing(JsonObserver(state, now))
+    else:
+        yield QuietObserver()
+
+
+class QuietObserver:
+    """Shows nothing."""
+
+    def event(self, event: Event) -> None:
+        """Ignored."""
+
+    def trial(self, trial: Trial) -> None:
+        """Ignored."""
+
+    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
+        """Ignored."""
+
+    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
+        """Ignored."""
+
+
+class Unfailing:
+    """Passes everything on until the display fails once (a closed pipe, a full disk); then is silent."""
+
+    def __init__(self, inner: Observer) -> None:
+        self._inner = inner
+        self._failed = False
+
+    def event(self, event: Event) -> None:
+        self._try(lambda: self._inner.event(event))
+
+    def trial(self, trial: Trial) -> None:
+        self._try(lambda: self._inner.trial(trial))
+
+    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
+        self._try(lambda: self._inner.phase(trial, phase))
+
+    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
+        self._try(lambda: self._inner.tick(spent_wall_s, predicted_end_s))
+
+    def _try(self, show: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            show()
+        except Exception as error:
+            self._failed = True
+            self._complain(error)
+
+    @staticmethod
+    def _complain(error: Exception) -> None:
+        try:
+            console.say(f"the display stopped ({clean(error) or type(error).__name__}); the study goes on")
+        except (OSError, ValueError):
+            return  # stderr is gone too: nobody is left to tell.
+
+
+class LiveObserver:
+    """Redraws the table at every change."""
+
+    def __init__(self, state: LiveState, live: Live, screen: Console, now: Now) -> None:
+        self._state = state
+        self._live = live
+        self._screen = screen
+        self._now = now
+
+    def event(self, event: Event) -> None:
+        self._draw(with_event(self._state, event, self._now()))
+
+    def trial(self, trial: Trial) -> None:
+        self._draw(with_trial(self._state, trial, self._now()))
+
+    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
+        self._draw(with_phase(self._state, trial, phase, self._now()))
+
+    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
+        self._draw(with_tick(self._state, spent_wall_s, predicted_end_s, self._now()))
+
+    def _draw(self, state: LiveState) -> None:
+        self._state = state
+        self._live.update(live_table(state, self._screen.width), refresh=True)
+
+
+class News:
+    """Tells what is new in a trial since it was last seen."""
+
+    def __init__(self, known: tuple[Trial, ...]) -> None:
+        self._seen = {t.number: (t.attempt, len(t.cycles), t.state.is_finished) for t in known}
+
+    def of(self, trial: Trial) -> tuple[bool, tuple[CycleRecord, ...], bool]:
+        """(it started, its new cycles, it ended)."""
+        attempt, cycles, ended = self._seen.get(trial.number, (0, 0, False))
+        if ended or trial.state is TrialState.WAITING:
+            return False, (), False
+        started = trial.attempt > attempt
+        fresh = trial.cycles if started else trial.cycles[cycles:]
+        finished = trial.state.is_finished
+        self._seen[trial.number] = (trial.attempt, len(trial.cycles), finished)
+        return started, tuple(fresh), finished
+
+
+class PlainObserver:
+    """One line an event, without escapes: trial started, cycle, ended, and whatever else happens."""
+
+    def __init__(self, state: LiveState, write: Callable[[str], None], now: Now) -> None:
+        self._state = state
+        self._write = write
+        self._now = now
+        self._news = News(state.trials)
+
+    def event(self, event: Event) -> None:
+        self._state = with_event(self._state, event, self._now())
+        if not told_by_trials(event):
+            self._line(event.message)
+
+    def trial(self, trial: Trial) -> None:
+        self._state = with_trial(self._state, trial, self._now())
+        started, cycles, ended = self._news.of(trial)
+        if started:
+            again = f" again (attempt {trial.attempt})" if trial.attempt > 1 else ""
+            what = "" if trial.number == 0 else f": {brief(trial.configuration, self._state.study.spec.baseline)}"
+            self._line(f"#{trial.number} {trial.kind.value} started{again}{what}")
+        for cycle in cycles:
+            if cycle.rank == 0:
+                self._line(f"#{trial.number} {cycle_words(cycle)}")
+        if ended:
+            self._line(f"#{trial.number} {self._end_words(trial)}")
+
+    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
+        self._state = with_phase(self._state, trial, phase, self._now())
+        self.trial(trial)
+
+    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
+        self._state = with_tick(self._state, spent_wall_s, predicted_end_s, self._now())
+
+    def _end_words(self, trial: Trial) -> str:
+        lasted = "" if trial.seconds is None else f", took {format_duration(trial.seconds)}"
+        outcome = trial.outcome
+        if outcome is not None and not outcome.ok:
+            hint = f"; {outcome.suggestion}" if outcome.suggestion else ""
+            return f"{outcome.sentence()}{hint}{lasted}"
+        if outcome is not None and outcome.ceiling is not None:
+            return f"{outcome.sentence()}{lasted}"
+        ratios = [s.ratio for s in self._state.standings if s.configuration == trial.configuration]
+        gain = f" ({signed_percent(ratios[0])})" if ratios and ratios[0] is not None else ""
+        return f"ok: {rate(trial.tokens_per_hour)} tokens/hour{gain}{lasted}"
+
+    def _line(self, text: str) -> None:
+        stamp = time.strftime("%H:%M:%S", time.localtime(self._now()))
+        self._write(f"{stamp} {clean(text)}")
+
+
+def cycle_words(cycle: CycleRecord) -> str:
+    """``cycle 2 recorded: 12 s, 331.2k tokens/hour``, and what the clock guard thought of it."""
+    mark = "" if cycle.accepted else ", discarded by the clock guard"
+    noisy = ", noisy" if cycle.noisy else ""
+    speed = f"{format_duration(cycle.seconds)}, {rate(cycle_rate(cycle))} tokens/hour"
+    return f"cycle {cycle.index} {cycle.cycle_kind.value}: {speed}{mark}{noisy}"
+
+
+class JsonObserver:
+    """NDJSON on stdout: ``event``, ``trial`` (at its start and end), ``cycle``, ``phase`` and ``progress``."""
+
+    def __init__(self, state: LiveState, now: Now) -> None:
+        self._baseline = state.study.spec.baseline
+        self._now = now
+        self._news = News(state.trials)
+        self._phase: tuple[int, CurrentPhase] | None = None
+        self._progress: float | None = None
+
+    def event(self, event: Event) -> None:
+        console.record({"type": "event", **event_json(event)})
+
+    def trial(self, trial: Trial) -> None:
+        started, cycles, ended = self._news.of(trial)
+        if started and not ended:
+            self._trial(trial)
+        for cycle in cycles:
+            place = {"trial": trial.number, "attempt": trial.attempt}
+            console.record({"type": "cycle", **place, **cycle_json(cycle)})
+        if ended:
+            self._trial(trial)
+
+    def _trial(self, trial: Trial) -> None:
+        console.record({"type": "trial", **trial_json(trial, self._baseline)})
+
+    def phase(self, trial: Trial, phase: CurrentPhase) -> None:
+        self.trial(trial)
+        if self._phase != (trial.number, phase):
+            self._phase = (trial.number, phase)
+            place = {"phase": phase.phase, "cycle": phase.cycle, "cycle_kind": phase.cycle_kind}
+            console.record({"type": "phase", "trial": trial.number, **plain(place)})
+
+    def tick(self, spent_wall_s: float, predicted_end_s: float | None) -> None:
+        now = self._now()
+        if self._progress is None or not 0 <= now - self._progress < PROGRESS_EVERY_S:
+            self._progress = now
+            spent = {"spent_wall_seconds": spent_wall_s, "remaining_wall_seconds": predicted_end_s}
+            console.record({"type": "progress", **plain(spent)})

@@ -1,0 +1,171 @@
+"""What ``autotune plan`` found, for people; every figure stands under the word predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.screens.grid import LabelGrid
+from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import SHORT_NAMES, clean, in_order, knob_value, rate
+from autotune.domain import Configuration
+from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
+from autotune.insights.why import differences
+from autotune.wording.numbers import format_duration, format_size
+
+MOST_PARTS = 8
+HEAD = "PREDICTED from the model's configuration alone; nothing was run."
+
+
+def plan_screen(plan: Plan) -> RenderableType:
+    """The load, the best few, and the first of them in full."""
+    grid = LabelGrid()
+    grid.add("", HEAD, "bold")
+    _add_load(grid, plan.load)
+    grid.add("machine", plan.machine.words())
+    about = "" if plan.exact else "about "
+    grid.add(
+        "space",
+        f"{clean(plan.space)}: {about}{plan.legal:,} legal combinations, a forecast made for {plan.looked_at:,}, "
+        f"{plan.fitting:,} likely to fit",
+    )
+    grid.add("accuracy", plan.accuracy.sentence)
+    for note in plan.notes:
+        grid.add("note", note)
+    first = plan.best[0]
+    details = LabelGrid()
+    if not plan.feasible:
+        details.add("result", "Nothing is likely to fit; the closest is shown. See --need.", "bold red")
+    _add_changes(details, first, plan)
+    _add_predicted(details, first)
+    if plan.permitted is not None:
+        details.gap()
+        details.add("also", "if you allow other rounding or learning (predicted)", "bold")
+        _add_changes(details, plan.permitted, plan)
+        _add_predicted(details, plan.permitted)
+    details.gap()
+    details.add("next", "autotune start measures; a plan only says where to begin", "bold")
+    return Group(grid.table, Text(), _table(plan), Text(), details.table)
+
+
+def needs_screen(needs: Needs) -> RenderableType:
+    """One row for each GPU, one column for each way of training."""
+    grid = LabelGrid()
+    grid.add("", HEAD, "bold")
+    _add_load(grid, needs.load)
+    for note in needs.notes:
+        grid.add("note", note)
+    ways = list(dict.fromkeys(need.how for need in needs.needs))
+    table = plain_table([("GPU", "left"), ("memory", "right"), *((_head(how, needs), "left") for how in ways)])
+    for gpu in dict.fromkeys(need.gpu for need in needs.needs):
+        row = [need for need in needs.needs if need.gpu == gpu]
+        cells = [_cell(next((n for n in row if n.how == how), None)) for how in ways]
+        table.add_row(Text(gpu), Text(format_size(row[0].memory)), *(Text(cell) for cell in cells))
+    ends = LabelGrid()
+    for how in ways:
+        least = needs.smallest(how)
+        words = "none of those looked at"
+        if least is not None and least.machine is not None and least.found is not None:
+            host = f"host memory of a node {format_size(least.found.host)}, not held against it"
+            words = f"{least.machine.words()} (predicted; {host})"
+        ends.add("least", f"{_head(how, needs)}: {words}")
+    ends.add("", f"GPUs, up to {needs.largest}; - means more than that. Least is least memory of all GPUs together.")
+    return Group(grid.table, Text(), table, Text(), ends.table)
+
+
+def _head(how: str, needs: Needs) -> str:
+    ranks = {n.lora_rank for n in needs.needs if n.how == how and n.lora_rank is not None}
+    return f"{how}, rank {ranks.pop()}" if len(ranks) == 1 else how
+
+
+def _cell(need: Need | None) -> str:
+    machine = None if need is None else need.machine
+    if machine is None:
+        return "-"
+    return str(machine.gpus) if machine.nodes == 1 else f"{machine.gpus} x {machine.nodes} nodes"
+
+
+def _add_load(grid: LabelGrid, load: Load) -> None:
+    shape = load.architecture
+    active = f", {_billions(shape.active)} active in a token" if shape.active < shape.parameters else ""
+    how = "all parameters trained" if load.lora_rank is None else f"LoRA of rank {load.lora_rank}"
+    grid.add(
+        "model",
+        f"{clean(load.model)}: {clean(shape.family) or 'decoder'}, {_billions(shape.parameters)} parameters{active}; "
+        f"{how}",
+    )
+    grid.add(
+        "load",
+        f"{load.framework}, {load.rows_per_update} rows per update in groups of {load.num_generations}, prompts up to "
+        f"{load.max_prompt_length} tokens, completions up to {load.max_completion_length} "
+        f"(mean {load.mean_completion:g}, presumed)",
+    )
+
+
+def _table(plan: Plan) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("tokens/hour", justify="right", no_wrap=True)
+    table.add_column("95 % interval", no_wrap=True)
+    table.add_column("peak", justify="right", no_wrap=True)
+    table.add_column("fits", justify="right", no_wrap=True)
+    table.add_column("predicted; the defaults but", overflow="fold", ratio=1)
+    baseline = plan.baseline.configuration
+    for place, found in enumerate(plan.best, 1):
+        changed = _changes(found, baseline)
+        words = ", ".join(f"{SHORT_NAMES.get(name, name)} {after}" for name, _, after in changed)
+        table.add_row(*_cells(str(place), found, words or "the framework's defaults"))
+    table.add_row(*_cells("-", plan.baseline, "the framework's defaults"))
+    return table
+
+
+def _cells(place: str, found: Predicted, words: str) -> list[Text]:
+    cells = (
+        place,
+        rate(found.tokens_per_hour),
+        f"{rate(found.low)} to {rate(found.high)}",
+        format_size(found.peak),
+        f"{found.fits:.0%}",
+        words,
+    )
+    return [Text(cell) for cell in cells]
+
+
+def _add_changes(grid: LabelGrid, found: Predicted, plan: Plan) -> None:
+    changed = _changes(found, plan.baseline.configuration)
+    width = max((len(name) for name, _, _ in changed), default=0)
+    for place, (name, before, after) in enumerate(changed):
+        grid.add("" if place else "change", Text(f"{name:<{width}}  {before} → {after}", "green"))
+
+
+def _changes(found: Predicted, baseline: Configuration) -> list[tuple[str, str, str]]:
+    """(knob, before, after), without what follows from other knobs."""
+    apart = differences(baseline, found.configuration)
+    return [(name, knob_value(apart[name][0]), knob_value(apart[name][1])) for name in in_order(apart)]
+
+
+def _add_predicted(grid: LabelGrid, found: Predicted) -> None:
+    grid.add("predicted", f"{rate(found.tokens_per_hour)} tokens/hour, 95 % {rate(found.low)} to {rate(found.high)}")
+    total = sum(found.phases.values())
+    shown = {name: seconds / total for name, seconds in found.phases.items() if seconds > total / 200}
+    parts = ", ".join(f"{name} {share:.0%}" for name, share in shown.items())
+    grid.add("time", f"{format_duration(found.cycle_s)} a cycle: {parts}")
+    grid.add(
+        "memory",
+        f"peak {format_size(found.peak)} (95 % {format_size(found.peak_low)} to {format_size(found.peak_high)}) of "
+        f"{format_size(found.capacity)}; fits with probability {found.fits:.0%}",
+    )
+    grid.add("", f"{_parts(found.parts)}; host memory of a node {format_size(found.host)}")
+    grid.add("limited by", found.limit())
+
+
+def _parts(parts: Mapping[str, float]) -> str:
+    shown = list(parts.items())[:MOST_PARTS]
+    return ", ".join(f"{name} {format_size(size)}" for name, size in shown)
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f}B" if count >= 1e9 else f"{count / 1e6:.0f}M"

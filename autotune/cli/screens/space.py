@@ -1,0 +1,84 @@
+"""What ``autotune space`` shows of a search space: the table of its knobs, the counts, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.screens.text import clean, knob_value
+from search_spaces.configuration import KnobValue, Resources
+from search_spaces.knobs import KNOBS
+from search_spaces.space import SearchSpace, preset_names
+
+if TYPE_CHECKING:
+    from search_spaces.explanation import Explanation  # brings numpy, which a start of the CLI does without
+
+
+def knob_table(space: SearchSpace, framework: str) -> Table:
+    """A row for each knob, searched or fixed, in the catalogue's order."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("knob", no_wrap=True, max_width=28)
+    table.add_column("values", overflow="fold", ratio=1)
+    table.add_column("class", no_wrap=True)
+    table.add_column("set by", no_wrap=True)
+    for name, values in _listed(space).items():
+        cells = (name, ", ".join(knob_value(v) for v in values), _class(name, values), _reach(name, framework))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _listed(space: SearchSpace) -> dict[str, tuple[KnobValue, ...]]:
+    """Searched and fixed knobs in the catalogue's order."""
+    every = {**space.values, **{name: (value,) for name, value in space.fixed.items()}}
+    return {name: every[name] for name in KNOBS if name in every}
+
+
+def _class(name: str, values: Sequence[KnobValue]) -> str:
+    """What moving among ``values`` can change."""
+    effects = (KNOBS[name].effect_between(values[0], value) for value in values)
+    return max(effects, key=lambda effect: effect.rank).value if len(values) > 1 else "fixed"
+
+
+def _reach(name: str, framework: str) -> str:
+    setting = KNOBS[name].frameworks.get(framework)
+    return "-" if setting is None else setting.reach.value
+
+
+def counted(name: str, space: SearchSpace, told: Explanation, resources: Resources) -> list[str]:
+    """Lines: how many combinations there are, and how many are legal on the machine."""
+    machine = f"{resources.framework}, " + (
+        f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
+    )
+    machine += f", {resources.cpu_ranks} training processes" if resources.cpu_ranks > 1 else ""
+    machine += f" on each of {resources.nodes} nodes" if resources.nodes > 1 else ""
+    about = "" if told.exact else "about "
+    lines = [
+        f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
+        f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
+    ]
+    if not told.legal and told.removed:
+        worst = next(iter(told.removed))
+        lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")
+    return lines
+
+
+def shown(name: str, space: SearchSpace, framework: str, told: Explanation) -> dict[str, Any]:
+    """The space as ``--json`` gives it."""
+    knobs = []
+    for knob, values in _listed(space).items():
+        setting = KNOBS[knob].frameworks.get(framework)
+        knobs.append(
+            {
+                "knob": knob,
+                "values": list(values),
+                "unit": KNOBS[knob].unit,
+                "effect": _class(knob, values),
+                "reach": setting.reach.value if setting else None,
+                "key": setting.key if setting else None,
+                "summary": KNOBS[knob].summary,
+            }
+        )
+    return {"space": name, "framework": framework, "size": space.size, "knobs": knobs, **told.as_json()}

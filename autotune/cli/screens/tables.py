@@ -1,0 +1,144 @@
+"""Tables of trials and configurations: best first, only the knobs that differ, never wider than told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.screens.text import differing, fit, knob_value, rate, short_name, signed_percent
+from autotune.domain import Configuration, Trial, TrialState
+from autotune.insights.standings import Standing, best_first, count, outcome_word, standings
+from autotune.wording.sentences import PERMITTED_MARK, PERMITTED_NOTE, measured_words
+
+__all__ = [
+    "PERMITTED_MARK",
+    "PERMITTED_NOTE",
+    "STANDINGS_WIDTH",
+    "TRIALS_WIDTH",
+    "KnobColumns",
+    "Side",
+    "Standing",
+    "best_first",
+    "count",
+    "knob_columns",
+    "outcome_label",
+    "plain_table",
+    "standing_label",
+    "standings",
+    "standings_table",
+    "trials_table",
+]
+
+Side = Literal["left", "right"]
+
+VALUE_WIDTH = 9
+"""Cells a knob's value may take; longer ones are cut."""
+
+
+@dataclass(frozen=True)
+class KnobColumns:
+    """Which knobs get a column, under which head, and which were left out for want of room."""
+
+    heads: Mapping[str, str]
+    hidden: tuple[str, ...]
+
+    def cells(self, configuration: Configuration) -> list[str]:
+        return [fit(knob_value(configuration.get(name)), VALUE_WIDTH) for name in self.heads]
+
+    def legend(self) -> str:
+        """How many knobs have no column, and ``mb micro_batch_size · ...`` for those that have."""
+        left_out = [f"{len(self.hidden)} more knobs not shown"] if self.hidden else []
+        return " · ".join([*left_out, *(f"{head} {name}" for name, head in self.heads.items() if head != name)])
+
+
+def knob_columns(configurations: Sequence[Configuration], room: int) -> KnobColumns:
+    """Columns for the differing knobs that fit into ``room`` cells, two of them before each column."""
+    heads: dict[str, str] = {}
+    hidden: list[str] = []
+    for name in differing(configurations):
+        head = _unused(short_name(name), heads.values())
+        values = (cell_len(knob_value(c.get(name))) for c in configurations)
+        needed = 2 + max(cell_len(head), min(VALUE_WIDTH, max(values, default=0)))
+        if needed <= room and not hidden:
+            heads[name] = head
+            room -= needed
+        else:
+            hidden.append(name)
+    return KnobColumns(heads, tuple(hidden))
+
+
+def _unused(head: str, taken: Iterable[str]) -> str:
+    used = set(taken)
+    if head not in used:
+        return head
+    return next(f"{head}{n}" for n in range(2, len(used) + 3) if f"{head}{n}" not in used)
+
+
+def plain_table(columns: Sequence[tuple[str, Side]]) -> Table:
+    """A borderless table of columns (head, side); rows are never wrapped."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
+    for head, side in columns:
+        table.add_column(Text(head, "dim"), justify=side, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def standings_table(rows: Sequence[Standing], columns: KnobColumns, baseline: Configuration) -> Table:
+    """Trials, speed and gain of configurations, then their knobs; the leader that keeps the learning is green."""
+    heads: list[tuple[str, Side]] = [("trial", "left"), ("tokens/hour", "right"), ("gain", "right")]
+    table = plain_table([*heads, *((head, "right") for head in columns.heads.values())])
+    leader = next((row for row in rows if row.same_learning), None)
+    for row in rows:
+        own = "baseline" if row.configuration == baseline else "reference"
+        cells = [
+            standing_label(row),
+            rate(row.tokens_per_hour) + ("" if row.same_learning else PERMITTED_MARK),
+            own if row.ratio is None else signed_percent(row.ratio),
+            *columns.cells(row.configuration),
+        ]
+        table.add_row(*(Text(cell, "bold green" if row is leader else "") for cell in cells))
+    return table
+
+
+def standing_label(row: Standing) -> str:
+    """``#7``, or ``#7 x3`` when three trials measured it."""
+    return f"#{row.numbers[0]}" + (f" x{len(row.numbers)}" if len(row.numbers) > 1 else "")
+
+
+STANDINGS_WIDTH = 34
+"""Cells of the columns before the knobs, at most: ``#1234 x3``, ``tokens/hour``, ``+123.4 %``."""
+
+TRIALS_WIDTH = 46
+"""The same for ``trials_table``."""
+
+
+def trials_table(trials: Sequence[Trial], columns: KnobColumns) -> Table:
+    """One row a trial, in the order given."""
+    table = plain_table(
+        [
+            ("trial", "right"),
+            ("kind", "left"),
+            ("outcome", "left"),
+            ("tokens/hour", "right"),
+            *((head, "right") for head in columns.heads.values()),
+        ]
+    )
+    for trial in trials:
+        label, style = outcome_label(trial)
+        cells = [f"#{trial.number}", trial.kind.value, label, measured_words(trial)]
+        table.add_row(*(Text(cell, style) for cell in (*cells, *columns.cells(trial.configuration))))
+    return table
+
+
+def outcome_label(trial: Trial) -> tuple[str, str]:
+    """A word for how a trial stands, and its style."""
+    word = outcome_word(trial)
+    if trial.state is TrialState.FAIL:
+        return word, "red"
+    if trial.state is TrialState.COMPLETE:
+        return word, "" if trial.worst_case_passed and not trial.emulated else "yellow"
+    return word, "cyan" if trial.state is TrialState.RUNNING else "dim"

@@ -1,0 +1,61 @@
+"""Text in terminal cells; words and numbers for people are those of every other screen."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from rich.cells import cell_len, set_cell_size
+
+from autotune.wording.numbers import cells_for, rate, signed_percent
+from autotune.wording.text import (
+    SHORT_NAMES,
+    brief,
+    changes,
+    clean,
+    clean_line,
+    differing,
+    in_order,
+    knob_value,
+    short_name,
+)
+
+__all__ = [
+    "SHORT_NAMES",
+    "bar",
+    "brief",
+    "cells_for",
+    "changes",
+    "clean",
+    "clean_line",
+    "clock_time",
+    "differing",
+    "fit",
+    "in_order",
+    "knob_value",
+    "rate",
+    "short_name",
+    "signed_percent",
+]
+
+
+def fit(text: object, width: int) -> str:
+    """``clean`` text in at most ``width`` terminal cells, cut with an ellipsis."""
+    safe = clean(text)
+    if cell_len(safe) <= width:
+        return safe
+    return set_cell_size(safe, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+
+
+def clock_time(at: float, *, today: float | None = None) -> str:
+    """Local ``16:42``; with ``today`` the date too when it is another day."""
+    moment = time.localtime(at)
+    if today is not None and time.localtime(today)[:3] != moment[:3]:
+        return time.strftime("%Y-%m-%d %H:%M", moment)
+    return time.strftime("%H:%M", moment)
+
+
+def bar(share: float, width: int) -> str:
+    """A plain bar of ``width`` cells, filled to ``share`` (clamped to 0..1)."""
+    filled = round(width * min(1.0, max(0.0, share))) if math.isfinite(share) else 0
+    return "█" * filled + "░" * (width - filled)

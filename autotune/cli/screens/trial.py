@@ -1,0 +1,330 @@
+"""One trial in full: configuration, how it ended, where its time and memory went; pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.screens.bars import LEGEND, stacked
+from autotune.cli.screens.durations import format_duration
+from autotune.cli.screens.grid import LabelGrid
+from autotune.cli.screens.process import process_words
+from autotune.cli.screens.sizes import format_size
+from autotune.cli.screens.tables import plain_table
+from autotune.cli.screens.text import clean, in_order, knob_value, rate
+from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
+from autotune.documents.study import cycle_rate
+from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.insights.roofline import Roof
+from autotune.insights.usage import trial_use
+from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
+from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
+from search_spaces import legality
+from search_spaces.batch import training_gpus
+from trainer.child.contract import NoteRecord, StartupPart
+
+BAR_WIDTH = 20
+EMULATED = "FP8 was emulated: that it runs is known, its speed is nobody's; never recommended"
+NUMERICS = ("float8", "gradient", "gradient_not_compared")
+"""Notes about the numerics."""
+GUARD_LEGEND = "guard: ✗ discarded and repeated, ~ kept although disturbed"
+
+
+def trial_screen(
+    trial: Trial,
+    study: Study,
+    *,
+    log: Sequence[str] = (),
+    log_path: str = "",
+    notes: Sequence[NoteRecord] = (),
+    timeline: MemoryTimeline | None = None,
+    roof: Roof | None = None,
+) -> RenderableType:
+    """Everything known of a trial, at most 80 columns wide.
+
+    Args:
+        trial: with its cycles.
+        study: its specification gives the baseline.
+        log: last lines of the log, shown for a trial that failed.
+        log_path: where the whole log is.
+        notes: what the trial said of itself.
+        timeline: its memory over time, if that is known.
+        roof: what its GPU could do at most, if that is known.
+    """
+    facts, more = LabelGrid(), LabelGrid()
+    _add_outcome(facts, trial)
+    if speed := speed_sentence(trial, roof):
+        facts.add("speed", speed)
+    for note in legality.notes(trial.configuration, study.spec.resources):
+        facts.add("rows", note)
+    _add_figures(more, trial)
+    _add_told(more, trial, study, notes, {"memory": timeline_words(timeline), "log": log_path})
+    parts: list[RenderableType] = [_head(trial, study), Text(), facts.table, Text()]
+    parts.append(configuration_table(trial.configuration, study.spec.baseline))
+    if trial.cycles:
+        warming = {(c.index, c.rank) for c in trial.warming_cycles()}
+        shown = [replace(c, accepted=c.accepted and (c.index, c.rank) not in warming) for c in trial.cycles]
+        parts += [Text(), cycles_table(shown), Text(LEGEND, "dim")]
+        if any(c.noisy or not c.accepted for c in shown):
+            parts.append(Text(GUARD_LEGEND, "dim"))
+    peaks = peaks_table(trial)
+    if peaks is not None:
+        parts += [Text(), peaks]
+    parts += _used(trial)
+    if more.table.row_count:
+        parts += [Text(), more.table]
+    if log:
+        parts += [Text(), Text(f"last {len(log)} lines of the log", "dim"), Text("\n".join(log), overflow="fold")]
+    return Group(*parts)
+
+
+def _add_told(
+    grid: LabelGrid, trial: Trial, study: Study, notes: Sequence[NoteRecord], beside: Mapping[str, str]
+) -> None:
+    """What is said in a line each; ``beside`` are the lines of its memory and its log."""
+    told = {
+        "memory": beside["memory"],
+        "energy": energy_words(trial_use(trial)),
+        "attention": attention_words(notes),
+        "GPUs": gpu_words(trial, study, notes),
+        "numerics": numerics_words(notes),
+        "beware": beware_words(notes),
+        "process": process_words(notes),
+        "log": beside["log"],
+    }
+    for name, words in told.items():
+        if words:
+            grid.add(name, words)
+
+
+def _used(trial: Trial) -> list[RenderableType]:
+    """Tables of what the GPU and the host did; nothing where it was not recorded."""
+    tables = [usage_table(cells) for cells in usage_of(trial) if cells is not None]
+    found: list[RenderableType] = [part for table in tables for part in (Text(), table)]
+    return [*found, Text(USAGE_LEGEND, "dim", overflow="fold")] if found else []
+
+
+def _head(trial: Trial, study: Study) -> Text:
+    words = [f"trial #{trial.number} of {clean(study.spec.name)}", trial.kind.value, trial.state.value]
+    if trial.source and trial.source != trial.kind.value:
+        words.append(f"by {clean(trial.source)}")
+    if trial.attempt > 1:
+        words.append(f"attempt {trial.attempt}")
+    if trial.pair is not None:
+        words.append(f"round {trial.pair}")
+    if trial.seconds is not None:
+        words.append(f"took {format_duration(trial.seconds)}")
+    return Text(" · ".join(words), "bold")
+
+
+def _add_outcome(grid: LabelGrid, trial: Trial) -> None:
+    outcome = trial.outcome
+    if outcome is None:
+        grid.add("outcome", trial.state.value.lower())
+    elif outcome.ceiling is not None:
+        grid.add("outcome", f"{outcome.sentence()} (trial #{outcome.ceiling.rival})")
+        grid.add("", "it cannot win, so it was not measured further; never recommended")
+    elif outcome.ok:
+        worst = "passed" if trial.worst_case_passed else "NOT passed: not feasible"
+        grid.add("outcome", f"ok, {rate(trial.tokens_per_hour)} tokens/hour; maximum-length batch {worst}")
+        if trial.emulated:
+            grid.add("emulated", EMULATED, "yellow")
+    else:
+        grid.add("outcome", outcome.sentence(), "red")
+        if outcome.suggestion:
+            grid.add("hint", outcome.suggestion, "bold")
+    if trial.startup:
+        grid.add("start-up", startup_words(trial))
+
+
+def configuration_table(configuration: Configuration, baseline: Configuration) -> Table:
+    """Every knob; those that differ from the baseline are marked and show its value."""
+    table = plain_table([("knob", "left"), ("value", "left"), ("baseline", "left")])
+    differs = configuration.difference(baseline)
+    for name in in_order({*configuration, *baseline}):
+        changed = name in differs
+        row = (clean(name), knob_value(configuration.get(name)), knob_value(baseline.get(name)) if changed else "")
+        table.add_row(*(Text(cell, "bold" if changed else "") for cell in row))
+    return table
+
+
+def startup_words(trial: Trial) -> str:
+    """``6.5 s: import 2.0 s, load 1.5 s, first batch 3.0 s``."""
+    known = [part.value for part in StartupPart if part.value in trial.startup]
+    names = [*known, *sorted(set(trial.startup) - set(known))]
+    parts = [f"{clean(name).replace('_', ' ')} {format_duration(trial.startup[name])}" for name in names]
+    return f"{format_duration(sum(trial.startup.values()))}: {', '.join(parts)}"
+
+
+def cycles_table(cycles: Sequence[CycleRecord]) -> Table:
+    """A row for each cycle and rank: time, speed, useful share, phases as a bar, guard marks."""
+    ranks = len({cycle.rank for cycle in cycles}) > 1
+    table = plain_table(
+        [("cycle", "right"), ("lengths", "left"), ("time", "right"), ("tokens/h", "right"), ("useful", "right")]
+    )
+    table.add_column(Text("phases", "dim"), no_wrap=True, min_width=BAR_WIDTH)
+    table.add_column(Text("guard", "dim"), no_wrap=True, overflow="ellipsis")
+    for cycle in cycles:
+        useful = "-" if cycle.useful_share is None else f"{cycle.useful_share:.0%}"
+        table.add_row(
+            f"{cycle.index}/r{cycle.rank}" if ranks else str(cycle.index),
+            cycle.cycle_kind.value,
+            f"{cycle.seconds:.1f} s",
+            rate(cycle_rate(cycle)),
+            useful,
+            stacked(cycle.phases, BAR_WIDTH),
+            Text(guard_words(cycle), "yellow" if cycle.noisy or not cycle.accepted else "dim"),
+            style="" if cycle.accepted else "dim",
+        )
+    return table
+
+
+def usage_table(cells: Cells) -> Table:
+    """What was used, by phase or by cycle."""
+    table = plain_table([(head, "right" if place else "left") for place, head in enumerate(cells.heads)])
+    for row in cells.rows:
+        table.add_row(*row)
+    return table
+
+
+def attention_words(notes: Sequence[NoteRecord]) -> str:
+    """``sdpa, by one of cudnn, flash, mem_efficient, math``; empty where it is not known."""
+    found: Mapping[str, Any] = next((note.data for note in notes if note.name == "attention"), {})
+    kernels = ", ".join(str(name) for name in found.get("sdpa") or ())
+    made = clean(found.get("implementation") or "")
+    return f"{made}, by one of {clean(kernels)}" if made == "sdpa" and kernels else made
+
+
+def guard_words(cycle: CycleRecord) -> str:
+    """``ok``, or the guard's main objection: ``✗`` discarded the cycle, ``~`` kept it for want of repeats."""
+    if cycle.accepted and not cycle.noisy:
+        return "ok"
+    limits = Protocol()
+    seen = [
+        (share / limit, f"{what} {share:.0%}" if share >= 0.1 else f"{what} {share:.1%}")
+        for what, share, limit in (
+            ("drift", cycle.drift, limits.drift_limit),
+            ("others", cycle.outside_cpu, limits.outside_cpu_limit),
+        )
+        if share is not None and share > limit
+    ]
+    why = max(seen)[1] if seen else "not warm yet"  # compiled, or much slower than the next
+    return f"{'~' if cycle.accepted else '✗'} {why}"
+
+
+def _add_figures(grid: LabelGrid, trial: Trial) -> None:
+    """Completion lengths and rewards, by kind of cycle; each rank's record holds those of all."""
+    own = [c for c in trial.cycles if c.rank == 0]
+    for kind in (CycleKind.NATURAL, CycleKind.RECORDED):
+        cycles = [c for c in own if c.cycle_kind is kind]
+        lengths = [n for c in cycles for n in c.lengths]
+        if lengths:
+            clipped = [c.clipped_share for c in cycles if c.clipped_share is not None]
+            cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
+            text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
+            grid.add("lengths", f"{kind.value}: {text}")
+    words = engine_words(trial.cycles)
+    if words:
+        grid.add("engine", words)
+    natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
+    rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
+    groups = sum(c.groups for c in natural)
+    if rewards:
+        flat = sum(c.zero_std_groups for c in natural)
+        teaching = f"; {groups - flat} of {groups} groups have differing rewards" if groups else ""
+        grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at natural lengths{teaching}")
+
+
+def engine_words(cycles: Sequence[CycleRecord]) -> str:
+    """Of a rollout engine: what it holds, how full its cache was, and how well it agrees with the trainer."""
+    held = [c.engine_bytes for c in cycles if c.engine_bytes is not None]
+    usage = [c.cache_usage for c in cycles if c.cache_usage is not None]
+    mismatch = [c.logp_mismatch for c in cycles if c.logp_mismatch is not None]
+    parts = [f"took {format_size(max(held))}"] if held else []
+    if usage:
+        preemptions = sum(c.preemptions or 0 for c in cycles)
+        parts.append(f"cache {max(usage):.0%} full at most, {preemptions} preemption{'' if preemptions == 1 else 's'}")
+    if mismatch:
+        parts.append(f"log-prob mismatch {max(mismatch):.4f}")
+    return "; ".join(parts)
+
+
+def numerics_words(notes: Sequence[NoteRecord]) -> str:
+    """``14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times``."""
+    found = {note.name: note.data for note in notes if note.name in NUMERICS}
+    parts = []
+    if made := found.get("float8"):
+        parts.append(f"{made.get('layers')} layers in FP8, {made.get('left_out')} left out")
+    if seen := found.get("gradient"):
+        cosine, ratio = seen.get("cosine"), seen.get("ratio")
+        figures = f"cosine {cosine:.3f}, norm {ratio:.2f} times" if None not in (cosine, ratio) else "not finite"
+        parts.append(f"gradient of {seen.get('change')} against bf16's: {figures}")
+    if why := found.get("gradient_not_compared"):
+        parts.append(f"gradient not compared with bf16's: {why.get('why')}")
+    return "; ".join(parts)
+
+
+def beware_words(notes: Sequence[NoteRecord]) -> str:
+    """What this trial does not show, although it asked for it."""
+    found = {note.name: note.data for note in notes}
+    has = [f"{knob} {knob_value(value)}" for knob, value in found.get("engine_has", {}).items()]
+    parts = [f"the engine has another value than asked for: {', '.join(has)}"] if has else []
+    if "optimizer_not_primed" in found:
+        parts.append("the warm-up's longest rows met an optimizer without its state")
+    return "; ".join(parts)
+
+
+def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
+    """``3 train, 1 generates; most in use 60.1, 60.0, 60.1, 71.2 GiB``; empty for one GPU or none."""
+    resources = study.spec.resources
+    if resources.gpus < 2:
+        return ""
+    training = training_gpus(trial.configuration, resources)
+    served = resources.gpus - training
+    split = f", {served} generate{'s' if served == 1 else ''}" if served else ""
+    peaks: Mapping[str, int] = next((note.data.get("bytes", {}) for note in notes if note.name == "gpu_peaks"), {})
+    seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""
+    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / resources.gpus)} for each"
+    return f"{training} train{'s' if training == 1 else ''}{split}{each}{seen}"
+
+
+def timeline_words(timeline: MemoryTimeline | None) -> str:
+    """``host: most after 41 s, in update of cycle 3 (3.20 GiB); GPU: ...``; empty where nothing is known."""
+    series = [] if timeline is None else [("host", timeline.host), ("GPU", timeline.device)]
+    tops = [(name, top) for name, points in series if (top := peak(points)) is not None]
+    return "; ".join(f"{name}: most {moment_words(top)} ({format_size(top.used)})" for name, top in tops)
+
+
+def peaks_table(trial: Trial) -> Table | None:
+    """Highest memory by phase over all cycles, and of the whole tree; ``None`` if nothing was measured."""
+    phases: dict[str, list[Peaks]] = {}
+    for cycle in trial.cycles:
+        for name, peaks in cycle.peaks.items():
+            phases.setdefault(name, []).append(peaks)
+    if not phases and trial.host_peak is None:
+        return None
+    table = plain_table(
+        [("peak memory", "left"), ("host", "right"), ("GPU, driver", "right"), ("GPU, allocator", "right")]
+    )
+    for name, found in phases.items():
+        label = "whole cycle" if name == "cycle" else clean(name)
+        table.add_row(
+            label,
+            _highest([p.host for p in found]),
+            _highest([p.device_used for p in found]),
+            _highest([p.device_reserved or p.device_allocated for p in found]),
+        )
+    if trial.host_peak is not None:
+        table.add_row("whole trial", format_size(trial.host_peak), "", "")
+    return table
+
+
+def _highest(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    return format_size(max(known)) if known else "-"

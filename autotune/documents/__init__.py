@@ -1,0 +1,1 @@
+"""The public JSON of studies, trials and recommendations."""

@@ -1,0 +1,194 @@
+"""The memory of an attempt at a trial over its time: series of bounded length, in a small file beside its log.
+
+The tuner writes the file, but what runs in a trial is the user's and could write there too: what is read is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from autotune.documents.study import Document, plain, timestamp
+from autotune.wording.numbers import format_duration
+from autotune.wording.text import clean
+
+MOST_POINTS = 300
+"""Of each series, in the file and in every answer."""
+FINEST_S = 0.125
+"""The shortest stretch of time that has a point of its own: a power of two, so that places are exact."""
+LARGEST_BYTES = 1 << 17
+"""Of the file; one whose phases are those we know has less than a third of it."""
+VERSION = 1
+
+_LONGEST_PHASE = 64
+_LARGEST = 2**53 - 1
+"""What every JSON reader can tell apart."""
+_LONGEST_S = 1e9
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was in use at one moment."""
+
+    seconds: float
+    """Since the attempt began."""
+    used: int
+    """Bytes."""
+    phase: str = ""
+    """``Phase`` or ``StartupPart`` value; empty before the first."""
+    cycle: int = -1
+    """-1 in the start-up."""
+
+
+@dataclass(frozen=True)
+class MemoryTimeline:
+    """Both series grow in time and have at most ``MOST_POINTS``."""
+
+    began_at: float
+    """UTC seconds."""
+    host: tuple[Point, ...]
+    """Summed PSS of the process tree."""
+    device: tuple[Point, ...] = ()
+    """Of the GPUs held the fullest one, by the driver; empty on a CPU."""
+
+
+def stretch(end: float, most: int) -> float:
+    """``FINEST_S``, doubled until ``most`` stretches of so many seconds, from the beginning on, go beyond ``end``."""
+    width = FINEST_S
+    while end >= width * most:
+        width *= 2
+    return width
+
+
+def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
+    """The highest point of each of at most ``most`` equal stretches of time, the first of equals. Pure.
+
+    Stretches only ever double, so it is the same whether points are thinned on the way or at the end.
+
+    Args:
+        points: growing in time.
+        most: at least 1.
+    """
+    width = stretch(points[-1].seconds, most) if points else FINEST_S
+    kept: dict[int, Point] = {}
+    for point in points:
+        place = int(point.seconds / width)
+        known = kept.get(place)
+        if known is None or point.used > known.used:
+            kept[place] = point
+    return tuple(kept.values())
+
+
+def peak(points: Sequence[Point]) -> Point | None:
+    """The highest, the first of equals; ``None`` of no points."""
+    return max(points, key=lambda point: point.used, default=None)
+
+
+def phase_words(point: Point) -> str:
+    """``update of cycle 3``, ``first batch``; empty before the first phase."""
+    phase = clean(point.phase).replace("_", " ")
+    return f"{phase} of cycle {point.cycle}" if phase and point.cycle >= 0 else phase
+
+
+def moment_words(point: Point) -> str:
+    """``after 41 s, in update of cycle 3``."""
+    phase = phase_words(point)
+    return f"after {format_duration(point.seconds)}" + (f", in {phase}" if phase else "")
+
+
+def timeline_json(timeline: MemoryTimeline) -> Document:
+    """As the REST API says it."""
+    return {
+        "began_at": timestamp(timeline.began_at),
+        "host": [_point_json(point, "host_bytes") for point in timeline.host],
+        "device": [_point_json(point, "device_used_bytes") for point in timeline.device],
+    }
+
+
+def _point_json(point: Point, name: str) -> Document:
+    cycle = point.cycle if point.cycle >= 0 else None
+    return {"seconds": point.seconds, name: point.used, "phase": plain(point.phase) or None, "cycle": cycle}
+
+
+def text_of(timeline: MemoryTimeline) -> str:
+    """What stands in the file."""
+    series = {
+        name: [[point.seconds, point.used, point.phase, point.cycle] for point in points]
+        for name, points in (("host", timeline.host), ("device", timeline.device))
+    }
+    document = {"version": VERSION, "began_at": timeline.began_at, **series}
+    return json.dumps(document, allow_nan=False, separators=(",", ":"))
+
+
+def parse(data: bytes) -> MemoryTimeline | None:
+    """``text_of`` back; ``None`` of anything else."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or value.get("version") != VERSION:
+        return None
+    began_at, host, device = value.get("began_at"), _series(value.get("host")), _series(value.get("device"))
+    if host is None or device is None or not _is_number(began_at, _LARGEST):
+        return None
+    return MemoryTimeline(float(began_at), host, device)
+
+
+def read(path: Path) -> MemoryTimeline | None:
+    """``None`` where there is none that can be read; a link is not followed, nor a pipe waited for."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return read_open(file)
+    finally:
+        os.close(file)
+
+
+def read_open(file: int) -> MemoryTimeline | None:
+    """``read`` of an open file, by its descriptor."""
+    try:
+        seen = os.fstat(file)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST_BYTES:
+            return None
+        return parse(os.pread(file, LARGEST_BYTES, 0))
+    except OSError:
+        return None
+
+
+def _series(rows: Any) -> tuple[Point, ...] | None:
+    if not isinstance(rows, list):
+        return None
+    points: list[Point] = []
+    for row in rows:
+        point = _point(row)
+        if point is None or (points and point.seconds < points[-1].seconds):
+            return None
+        points.append(point)
+    return thinned(points)
+
+
+def _point(row: Any) -> Point | None:
+    if not isinstance(row, list) or len(row) != 4:
+        return None
+    seconds, used, phase, cycle = row
+    if not _is_number(seconds, _LONGEST_S) or not _is_whole(used, 0) or not _is_whole(cycle, -1):
+        return None
+    if not isinstance(phase, str) or len(phase) > _LONGEST_PHASE:
+        return None
+    return Point(float(seconds), used, phase, cycle)
+
+
+def _is_number(value: Any, most: float) -> TypeGuard[int | float]:
+    """Not negative, and finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
+
+
+def _is_whole(value: Any, least: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST

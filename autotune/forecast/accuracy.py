@@ -1,0 +1,90 @@
+"""How predictions made from facts alone compare with trials that were recorded on the same kind of GPU. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Pool, Study, Trial
+from autotune.forecast.answer import Accuracy
+from autotune.insights.phases import peak
+from autotune.insights.ranking import ranked
+from autotune.proposals.forecasts import PeakModel, Task, TimeModel
+
+NONE = "not yet compared with a recorded table on this GPU"
+FEWEST = 5
+"""Configurations below which a comparison says nothing."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A study that ran on the GPU in question."""
+
+    study: Study
+    trials: Sequence[Trial]
+
+
+Unfitted = Callable[[Task], tuple[TimeModel, PeakModel]]
+"""The models as a plan uses them: told the facts, and of no trial."""
+
+
+def accuracy(recorded: Iterable[Recorded], models: Unfitted) -> Accuracy:
+    """Of all configurations measured: median error of a cycle's seconds and of the peak, and whether order agrees.
+
+    Errors are factors: ``within 30 %`` means that half of the predictions are at most 1.3 times too high or too low.
+    """
+    times: list[float] = []
+    peaks: list[float] = []
+    orders: list[float] = []
+    for one in recorded:
+        found, sizes = _errors(one, models)
+        if len(found) >= FEWEST:
+            times += [predicted - measured for predicted, measured in found]
+            orders.append(_rank_correlation(found))
+            peaks += sizes
+    if not times:
+        return Accuracy(NONE)
+    said = f"on {len(times)} configurations recorded on this GPU half of the predicted times were within {_half(times)}"
+    said += f", rank correlation {statistics.fmean(orders):.2f}"
+    if peaks:
+        said += f"; half of the {len(peaks)} peaks within {_half(peaks)}"
+    return Accuracy(said, len(times))
+
+
+def _errors(one: Recorded, models: Unfitted) -> tuple[list[tuple[float, float]], list[float]]:
+    """(log seconds predicted, measured) of each configuration; log errors of the peaks that are known."""
+    task = replace(Task.of(one.study.spec), lengths=one.study.lengths)
+    chosen = [t for t in ranked(one.trials) if t.speed_cycles()]
+    if not chosen:
+        return [], []
+    times, sizes = models(task)
+    configurations = [t.configuration for t in chosen]
+    seconds = times.forecast(configurations).log_seconds
+    bytes_ = sizes.forecast(configurations).peak
+    measured = [math.log(statistics.fmean(c.seconds for c in t.speed_cycles())) for t in chosen]
+    pool = Pool.DEVICE if task.resources.device == "cuda" else Pool.HOST
+    seen = [peak(t, pool) for t in chosen]
+    return (
+        [(float(s), m) for s, m in zip(seconds, measured, strict=True)],
+        [math.log(float(b)) - math.log(s) for b, s in zip(bytes_, seen, strict=True) if s],
+    )
+
+
+def _half(errors: Sequence[float]) -> str:
+    return f"{math.expm1(statistics.median(abs(e) for e in errors)):.0%}".replace("%", " %")
+
+
+def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    """Spearman's, ties in the order given."""
+    first, second = _ranks([a for a, _ in pairs]), _ranks([b for _, b in pairs])
+    return statistics.correlation(first, second)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda i: values[i])
+    ranks = [0.0] * len(values)
+    for place, index in enumerate(order):
+        ranks[index] = float(place)
+    return ranks

@@ -1,0 +1,100 @@
+"""Why a recommendation is what it is: what limits it, what each knob gave, what was ruled out by what. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.domain import Beforehand, Configuration, Recommendation, RecommendationRow, StudySpec, Trial
+from autotune.insights.related import began_words
+from autotune.insights.ruled_out import By, Ruled, by_trials
+from autotune.insights.why import RowReasons, Why, reasons
+from autotune.insights.why_words import fate_words
+from autotune.proposals import dominance, dominated
+from autotune.proposals.lattice import Lattice
+from autotune.statistics import evidence
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS
+from search_spaces.space import SearchSpace
+
+MOST_COUNTED = 10_000
+"""Combinations a memory failure is held against; of a larger space so many, drawn, stand for all."""
+
+
+def explain(
+    spec: StudySpec,
+    trials: Sequence[Trial],
+    recommendation: Recommendation | None,
+    beforehand: Beforehand | None = None,
+) -> Why | None:
+    """``None`` where nothing is recommended, or of a space this version cannot read.
+
+    ``beforehand`` is what the search began with.
+    """
+    trials = tuple(trials)
+    anchor = evidence.reference(trials, spec.baseline)
+    if recommendation is None or not recommendation.rows or anchor is None:
+        return None
+    try:
+        space = SearchSpace.from_json(spec.space)
+    except SpaceError:
+        return None
+    rows = tuple(_row(trials, row, anchor.configuration) for row in recommendation.rows)
+    answers = {n for row in recommendation.rows for n in row.trials}
+    answers |= {t.number for t in trials if t.configuration == anchor.configuration}
+    told = space.explain(spec.baseline, spec.resources)
+    legality = [
+        Ruled(By.LEGALITY, name, count, told.examples[name].sentence.partition("; nearest legal")[0], exact=told.exact)
+        for name, count in told.removed.items()
+    ]
+    return Why(
+        rows=rows,
+        ruled_out=(
+            *legality,
+            *_by_memory(spec, space, trials, told.legal),
+            *by_trials(trials, sorted(answers), _faster(spec, trials, recommendation.rows)),
+        ),
+        combinations=told.combinations,
+        legal=told.legal,
+        tried=len({t.configuration for t in trials if t.started_at is not None}),
+        exact=told.exact,
+        began=began_words(beforehand),
+    )
+
+
+def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[RecommendationRow]) -> frozenset[Configuration]:
+    """Configurations that measured faster than the answer with as much learning changed."""
+
+    def answer(configuration: Configuration) -> float:
+        same = evidence.same_learning(configuration, spec.baseline, spec.framework)
+        return (rows[0] if same else rows[-1]).tokens_per_hour
+
+    held = evidence.feasible(trials)
+    return frozenset(c for c, runs in held.items() if evidence.speed(runs) > answer(c))
+
+
+def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configuration) -> RowReasons:
+    found = reasons(trials, row.configuration, reference)
+    memory = [f for r in found for f in r.fates if f.cause.startswith("OOM")]
+    beyond = [f"one step further, {fate_words(f)}" for f in memory]
+    return RowReasons(row.title, (row.limit, *beyond) if row.limit else tuple(beyond), found)
+
+
+def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[Ruled]:
+    """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
+    regions = dominated.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
+    if not regions:
+        return []
+    candidates = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=MOST_COUNTED)
+    lattice = Lattice(candidates, (), (), KNOBS)
+    found = []
+    for region in regions:
+        covered = ~lattice.without((), [region])
+        count = int(covered.sum())
+        if not count:
+            continue
+        example = candidates[int(covered.argmax())]
+        sentence = dominance.sentence(region, example, KNOBS)
+        where = f"trial {region.trial}"
+        scaled = round(count * legal / len(candidates)) if len(candidates) < legal else count
+        found.append(Ruled(By.MEMORY, where, scaled, sentence, (region.trial,), len(candidates) >= legal))
+    return sorted(found, key=lambda r: -r.count)

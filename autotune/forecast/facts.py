@@ -1,0 +1,158 @@
+"""A plan's question from a few facts, where no model's files are at hand: what was not said is presumed. Pure.
+
+No folder, file or address is looked at: who asks over the network names none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotune.errors import UsageError
+from autotune.forecast.answer import Machine
+from autotune.forecast.architecture import Architecture
+from autotune.forecast.gpus import GPUS, KnownGpu, gpu_named
+from autotune.forecast.question import Question, Wanted
+from autotune.proposals.memory.dimensions import dimensions
+from autotune.proposals.times.machine import sheet_of
+from autotune.wording.text import clean
+from search_spaces.configuration import ModelFacts
+from search_spaces.knobs import FRAMEWORKS
+from search_spaces.space import SearchSpace, preset_for
+
+GPUS_OF_A_NODE = 8
+MOST_GPUS = 1024
+MOST_ROWS = 65_536
+MOST_TOKENS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a training and its machine; ``None`` was not said."""
+
+    model: ModelFacts
+    gpu: str | None
+    """Words of a GPU's name."""
+    gpus: int | None = None
+    """Over all nodes."""
+    memory: int | None = None
+    """Bytes of a GPU that may be used; ``None``: all it has."""
+    name: str | None = None
+    """Of the model; shown, and nothing else."""
+    framework: str | None = None
+    rows_per_update: int | None = None
+    max_prompt_length: int | None = None
+    """Tokens."""
+    max_completion_length: int | None = None
+    """Tokens."""
+
+
+def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
+    """The question, and what was presumed, in sentences.
+
+    Raises:
+        UsageError: too little is known, or of such a machine or training nothing can be predicted.
+    """
+    kind = _kind(facts.gpu)
+    gpu = kind if facts.memory is None else replace(kind, memory=min(kind.memory, facts.memory))
+    framework = _checked(facts)
+    shape = architecture_of(facts.model)
+    gpus, nodes = _split(1 if facts.gpus is None else facts.gpus)
+    machine = Machine(gpu.name, gpu.memory, gpus, nodes)
+    wanted = Wanted(
+        model=facts.name or f"a model of {shape.parameters / 1e9:.3g} billion parameters",
+        architecture=shape,
+        framework=framework,
+        rows_per_update=facts.rows_per_update,
+        max_prompt_length=facts.max_prompt_length,
+        max_completion_length=facts.max_completion_length,
+    )
+    space = preset_for(gpus, nodes)
+    question = Question(wanted.load(machine), machine, gpu, space, SearchSpace.load(space))
+    return question, (*_presumed(facts, question), *shape.notes)
+
+
+def architecture_of(facts: ModelFacts) -> Architecture:
+    """A decoder of these facts; what they lack is guessed from the parameters. Raises ``UsageError`` without those."""
+    if facts.parameters is None or facts.parameters <= 0:
+        raise UsageError("params_b is needed, or the model of a study here")
+    size = dimensions(facts)
+    width, heads = max(1, round(size.width)), max(1, round(size.heads))
+    note = "the model's layers are guessed from its number of parameters, which makes every figure less certain"
+    return Architecture(
+        family="",
+        layers=max(1, round(size.layers)),
+        hidden_size=width,
+        heads=heads,
+        kv_heads=max(1, round(size.kv_heads)),
+        head_size=max(1, width // heads),
+        vocabulary=round(size.vocabulary),
+        max_positions=facts.max_positions,
+        parameters=facts.parameters,
+        active=facts.parameters,
+        notes=(note,) if size.doubt else (),
+        guessed=bool(size.doubt),
+    )
+
+
+def known_gpu(word: str) -> KnownGpu | None:
+    """By its own name, or by what its driver calls it (``NVIDIA H100 80GB HBM3``); ``None``: no figures for it here."""
+    try:
+        return gpu_named(word)
+    except UsageError:
+        sheet = sheet_of(word)
+    return next((gpu for gpu in GPUS.values() if sheet is not None and gpu.sheet == sheet.name), None)
+
+
+def _kind(word: str | None) -> KnownGpu:
+    if word is None:
+        raise UsageError("gpu is needed")
+    found = known_gpu(word)
+    if found is None:
+        raise UsageError(f"there are no figures for gpu {clean(word)!r} here; known are {', '.join(GPUS)}")
+    return found
+
+
+def _checked(facts: Facts) -> str:
+    """The framework; refuses what is too large to be looked at."""
+    framework = facts.framework or FRAMEWORKS[0]
+    if framework.casefold() not in FRAMEWORKS:
+        raise UsageError(f"framework {clean(framework)!r} is not known; known are {', '.join(FRAMEWORKS)}")
+    limits = (
+        ("rows_per_update", facts.rows_per_update, MOST_ROWS),
+        ("max_prompt_tokens", facts.max_prompt_length, MOST_TOKENS),
+        ("max_completion_tokens", facts.max_completion_length, MOST_TOKENS),
+    )
+    for name, value, most in limits:
+        if value is not None and value > most:
+            raise UsageError(f"{name} {value} is more than is looked at, which is {most}")
+    return framework.casefold()
+
+
+def _split(gpus: int) -> tuple[int, int]:
+    """(GPUs of a node, nodes)."""
+    if gpus < 1:
+        raise UsageError("gpus must be at least 1")
+    if gpus > MOST_GPUS:
+        raise UsageError(f"gpus {gpus} is more than is looked at, which is {MOST_GPUS}")
+    if gpus <= GPUS_OF_A_NODE:
+        return gpus, 1
+    if gpus % GPUS_OF_A_NODE:
+        raise UsageError(f"gpus {gpus} does not fill nodes of {GPUS_OF_A_NODE}")
+    return GPUS_OF_A_NODE, gpus // GPUS_OF_A_NODE
+
+
+def _presumed(facts: Facts, question: Question) -> tuple[str, ...]:
+    load, machine = question.load, question.machine
+    said = (
+        (facts.gpus, "1 GPU" if machine.nodes == 1 else ""),
+        (facts.framework, f"framework {load.framework}"),
+        (facts.rows_per_update, f"{load.rows_per_update} rows per update"),
+        (facts.max_prompt_length, f"prompts of at most {load.max_prompt_length} tokens"),
+        (facts.max_completion_length, f"completions of at most {load.max_completion_length} tokens"),
+    )
+    found = [words for value, words in said if value is None and words]
+    found.append(f"completions of {load.mean_completion:g} tokens on average")
+    found.append(f"groups of {load.num_generations} completions")
+    if machine.nodes > 1:
+        found.append(f"nodes of {machine.gpus} GPUs")
+    return (f"presumed: {', '.join(found)}",)

@@ -1,0 +1,91 @@
+"""Forecasts of many configurations at once: tokens/hour, and whether they fit. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.domain import Configuration
+from autotune.forecast.answer import Predicted
+from autotune.proposals.forecasts import SURE, Column, PeakForecast, PeakModel, TimeForecast, TimeModel
+
+NORMAL95 = 1.96
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where a configuration's memory goes."""
+
+    parts: Mapping[str, float]
+    """Bytes of a GPU by part, at its peak."""
+    host: float
+    """Bytes of one node's process tree at its peak."""
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """The models a plan rests on, fitted to no trial."""
+
+    times: TimeModel
+    peaks: PeakModel
+    memory: Callable[[Configuration], Memory]
+    tokens: Callable[[Configuration], float]
+    """Completion tokens of one cycle."""
+    capacity: int
+    """Bytes of one GPU."""
+
+    def table(self, configurations: Sequence[Configuration]) -> Table:
+        """Forecasts of all ``configurations``, in their order."""
+        times, peaks = self.times.forecast(configurations), self.peaks.forecast(configurations)
+        tokens = np.array([self.tokens(c) for c in configurations], dtype=np.float64)
+        return Table(tuple(configurations), times, peaks, np.log(3600.0 * tokens) - times.log_seconds)
+
+    def predicted(self, table: Table, index: int) -> Predicted:
+        """Everything about one configuration of ``table``."""
+        times, peaks, configuration = table.times, table.peaks, table.configurations[index]
+        rate, spread = float(table.log_rate[index]), float(times.spread[index])
+        phases = {name: float(column[index]) for name, column in times.phases.items()}
+        peak, wide = float(peaks.peak[index]), math.exp(NORMAL95 * float(peaks.spread[index]))
+        memory = self.memory(configuration)
+        return Predicted(
+            configuration=configuration,
+            tokens_per_hour=math.exp(rate),
+            low=math.exp(rate - NORMAL95 * spread),
+            high=math.exp(rate + NORMAL95 * spread),
+            cycle_s=math.exp(float(times.log_seconds[index])),
+            phases=_largest_first({n: s for n, s in phases.items() if s > 0}),
+            peak=peak,
+            peak_low=peak / wide,
+            peak_high=peak * wide,
+            fits=float(peaks.fits[index]),
+            parts=_largest_first({n: b for n, b in memory.parts.items() if b > 0}),
+            host=memory.host,
+            capacity=self.capacity,
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """Forecasts in columns."""
+
+    configurations: tuple[Configuration, ...]
+    times: TimeForecast
+    peaks: PeakForecast
+    log_rate: Column
+    """Natural logarithm of tokens/hour; median."""
+
+    def score(self) -> Column:
+        """What to maximise: tokens/hour of what is likely to fit; of the rest, what is closest to fitting."""
+        likely = self.peaks.fits >= SURE
+        return np.where(likely, self.log_rate, -1e6 - np.log(self.peaks.peak))
+
+    def fitting(self) -> int:
+        """Configurations that are likely to fit."""
+        return int(np.count_nonzero(self.peaks.fits >= SURE))
+
+
+def _largest_first(values: Mapping[str, float]) -> Mapping[str, float]:
+    return dict(sorted(values.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,151 @@
+"""From a question to an answer: the best predicted configurations, and the smallest machines that would do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from autotune.domain import Configuration
+from autotune.errors import UsageError
+from autotune.forecast.answer import Accuracy, Machine, Need, Needs, Plan, Predicted
+from autotune.forecast.forecasting import Forecasts
+from autotune.forecast.gpus import KnownGpu
+from autotune.forecast.question import Question, Wanted
+from autotune.forecast.search import Asked, Found, search
+from autotune.proposals.forecasts import SURE
+from search_spaces.configuration import KnobValue
+from search_spaces.space import SearchSpace
+
+Models = Callable[[Question], Forecasts]
+"""Chooses the models for a question."""
+
+BEST = 5
+NEED_RANK = 16
+"""LoRA's rank in ``needs`` where none is asked for."""
+
+COUNTS = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (8, 4), (8, 8))
+"""(GPUs of a node, nodes) that are looked at for a need, ascending."""
+OFFLOADS = ("offload_optimizer", "offload_parameters")
+LEAN: Mapping[str, tuple[KnobValue, ...]] = {
+    "gpu_memory_utilization": (0.2, 0.3, 0.5, 0.7, 0.9),
+    "tensor_parallel_size": (1, 2, 4, 8),
+    "sleep_level": (0, 2),
+    "micro_batch_size": (1, 2),
+    "zero_stage": (0, 2, 3),
+    "offload_optimizer": ("none", "cpu"),
+    "offload_parameters": ("none", "cpu"),
+}
+"""What takes least memory, as far as one knob does not say so for all machines."""
+LEAN_FIXED: Mapping[str, KnobValue] = {
+    "rollout_engine": "vllm",
+    "rollout_mode": "colocate",
+    "gradient_checkpointing": True,
+    "logprob_rows": 1,
+}
+NEED_FRAMEWORKS = ("trl", "open_r1", "ms_swift")
+LEAST_BYTES = 2
+"""A parameter is held at least once on the GPUs of all, by the rollout engine, in bf16."""
+FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"
+
+
+def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BEST) -> Plan:
+    """The best ``count`` configurations, and the best that rounds or learns differently if that is better.
+
+    Raises:
+        UsageError: nothing is legal, or the rows cannot be made on these GPUs.
+    """
+    missing = question.space.require.problem(question.resources)
+    if missing:
+        raise UsageError(f"{question.space_name}: {missing}")
+    forecasts, baseline = models(question), question.baseline()
+    asked = Asked(question.space, baseline, question.resources, same_learning=True)
+    same = search(asked, forecasts, count)
+    if same is None:
+        worst = next(iter(question.space.explain(baseline, question.resources).removed), "")
+        raise UsageError(f"no combination of {question.space_name} is legal there; rule {worst} removes most")
+    counted = question.space.count(baseline, question.resources)
+    freer = search(replace(asked, same_learning=False), forecasts, 1)
+    best = tuple(forecasts.predicted(same.table, index) for index in same.best)
+    likely = tuple(found for found in best if found.fits >= SURE)
+    return Plan(
+        load=question.load,
+        machine=question.machine,
+        space=question.space_name,
+        legal=counted.legal,
+        exact=counted.exact,
+        looked_at=same.looked_at + (0 if freer is None else freer.looked_at),
+        fitting=same.fitting + (0 if freer is None else freer.fitting),
+        baseline=_one(forecasts, baseline),
+        best=likely or best[:1],
+        permitted=_permitted(forecasts, same, freer),
+        accuracy=accuracy,
+        notes=question.load.architecture.notes,
+    )
+
+
+def _one(forecasts: Forecasts, configuration: Configuration) -> Predicted:
+    return forecasts.predicted(forecasts.table((configuration,)), 0)
+
+
+def _permitted(forecasts: Forecasts, same: Found, freer: Found | None) -> Predicted | None:
+    if freer is None or not freer.best:
+        return None
+    there, here = freer.best[0], same.best[0]
+    if freer.table.score()[there] <= same.table.score()[here] + 1e-9:
+        return None
+    return forecasts.predicted(freer.table, there)
+
+
+def needs(wanted: Wanted, gpus: Iterable[KnownGpu], models: Models) -> Needs:
+    """For each kind of GPU and each way of training, the fewest that fit, with a configuration that does.
+
+    Raises:
+        UsageError: the framework shares state out in a way that is not looked at here.
+    """
+    if wanted.framework not in NEED_FRAMEWORKS:
+        raise UsageError(f"--need knows ZeRO, which {', '.join(NEED_FRAMEWORKS)} have and {wanted.framework} has not")
+    found = [_need(replace(wanted, lora_rank=rank), gpu, how, models) for gpu in gpus for how, rank in _ways(wanted)]
+    gpus_each, nodes = COUNTS[-1]
+    largest = f"{nodes} nodes x {gpus_each}"
+    return Needs(wanted.load(Machine("", 0, *COUNTS[0])), tuple(found), largest, wanted.architecture.notes)
+
+
+def _ways(wanted: Wanted) -> tuple[tuple[str, int | None], ...]:
+    if wanted.lora_rank is not None:
+        return ((LORA, wanted.lora_rank),)
+    return ((FULL, None), (OFFLOADED, None), (LORA, NEED_RANK))
+
+
+def _need(wanted: Wanted, gpu: KnownGpu, how: str, models: Models) -> Need:
+    least = LEAST_BYTES * wanted.architecture.parameters
+    for each, nodes in COUNTS:
+        machine = Machine(gpu.name, gpu.memory, each, nodes)
+        if machine.total * machine.memory < least:
+            continue
+        question = Question(wanted.load(machine), machine, gpu, how, lean(how))
+        found = _lean_best(question, models)
+        if found is not None:
+            return Need(how, gpu.name, gpu.memory, machine, found, wanted.lora_rank)
+    return Need(how, gpu.name, gpu.memory, None, lora_rank=wanted.lora_rank)
+
+
+def lean(how: str) -> SearchSpace:
+    """The space of what takes least memory, with or without offloads."""
+    values = {n: v for n, v in LEAN.items() if how == OFFLOADED or n not in OFFLOADS}
+    return SearchSpace(values, Configuration(LEAN_FIXED))
+
+
+def _lean_best(question: Question, models: Models) -> Predicted | None:
+    """The fastest that is likely to fit; ``None`` if none is, or the rows cannot be made there."""
+    try:
+        baseline = question.baseline()
+    except UsageError:
+        return None
+    candidates = question.space.candidates(baseline, question.resources, same_learning=True)
+    if not candidates:
+        return None
+    forecasts = models(question)
+    table = forecasts.table(candidates)
+    if not table.fitting():
+        return None
+    return forecasts.predicted(table, int(table.score().argmax()))

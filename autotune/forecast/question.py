@@ -1,0 +1,134 @@
+"""What a plan is asked: a model, a machine, lengths and rows; and what legality and the forecasts make of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from autotune.domain import Configuration, Resources
+from autotune.forecast.answer import Load, Machine
+from autotune.forecast.architecture import Architecture
+from autotune.forecast.gpus import KnownGpu
+from autotune.proposals.forecasts import Task
+from autotune.proposals.times.lengths import PRESUMED_SHARE
+from autotune.specification import build
+from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
+from search_spaces.batch import batch_of
+from search_spaces.space import SearchSpace
+
+MAX_PROMPT = 512
+"""Tokens, where nobody says."""
+ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
+"""On several nodes, where nobody says; what divides the rows for every split of a node would be tens of thousands."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The training as given on the command line; ``None`` was not said."""
+
+    model: str
+    architecture: Architecture
+    framework: str = "trl"
+    rows_per_update: int | None = None
+    num_generations: int | None = None
+    max_prompt_length: int | None = None
+    max_completion_length: int | None = None
+    lora_rank: int | None = None
+
+    def load(self, machine: Machine) -> Load:
+        """With what was not said filled in as ``autotune start`` does on such a machine."""
+        total = machine.total
+        usual = gpu_size(total, total).rows_per_update if machine.nodes == 1 else ROWS_OF_A_GPU * total
+        rows = self.rows_per_update or usual
+        longest = self.max_completion_length or GPU_SIZE.max_completion_length
+        return Load(
+            model=self.model,
+            architecture=self.architecture,
+            framework=self.framework,
+            rows_per_update=rows,
+            num_generations=self.num_generations or min(TRL_DEFAULT_GROUP, rows),
+            max_prompt_length=self.max_prompt_length or MAX_PROMPT,
+            max_completion_length=longest,
+            mean_completion=PRESUMED_SHARE * longest,
+            lora_rank=self.lora_rank,
+        )
+
+
+@dataclass(frozen=True)
+class Question:
+    """A load on a machine, and the space to choose from."""
+
+    load: Load
+    machine: Machine
+    gpu: KnownGpu
+    space_name: str
+    space: SearchSpace
+
+    @cached_property
+    def resources(self) -> Resources:
+        """The machine as legality sees it; of its software nothing is known, so that rules nothing out."""
+        load, machine = self.load, self.machine
+        return Resources(
+            gpus=machine.gpus,
+            nodes=machine.nodes,
+            device="cuda",
+            device_memory=self.gpu.memory,
+            compute_capability=self.gpu.compute_capability,
+            framework=load.framework,
+            rows_per_update=load.rows_per_update,
+            num_generations=load.num_generations,
+            max_prompt_length=load.max_prompt_length,
+            max_completion_length=load.max_completion_length,
+            model=load.architecture.facts,
+        )
+
+    @property
+    def passthrough(self) -> Mapping[str, Any]:
+        """The keys of a user's configuration that matter to times and memory."""
+        rank = self.load.lora_rank
+        if rank is not None:
+            return {"use_peft": True, "lora_r": rank}
+        # ms-swift trains adapters unless it is told otherwise.
+        return {"tuner_type": "full"} if self.load.framework == "ms_swift" else {}
+
+    def baseline(self) -> Configuration:
+        """The framework's defaults for these rows, on the space's fixed knobs.
+
+        Raises:
+            UsageError: the rows cannot be made on these GPUs.
+        """
+        load = self.load
+        request = Complete(
+            framework=load.framework,
+            baseline={"num_generations": load.num_generations},
+            rows_per_update=load.rows_per_update,
+            max_prompt_length=load.max_prompt_length,
+            max_completion_length=load.max_completion_length,
+        )
+        return build.baseline_of(request, self.space, self.resources)
+
+    def tokens(self, configuration: Configuration) -> float:
+        """Completion tokens of one cycle, which ends when generations and updates meet."""
+        batch = batch_of(configuration, self.resources)
+        updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
+        return batch.rows * updates * self.load.mean_completion
+
+    def task(self, *, active: bool = False) -> Task:
+        """What the models are told. With ``active``, of a mixture of experts only what a token goes through."""
+        shape, resources = self.load.architecture, self.resources
+        facts = replace(
+            resources.model,
+            parameters=shape.active if active else shape.parameters,
+            # The formulas take a head to be the width over the heads; where it is not, the cache's size is kept right.
+            key_value_heads=max(1, round(shape.kv_heads * shape.head_size * shape.heads / shape.hidden_size)),
+        )
+        return Task(
+            resources=replace(resources, model=facts),
+            rows_per_update=self.load.rows_per_update,
+            max_prompt_length=self.load.max_prompt_length,
+            max_completion_length=self.load.max_completion_length,
+            passthrough=self.passthrough,
+        )

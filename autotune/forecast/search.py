@@ -1,0 +1,165 @@
+"""The best predicted configurations of a space: a sample of what is legal, then steps in a few knobs at a time. Pure.
+
+A space of several GPUs has millions of legal combinations, and a forecast of each would take minutes. The sample has
+every rollout engine and split; from its best, all legal combinations of a block of knobs are looked at, block by block,
+until none is better. Legality is the space's own throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.domain import Configuration, Resources
+from autotune.forecast.forecasting import Forecasts, Table
+from search_spaces import legality
+from search_spaces.batch import BATCH_KNOBS
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
+from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
+
+SAMPLE = 12_000
+STARTS = 2
+ROUNDS = 3
+BLOCK = 2_000
+"""Legal combinations of a block that are looked at; of more, so many drawn."""
+ALIKE = 0.01
+"""Of log tokens/hour: what knobs that matter little may give together, and are left at the baseline's values for."""
+TINY = 1e-9
+
+_TIED = frozenset(BATCH_KNOBS)
+"""They follow from one another."""
+
+BLOCKS: tuple[tuple[str, ...], ...] = (
+    ("micro_batch_size", "gradient_checkpointing", "zero_stage", "offload_optimizer", "offload_parameters"),
+    ("micro_batch_size", "gradient_checkpointing", "zero_stage", "sleep_level", "gpu_memory_utilization"),
+    ("gpu_memory_utilization", "tensor_parallel_size", "max_num_seqs", "sleep_level", "rollout_data_parallel_size"),
+    ("micro_batch_size", "logprob_rows", "gradient_checkpointing", "gpu_memory_utilization"),
+    ("precision", "master_weights", "kv_cache_dtype", "rollout_quantization", "micro_batch_size"),
+    ("enforce_eager", "max_num_batched_tokens", "attn_implementation", "optimizer", "prefix_caching", "hub_kernels"),
+    ("rollout_mode", "rollout_gpus", "rollout_data_parallel_size", "tensor_parallel_size", "gpu_memory_utilization"),
+)
+"""Knobs that act on each other in time or memory, so that they are moved together."""
+
+SHAPE = (
+    "rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size", "zero_stage", "offload_optimizer",
+    "offload_parameters", "gradient_checkpointing",
+)  # fmt: skip
+"""Two answers that agree on these are one answer to people."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A space on a machine, and what may change."""
+
+    space: SearchSpace
+    baseline: Configuration
+    resources: Resources
+    same_learning: bool
+    sample: int = SAMPLE
+    """Combinations the search begins with."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best of each shape, best first."""
+
+    table: Table
+    """The best ones."""
+    best: tuple[int, ...]
+    """Places in ``table``."""
+    looked_at: int
+    """Combinations of the sample, and steps from it."""
+    fitting: int
+    """Of the sample, those that are likely to fit; of the steps, where none of it is."""
+
+
+def search(asked: Asked, forecasts: Forecasts, count: int) -> Found | None:
+    """The ``count`` best shapes; ``None`` where nothing is legal."""
+    about = asked.baseline, asked.resources
+    sample = asked.space.candidates(*about, same_learning=asked.same_learning, limit=asked.sample)
+    if not sample:
+        return None
+    table = forecasts.table(sample)
+    score = table.score()
+    seen = {table.configurations[i]: float(score[i]) for i in _best_shapes(table, max(STARTS, count))}
+    for start in list(seen)[:STARTS]:
+        seen.update(_climbed(asked, forecasts, start, seen[start]))
+    found = forecasts.table(tuple(seen))
+    plain = [_plainer(asked, forecasts, found, index) for index in _best_shapes(found, count)]
+    best = forecasts.table(tuple(dict.fromkeys(plain)))
+    score = best.score().round(3)
+    order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], asked.baseline)))
+    return Found(best, tuple(order), len(sample) + len(seen), max(table.fitting(), best.fitting()))
+
+
+def _climbed(asked: Asked, forecasts: Forecasts, start: Configuration, score: float) -> dict[Configuration, float]:
+    """The steps from ``start`` to where no block of knobs has anything better, with their scores."""
+    path: dict[Configuration, float] = {}
+    here, unmoved = start, 0
+    for block in BLOCKS * ROUNDS:
+        near = _around(asked, here, block)
+        scores = forecasts.table(near).score() if near else np.empty(0)
+        unmoved += 1
+        if near and float(scores.max()) > score + TINY:
+            here, score, unmoved = near[int(np.argmax(scores))], float(scores.max()), 0
+            path[here] = score
+        if unmoved == len(BLOCKS):
+            break
+    return path
+
+
+def _around(asked: Asked, here: Configuration, block: Sequence[str]) -> tuple[Configuration, ...]:
+    """Legal combinations of ``block`` with all other knobs of the space as they are ``here``."""
+    moved = {name: asked.space.values[name] for name in block if name in asked.space.values}
+    if not moved:
+        return ()
+    fixed = {
+        name: here[name]
+        for name in (*asked.space.values, *asked.space.fixed)
+        if name not in moved and name in here and not _follows(name)
+    }
+    left = {name: (UNSET,) for name, listed in asked.space.values.items() if UNSET in listed and name not in here}
+    narrowed = SearchSpace({**left, **moved}, Configuration(fixed), asked.space.require)
+    return narrowed.candidates(asked.baseline, asked.resources, same_learning=asked.same_learning, limit=BLOCK)
+
+
+def _follows(name: str) -> bool:
+    """It follows from the micro-batch, as a share of the accumulation or the accumulation itself."""
+    return name == "steps_per_generation" or (name in KNOBS and KNOBS[name].derived)
+
+
+def _best_shapes(table: Table, count: int) -> tuple[int, ...]:
+    """Places of the best configuration of each shape, best first."""
+    found: dict[tuple[KnobValue | None, ...], int] = {}
+    for index in np.argsort(-table.score(), kind="stable").tolist():
+        found.setdefault(tuple(table.configurations[index].get(name) for name in SHAPE), index)
+        if len(found) == count:
+            break
+    return tuple(found.values())
+
+
+def _changed(configuration: Configuration, baseline: Configuration) -> int:
+    return sum(baseline.get(name) != value for name, value in configuration.items())
+
+
+def _plainer(asked: Asked, forecasts: Forecasts, table: Table, index: int) -> Configuration:
+    """The configuration with every knob back at the baseline's value that gives less than ``ALIKE`` all together.
+
+    So an answer names what matters, not what the models hardly tell apart.
+    """
+    here, floor = table.configurations[index], float(table.score()[index]) - ALIKE
+    while True:
+        changed = [n for n, v in here.items() if asked.baseline.get(n, v) != v and n not in SHAPE and n not in _TIED]
+        back = [here.with_(**{name: asked.baseline[name]}) for name in changed]
+        back = [c for c in back if legality.is_legal(c, asked.resources, asked.baseline)]
+        if not back:
+            return here
+        scores = forecasts.table(back).score()
+        best = int(np.argmax(scores))
+        if float(scores[best]) < floor:
+            return here
+        here = back[best]

@@ -1,0 +1,151 @@
+"""What is known of pairs of knob values nobody tried, and how peaks came as predicted, for those who only read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from autotune.charts.feasibility_map import Foreseen, Pair, pair_of
+from autotune.charts.foretold import Foretold
+from autotune.domain import Configuration, StudySpec, Trial
+from autotune.insights.phases import peak
+from autotune.proposals.dominance import Region, covers, sentence
+from autotune.proposals.dominated import regions
+from autotune.proposals.forecasts import PeakForecast, Task
+from autotune.proposals.memory import MemoryModel, limits, pools
+from autotune.wording.numbers import format_size
+from autotune.wording.text import knob_value
+from search_spaces.configuration import KnobValue
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS
+from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
+
+MOST_CANDIDATES = 4000
+EACH_PAIR = 24
+"""Configurations of a pair that are looked at."""
+MOST_REGIONS = 60
+MOST_FITTED = 400
+"""Trials the memory model learns from, the newest: more hardly change it, and somebody waits for the page."""
+NORMAL95 = 1.96
+MOST_FORETOLD = 120
+"""Peaks that are compared with what was predicted of them, the newest."""
+REFITTED = 1.25
+"""The model is fitted anew when so many times as many trials have ended: with each would take minutes."""
+
+
+def space_of(spec: StudySpec) -> Mapping[str, Sequence[KnobValue]]:
+    """The searched values by knob; none of a space this version cannot read."""
+    try:
+        found = SearchSpace.from_json(spec.space).values_in(spec.resources)
+    except SpaceError:
+        return {}
+    return {name: tuple(value for value in values if value != UNSET) for name, values in found.items()}
+
+
+def foreseen(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -> dict[Pair, Foreseen]:
+    """Pairs of values of ``knobs`` no trial has: those of which every legal configuration looked at is ruled out by an
+    OOM, and of the others whether the likeliest of them is predicted to fit."""
+    across, up = knobs
+    tried = {pair_of(t, across, up) for t in trials}
+    untried = {pair: some[:EACH_PAIR] for pair, some in _untried(spec, across, up, tried).items()}
+    found = _distinct(regions(trials, KNOBS, one_memory=not spec.resources.gpus))
+    ruled: dict[Pair, Foreseen] = {}
+    for pair, configurations in untried.items():
+        words = [_ruled_out(found, c) for c in configurations]
+        if words and all(words):
+            ruled[pair] = Foreseen("cell-ruled", f"ruled out: {words[0]}")
+    rest = {pair: configurations for pair, configurations in untried.items() if pair not in ruled}
+    return {**ruled, **_predicted(spec, trials, rest)}
+
+
+def _predicted(
+    spec: StudySpec, trials: Sequence[Trial], untried: Mapping[Pair, Sequence[Configuration]]
+) -> dict[Pair, Foreseen]:
+    """By the memory model, fitted on the study's trials; nothing where no limit of memory is known."""
+    task = Task.of(spec)
+    if not untried or all(limit is None for limit in limits(task)):
+        return {}
+    finished = [t for t in trials if t.state.is_finished][-MOST_FITTED:]
+    model = MemoryModel.before(task).fitted(task, finished)
+    found = model.forecast([c for configurations in untried.values() for c in configurations])
+    verdicts: dict[Pair, Foreseen] = {}
+    first = 0
+    for pair, configurations in untried.items():
+        likeliest = max(range(first, first + len(configurations)), key=lambda place: float(found.fits[place]))
+        verdicts[pair] = _verdict(found, likeliest, len(configurations))
+        first += len(configurations)
+    return verdicts
+
+
+def _verdict(found: PeakForecast, place: int, looked_at: int) -> Foreseen:
+    fits, peak = float(found.fits[place]), float(found.peak[place])
+    wide = math.exp(NORMAL95 * float(found.spread[place]))
+    likely = fits >= 0.5
+    of = "the one configuration" if looked_at == 1 else f"the likeliest of {looked_at} configurations"
+    return Foreseen(
+        "cell-likely" if likely else "cell-unlikely",
+        f"not tried; predicted {'' if likely else 'not '}to fit: {of} looked at fits with probability {fits:.0%}, "
+        f"its peak is {format_size(peak)} (95 % {format_size(peak / wide)} to {format_size(peak * wide)})",
+        f"{fits:.0%}",
+    )
+
+
+def _distinct(found: Sequence[Region]) -> list[Region]:
+    """The first of those that say the same, ``MOST_REGIONS`` at most."""
+    return list({region.bounds: region for region in reversed(found)}.values())[::-1][:MOST_REGIONS]
+
+
+def _untried(spec: StudySpec, across: str, up: str, tried: set[Pair]) -> dict[Pair, list[Configuration]]:
+    try:
+        space = SearchSpace.from_json(spec.space)
+        candidates = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=MOST_CANDIDATES)
+    except SpaceError:
+        return {}
+    found: dict[Pair, list[Configuration]] = {}
+    for configuration in candidates:
+        pair = (knob_value(configuration.get(across)), knob_value(configuration.get(up)))
+        if pair not in tried:
+            found.setdefault(pair, []).append(configuration)
+    return found
+
+
+def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
+    region = next((r for r in found if covers(r, configuration, KNOBS)), None)
+    return "" if region is None else sentence(region, configuration, KNOBS)
+
+
+def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
+    """Of each configuration the first measured peak of the pool that fills first, as the memory model predicted it
+    from trials that had ended before."""
+    task = Task.of(spec)
+    pool = pools(task)[0]
+    finished = [t for t in sorted(trials, key=lambda t: t.number) if t.state.is_finished]
+    asked: list[tuple[int, Trial, int]] = []
+    seen: set[Configuration] = set()
+    for before, trial in enumerate(finished):
+        measured = peak(trial, pool) if trial.fits and trial.configuration not in seen else None
+        if measured:
+            asked.append((before, trial, measured))
+        seen.add(trial.configuration)
+    found: list[Foretold] = []
+    for some in _by_fit(asked[-MOST_FORETOLD:]):
+        known = some[0][0]
+        model = MemoryModel.before(task).fitted(task, finished[max(0, known - MOST_FITTED) : known])
+        peaks, spreads = model.peaks([trial.configuration for _, trial, _ in some], pool)
+        for (_, trial, measured), middle, spread in zip(some, peaks, spreads, strict=True):
+            wide = math.exp(NORMAL95 * float(spread))
+            ends = (float(middle) / wide, float(middle) * wide)
+            found.append(Foretold(trial.number, known, float(middle), *ends, float(measured)))
+    return tuple(found)
+
+
+def _by_fit(asked: Sequence[tuple[int, Trial, int]]) -> list[list[tuple[int, Trial, int]]]:
+    """Those that are predicted by one fit, on what had ended before the first of them."""
+    found: list[list[tuple[int, Trial, int]]] = []
+    for one in asked:
+        if found and one[0] <= found[-1][0][0] * REFITTED:
+            found[-1].append(one)
+        else:
+            found.append([one])
+    return found

@@ -1,0 +1,103 @@
+"""Plans with the real models: the wiring of ``autotune plan``, which runs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from autotune.domain import Configuration
+from autotune.forecast import planner
+from autotune.forecast.accuracy import Recorded, accuracy
+from autotune.forecast.answer import Needs, Plan, Predicted
+from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
+from autotune.forecast.gpus import GPUS, KnownGpu
+from autotune.forecast.question import Question, Wanted
+from autotune.proposals.forecasts import PeakModel, Task, TimeModel
+from autotune.proposals.memory import MemoryModel, breakdown
+from autotune.proposals.times import PhaseTimes
+from autotune.proposals.times.machine import Hardware, presumed, sheet_of
+from autotune.settings import Settings
+from autotune.store import open_store
+
+__all__ = ["forecasts_for", "foretold", "needed", "planned"]
+
+GUESSED_SPREAD = 0.3
+"""Standard deviation of the logarithm of tokens/hour that guessed layers add; the phase-time model presumes the same of
+layers it is not told."""
+
+
+def planned(question: Question, settings: Settings) -> Plan:
+    """The plan, with its accuracy on what the home's own studies measured on such GPUs.
+
+    Raises:
+        UsageError: nothing is legal, or the rows cannot be made on these GPUs.
+    """
+    compared = accuracy(recorded_on(question.gpu, settings), _unfitted(question.gpu))
+    return planner.plan(question, forecasts_for, compared)
+
+
+def foretold(question: Question, recorded: Iterable[Recorded]) -> Plan:
+    """``planned``, with its accuracy on studies that have been read already, and wider intervals of tokens/hour where
+    the model's layers were guessed. Raises ``UsageError`` as that does."""
+    found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
+    if not question.load.architecture.guessed:
+        return found
+    return replace(
+        found,
+        baseline=_less_sure(found.baseline),
+        best=tuple(_less_sure(one) for one in found.best),
+        permitted=None if found.permitted is None else _less_sure(found.permitted),
+    )
+
+
+def _less_sure(found: Predicted) -> Predicted:
+    wide = math.exp(math.hypot(math.log(found.high / found.tokens_per_hour), NORMAL95 * GUESSED_SPREAD))
+    return replace(found, low=found.tokens_per_hour / wide, high=found.tokens_per_hour * wide)
+
+
+def needed(wanted: Wanted) -> Needs:
+    """The smallest machines, over all GPUs there are figures for."""
+    return planner.needs(wanted, GPUS.values(), forecasts_for)
+
+
+def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[Recorded, ...]:
+    """Studies in the home's own database that ran on such GPUs; none is created by looking, no server is asked."""
+    if not settings.own_database or not settings.home.database.is_file():
+        return ()
+    store = open_store(settings.database)
+    try:
+        found = []
+        for study in store.studies():
+            seen = store.fingerprint(study.id)
+            gpus = [] if seen is None else seen.hardware.get("gpus") or []
+            sheets = {sheet_of(str(one.get("name", ""))) for one in gpus if isinstance(one, Mapping)}
+            if {None if sheet is None else sheet.name for sheet in sheets} == {gpu.sheet}:
+                found.append(Recorded(study, store.trials(study.id)))
+        return tuple(found)
+    finally:
+        store.close()
+
+
+def forecasts_for(question: Question) -> Forecasts:
+    """The memory and phase-time models told of the question, and of no trial."""
+    task = question.task()
+    peaks = MemoryModel.before(task)
+    times = PhaseTimes(_hardware(question.gpu, task)).fitted(question.task(active=True), ())
+
+    def memory(configuration: Configuration) -> Memory:
+        device, host = breakdown(task, configuration, peaks)
+        return Memory(device.at_peak, host.peak)
+
+    return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)
+
+
+def _unfitted(gpu: KnownGpu) -> Callable[[Task], tuple[TimeModel, PeakModel]]:
+    def models(task: Task) -> tuple[TimeModel, PeakModel]:
+        return PhaseTimes(_hardware(gpu, task)).fitted(task, ()), MemoryModel.before(task)
+
+    return models
+
+
+def _hardware(gpu: KnownGpu, task: Task) -> Hardware:
+    return presumed(task.resources, gpu.sheet)

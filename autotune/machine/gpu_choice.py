@@ -1,0 +1,139 @@
+"""Which of the visible GPUs a study holds: as many of one kind as there are, or as many as were asked for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.errors import MachineError, UsageError
+from autotune.machine.nvml import Gpu
+from autotune.wording.numbers import format_size
+
+ALIKE = 0.01
+"""Share by which the memory of GPUs of one kind may differ: what the driver keeps back is not always the same."""
+CHOOSES = "CUDA_VISIBLE_DEVICES can choose others"
+ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The GPUs a study holds, and what to say where not all visible ones are among them."""
+
+    gpus: tuple[Gpu, ...]
+    said: str = ""
+
+
+def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> Choice:
+    """The GPUs of a study.
+
+    Ranks wait for each other, so GPUs of different kinds would be measured at the pace and with the memory of the
+    least: only one kind is used, the most numerous, of equals the one with the most memory. A process sees one slice
+    of a GPU (MIG) at most, whatever is visible.
+
+    Args:
+        visible: in the order they are counted in.
+        wanted: how many; ``None`` is all of one kind, 0 a run on the CPU.
+        asked: who wants them, if not ``--gpus``; the sentences begin with it.
+
+    Raises:
+        UsageError: there are not so many of one kind.
+        MachineError: CUDA can use none of them.
+    """
+    asked = asked or f"--gpus {wanted}"
+    if wanted == 0:
+        return Choice((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
+    if not visible:
+        if wanted is None:
+            return Choice(())
+        raise UsageError(f"{asked}: no GPU is visible here")
+    kinds = _kinds(visible)
+    kind = max(kinds, key=lambda gpus: (_usable(gpus), gpus[0].memory))  # of equals the first
+    if _usable(kind) == 0:
+        raise MachineError(f"GPU {kind[0].index} can only be used in slices (MIG mode) and has none; turn the mode off")
+    if wanted is not None and wanted > _usable(kind):
+        raise UsageError(f"{asked}: {_lacking(kinds, kind)}")
+    held = tuple(kind[: _usable(kind) if wanted is None else wanted])
+    return Choice(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
+
+
+def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
+    """The GPUs of a study that holds ``count``: the first that its tuner left visible.
+
+    Raises:
+        MachineError: there are fewer by now.
+    """
+    if len(visible) < count:
+        raise MachineError(f"the study holds {_gpus(count)}, and {_count(visible)} visible now")
+    return tuple(visible[:count])
+
+
+def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """What a process needs to see ``gpus`` and no other, in this order; none at all for none.
+
+    CUDA counts the fastest first unless it is told to count by the bus, as the driver does.
+    """
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.cuda_name for gpu in gpus), **order}
+
+
+def kind_of(gpu: Gpu) -> str:
+    """``NVIDIA H100 80GB HBM3 (80.0 GiB)``."""
+    return f"{gpu.name} ({format_size(gpu.memory)})"
+
+
+def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
+    """Those that are alike together, in the order of their first."""
+    kinds: list[list[Gpu]] = []
+    for gpu in gpus:
+        found = next((kind for kind in kinds if _alike(kind[0], gpu)), None)
+        if found is None:
+            kinds.append([gpu])
+        else:
+            found.append(gpu)
+    return kinds
+
+
+def _alike(one: Gpu, other: Gpu) -> bool:
+    same = (one.name, one.compute_capability, one.mig) == (other.name, other.compute_capability, other.mig)
+    return same and abs(one.memory - other.memory) <= ALIKE * max(one.memory, other.memory)
+
+
+def _usable(kind: Sequence[Gpu]) -> int:
+    """How many a trial can use at once; a GPU in MIG mode without slices cannot be used at all."""
+    if not kind[0].mig:
+        return len(kind)
+    return 1 if _is_slice(kind[0]) else 0
+
+
+def _is_slice(gpu: Gpu) -> bool:
+    return gpu.cuda_name == gpu.uuid
+
+
+def _lacking(kinds: Sequence[Sequence[Gpu]], kind: Sequence[Gpu]) -> str:
+    if len(kinds) > 1:
+        told = " and ".join(f"{len(gpus)} × {kind_of(gpus[0])}" for gpus in kinds)
+        return f"a trial uses GPUs of one kind only, and there are {told}"
+    return ONE_SLICE if kind[0].mig else f"{_count(kind)} visible"
+
+
+def _reduced(visible: Sequence[Gpu], held: Sequence[Gpu], kinds: Sequence[Sequence[Gpu]], wanted: int | None) -> str:
+    places = ", ".join(gpu.cuda_name for gpu in held)
+    used = f"of {len(visible)} visible GPUs, {len(held)} will be used: {places}, {kind_of(held[0])}"
+    if held[0].mig:
+        return f"{used}; {ONE_SLICE}; {CHOOSES}"
+    if wanted is not None and len(held) < len(_kind_with(held[0], kinds)):
+        return f"{used}; {CHOOSES}"
+    others = ", ".join(dict.fromkeys(kind_of(kind[0]) for kind in kinds if kind[0] != held[0]))
+    return f"{used}; a trial uses GPUs of one kind only, and the others are {others}; {CHOOSES}"
+
+
+def _kind_with(gpu: Gpu, kinds: Sequence[Sequence[Gpu]]) -> Sequence[Gpu]:
+    return next(kind for kind in kinds if gpu in kind)
+
+
+def _count(gpus: Sequence[Gpu]) -> str:
+    return f"{_gpus(len(gpus))} {'is' if len(gpus) == 1 else 'are'}"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"

@@ -1,0 +1,113 @@
+"""What NVML said while a cycle ran -> means and sums by phase; pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import CycleRecord, GpuUse
+from autotune.machine.nvml import GpuReading
+
+WHOLE = "cycle"
+"""Name of the whole cycle among the phases, as with memory peaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All GPUs of a trial at one moment."""
+
+    at: float
+    """UTC seconds."""
+    phase: str
+    """What the trial marked then; empty before its first mark."""
+    cycle: int
+    """-1 outside a cycle."""
+    readings: tuple[GpuReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A sample and the one before it, if there is one: what counters grew by belongs to the later one's phase."""
+
+    before: Sample | None
+    sample: Sample
+
+
+def use_of(samples: Sequence[Sample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
+    """Use of all GPUs by phase of ``cycle``, and of the whole cycle as ``cycle``; empty without a sample in it.
+
+    Args:
+        samples: growing in time; those outside the cycle do not count.
+        cycle: with its beginning and its seconds by phase.
+    """
+    inside = [
+        _Step(samples[place - 1] if place else None, sample)
+        for place, sample in enumerate(samples)
+        if sample.cycle == cycle.index and cycle.started <= sample.at <= cycle.started + cycle.seconds
+    ]
+    if not inside:
+        return {}
+    phases: dict[str, list[_Step]] = {}
+    for step in inside:
+        phases.setdefault(step.sample.phase, []).append(step)
+    found = {name: _use(phases[name], seconds) for name, seconds in cycle.phases.items() if name in phases}
+    return {**found, WHOLE: _use(inside, cycle.seconds)}
+
+
+def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
+    """Of ``seconds`` in which ``steps`` were seen."""
+
+    def rate(counter: Callable[[GpuReading], float | None]) -> float | None:
+        return _per_second(steps, counter)
+
+    def mean(gauge: Callable[[GpuReading], float | None]) -> float | None:
+        return _mean(gauge(reading) for step in steps for reading in step.sample.readings)
+
+    watts = rate(lambda r: r.joules)
+    if watts is None:
+        watts = _mean(_sum(r.watts for r in step.sample.readings) for step in steps)
+    heat = [r.celsius for step in steps for r in step.sample.readings if r.celsius is not None]
+    return GpuUse(
+        samples=len(steps),
+        busy=mean(lambda r: r.busy),
+        memory_busy=mean(lambda r: r.memory_busy),
+        sm_mhz=mean(lambda r: r.sm_mhz),
+        sm_mhz_max=mean(lambda r: r.sm_mhz_max),
+        joules=_times(watts, seconds),
+        pcie_sent=_times(rate(lambda r: r.pcie_sent), seconds),
+        pcie_received=_times(rate(lambda r: r.pcie_received), seconds),
+        nvlink_sent=_times(rate(lambda r: r.nvlink_sent), seconds),
+        nvlink_received=_times(rate(lambda r: r.nvlink_received), seconds),
+        power_capped=mean(lambda r: r.power_capped),
+        hot=mean(lambda r: r.hot),
+        celsius=max(heat, default=None),
+    )
+
+
+def _per_second(steps: Sequence[_Step], counter: Callable[[GpuReading], float | None]) -> float | None:
+    """What a counter grew by in a second, all GPUs together; ``None`` where no step has it at both ends."""
+    grown = elapsed = 0.0
+    for step in steps:
+        now = _sum(map(counter, step.sample.readings))
+        then = None if step.before is None else _sum(map(counter, step.before.readings))
+        if step.before is None or now is None or then is None:
+            continue
+        grown += max(0.0, now - then)
+        elapsed += step.sample.at - step.before.at
+    return grown / elapsed if elapsed > 0 else None
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """``None`` unless all are known: a sum of some GPUs is not one of all."""
+    known = list(values)
+    return sum(v for v in known if v is not None) if known and None not in known else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _times(rate: float | None, seconds: float) -> float | None:
+    return None if rate is None else rate * seconds

@@ -1,0 +1,250 @@
+"""What this machine has, as far as this process may use it. Starts no process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.machine.nvml import Gpu, GpuProcess, read_gpus
+from search_spaces.configuration import Resources
+
+__all__ = [
+    "HOST",
+    "Files",
+    "Gpu",
+    "GpuProcess",
+    "compiler",
+    "compiler_name",
+    "cpu_model",
+    "describe",
+    "driver_problem",
+    "driver_process_ids_are_ours",
+    "emulates_bf16",
+    "has_gpu_open",
+    "resources",
+    "usable_cores",
+    "usable_memory",
+    "visible_gpus",
+]
+
+GPU_LOCK_DRIVER = 580
+"""Oldest driver branch the locked GPU packages run on."""
+GPU_DEVICES = ("/dev/nvidia", "/dev/dxg")
+"""What a process that computes on a GPU has open, in a Linux and in one under Windows."""
+BF16_FLAGS = (frozenset({"avx512bw", "avx512vl", "avx512dq"}), frozenset({"avx_ne_convert"}), frozenset({"bf16"}))
+"""Sets of CPU flags, any of which oneDNN needs for matrices in bf16 (its documentation, "Data Types"; the last is
+Arm's). Without, PyTorch multiplies them with loops of its own."""
+INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+UNLIMITED = 1 << 60
+"""Bytes above which a version 1 control group means "no limit"."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the kernel tells about the machine."""
+
+    proc: Path = Path("/proc")
+    cgroup: Path = Path("/sys/fs/cgroup")
+    sys: Path = Path("/sys")
+
+
+HOST = Files()
+
+
+def compiler_name(environment: Mapping[str, str] | None = None) -> str:
+    """The C++ compiler that PyTorch's inductor will ask for: ``CXX``, else ``g++``."""
+    return (os.environ if environment is None else environment).get("CXX") or "g++"
+
+
+def compiler(environment: Mapping[str, str] | None = None) -> str | None:
+    """Where that compiler is; ``None`` if it is not there."""
+    variables = os.environ if environment is None else environment
+    return shutil.which(compiler_name(variables), path=variables.get("PATH"))
+
+
+def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
+    """The GPUs and slices of GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
+
+    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus.
+
+    Args:
+        environment: the process's own by default.
+        library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
+
+    Raises:
+        MachineError: the driver is there but a GPU cannot be read (lost, resetting).
+    """
+    found = read_gpus(library)
+    chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
+    return _devices(found) if chosen is None else _select(found, chosen)
+
+
+def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
+    """Each GPU, or in its place the slices it has been cut into."""
+    return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
+
+
+def _select(gpus: tuple[Gpu, ...], chosen: str) -> tuple[Gpu, ...]:
+    """CUDA's rule: by index or start of the UUID; the first that does not exist ends the list."""
+    selected: list[Gpu] = []
+    for word in (w.strip() for w in chosen.split(",")):
+        named = _named(gpus, word)
+        if not named or set(named) & set(selected):
+            break
+        selected.extend(named)
+    return tuple(selected)
+
+
+def _named(gpus: tuple[Gpu, ...], word: str) -> tuple[Gpu, ...]:
+    """The GPU, the slice, or all slices of the GPU ``word`` stands for; nothing if it is not one."""
+    if word.startswith("MIG-"):
+        found = [part for gpu in gpus for part in gpu.slices if part.uuid.startswith(word)]
+        return tuple(found) if len(found) == 1 else ()
+    whole = [g for g in gpus if word == str(g.index) or (word.startswith("GPU-") and g.uuid.startswith(word))]
+    return _devices(whole) if len(whole) == 1 else ()
+
+
+def driver_process_ids_are_ours(files: Files = HOST) -> bool:
+    """False in a container with its own process ids: the driver reports the host's."""
+    try:
+        return os.readlink(files.proc / "self" / "ns" / "pid") == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def has_gpu_open(pid: int, files: Files = HOST) -> bool:
+    """Whether ``pid`` is a process of this system with a GPU's device open, as each that computes on one has.
+
+    Where the driver is reached through a virtual machine's host its ids can be the host's, though no container is
+    to be seen: such an id is nobody's here, or that of somebody who has nothing to do with a GPU. True for a process
+    whose open files are not ours to read.
+    """
+    folder = files.proc / str(pid) / "fd"
+    try:
+        return any(_target(handle).startswith(GPU_DEVICES) for handle in folder.iterdir())
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def driver_problem(driver: str) -> str | None:
+    """Why the locked GPU packages cannot run under this driver, or ``None`` if they can."""
+    branch = driver.partition(".")[0]
+    if branch.isdigit() and int(branch) >= GPU_LOCK_DRIVER:
+        return None
+    return (
+        f"The GPU packages need CUDA 13, that is NVIDIA driver {GPU_LOCK_DRIVER} or newer; this machine has "
+        f"{driver or 'an unknown driver'}. Update the driver, or name your own training environment with PYTHON=."
+    )
+
+
+def cpu_model(files: Files = HOST) -> str:
+    """Its name, by the kernel; the architecture where it gives none."""
+    for line in _read(files.proc / "cpuinfo").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def emulates_bf16(files: Files = HOST) -> bool:
+    """Whether its CPU is known to have no instructions that PyTorch multiplies bf16 matrices with (``BF16_FLAGS``)."""
+    for line in _read(files.proc / "cpuinfo").splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return not any(needed <= set(flags.split()) for needed in BF16_FLAGS)
+    return False
+
+
+def usable_cores(files: Files = HOST) -> int:
+    """Cores this process may keep busy: affinity, and the control group's quota rounded up."""
+    quotas = [q for group in _groups(files, "cpu") if (q := _quota(group)) is not None]
+    allowed = len(os.sched_getaffinity(0))
+    return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
+
+
+def usable_memory(files: Files = HOST) -> int | None:
+    """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
+    limits = []
+    for line in _read(files.proc / "meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            limits.append(int(line.split()[1]) * 1024)
+    for group in _groups(files, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(group / name).strip()
+            if text.isdigit() and int(text) < UNLIMITED:
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """Cores by ``cpu.max`` (version 2) or ``cpu.cfs_quota_us`` (version 1)."""
+    words = _read(group / "cpu.max").split() or [
+        _read(group / "cpu.cfs_quota_us").strip(),
+        _read(group / "cpu.cfs_period_us").strip(),
+    ]
+    if len(words) != 2 or not all(w.isdigit() for w in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _groups(files: Files, controller: str) -> Iterator[Path]:
+    """This process's control group and all above it, of both versions."""
+    for line in _read(files.proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = files.cgroup / controllers if controllers else files.cgroup
+        group = root / path.lstrip("/")
+        while group != root:
+            yield group
+            group = group.parent
+        yield root
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[str, Any]:
+    """The hardware part of the fingerprint: nothing that changes while nothing is changed."""
+    gpus = visible_gpus() if gpus is None else gpus
+    fixed = ("name", "memory", "compute_capability", "mig")
+    return {
+        "cpu": cpu_model(files),
+        "cores": usable_cores(files),
+        "memory": usable_memory(files),
+        "machine": platform.machine(),
+        "driver": gpus[0].driver if gpus else None,
+        "gpus": [{k: v for k, v in asdict(gpu).items() if k in fixed} for gpu in gpus],
+    }
+
+
+def resources(framework: str = "trl", files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> Resources:
+    """All of this machine that may be used; the smallest GPU speaks for all."""
+    gpus = visible_gpus() if gpus is None else gpus
+    least = min(gpus, key=lambda g: (g.memory, g.compute_capability)) if gpus else None
+    return Resources(
+        gpus=len(gpus),
+        cpu_cores=usable_cores(files),
+        device="cuda" if gpus else "cpu",
+        device_memory=least.memory if least else None,
+        host_memory=usable_memory(files),
+        compute_capability=min(g.compute_capability for g in gpus) if gpus else None,
+        framework=framework,
+    )

@@ -1,0 +1,92 @@
+"""What else this machine is doing, by the kernel's own counters: who is busy, what is free. Starts no process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.machine.hardware import HOST, Files
+
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Load:
+    """CPU use over a short look."""
+
+    share: float
+    """Of all the machine's CPU time, 0 to 1."""
+    busiest: tuple[tuple[int, str, float], ...] = ()
+    """(process, name, cores kept busy) of the busiest, most first; none below a tenth of a core."""
+
+
+def governors(files: Files = HOST) -> tuple[str, ...]:
+    """The frequency governors in use, each once; empty where the kernel shows none (virtual machines)."""
+    found = sorted((files.sys / "devices" / "system" / "cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    return tuple(sorted({name for path in found if (name := _read(path).strip())}))
+
+
+def available_memory(files: Files = HOST) -> int | None:
+    """Bytes that could be taken without swapping; ``None`` if the kernel does not tell."""
+    for line in _read(files.proc / "meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def look(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> Load | None:
+    """What runs now, this process left out; ``None`` if the kernel does not tell."""
+    before, own = _counters(files), _processes(files)
+    sleep(seconds)
+    after, later = _counters(files), _processes(files)
+    if before is None or after is None or after[1] <= before[1]:
+        return None
+    ticks = after[1] - before[1]
+    mine = str(os.getpid())
+    used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
+    cores = sum(line.startswith("cpu") and line[3:4].isdigit() for line in _read(files.proc / "stat").splitlines())
+    busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
+    return Load(
+        share=min(1.0, (after[0] - before[0]) / ticks),
+        busiest=tuple((int(p), name, c) for p, (name, t) in busiest if (c := t * max(1, cores) / ticks) >= 0.1),
+    )
+
+
+def process_name(pid: int, files: Files = HOST) -> str:
+    """The short name of a process; empty if it is not there."""
+    return _read(files.proc / str(pid) / "comm").strip()
+
+
+def _counters(files: Files) -> tuple[int, int] | None:
+    """(busy, all) clock ticks since the machine started, over all CPUs."""
+    words = _read(files.proc / "stat").partition("\n")[0].split()
+    if len(words) < 5 or words[0] != "cpu" or not all(word.isdigit() for word in words[1:]):
+        return None
+    ticks = [int(word) for word in words[1:9]]  # guest time, after them, is in user time already
+    idle = sum(ticks[3:5])
+    return sum(ticks) - idle, sum(ticks)
+
+
+def _processes(files: Files) -> Mapping[str, tuple[str, int]]:
+    """Process -> (name, clock ticks it has run)."""
+    found = {}
+    try:
+        names = os.listdir(files.proc)
+    except OSError:
+        return {}
+    for pid in names:
+        if pid.isdigit():
+            text = _read(files.proc / pid / "stat")
+            name, fields = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 1 :].split()
+            if len(fields) > 12:
+                found[pid] = (name, int(fields[11]) + int(fields[12]))
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,224 @@
+"""Two trials, or the best of two studies, beside each other; pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.domain import Configuration, Fingerprint, Study, Trial
+from autotune.domain.differences import differing
+from autotune.insights import phases
+from autotune.insights.usage import TrialUse, use_of
+from autotune.statistics import evidence
+from autotune.statistics.noise import Noise
+from search_spaces.configuration import KnobValue
+from search_spaces.native import emulated
+from trainer.child.contract import encode
+
+_PLACES = ("prompts",)
+"""Parts of a workload that only say where something lies; its contents are compared by their digest."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its two-sided 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: a trial, or all trials that measured a study's best configuration."""
+
+    label: str
+    study: str
+    framework: str
+    """Its name in the catalogue: what a knob that is not set is."""
+    configuration: Configuration
+    trials: tuple[int, ...]
+    outcome: str
+    """The outcome's sentence; ``OK`` where it ended well."""
+    rows_per_update: int
+    speed: Interval | None
+    """Tokens/hour; ``None`` where nothing was measured."""
+    error: float | None
+    """Half width of the interval of log tokens/hour; ``None`` while the study has no idea of its noise."""
+    cycle_s: float | None
+    """Mean seconds of a speed cycle."""
+    cycles: int
+    """Speed cycles the figures are of."""
+    disturbed: int
+    """Those of them that were kept although the clock guard objected."""
+    cycle_tokens: float | None
+    """Mean completion tokens of a speed cycle."""
+    phases: Mapping[str, float]
+    """Mean seconds of a speed cycle by phase."""
+    startup: Mapping[str, float]
+    """Mean seconds by part of the start-up."""
+    host_peak: int | None
+    """Bytes."""
+    device_peak: int | None
+    """Bytes."""
+    use: TrialUse | None
+    """Of the speed cycles; ``None`` where it was not recorded."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides, and what may be concluded."""
+
+    a: Side
+    b: Side
+    ratio: Interval | None
+    """Tokens/hour of b over a, minus 1; ``None`` where one was not measured."""
+    changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
+    """Knobs that differ: (a, b)."""
+    differs: tuple[str, ...] = ()
+    """What else differs, as ``place: a -> b``; the ratio is no gain of the knobs unless this is empty."""
+    baselines: tuple[Side, Side] | None = None
+    """Of two studies: their baselines, which show how alike machines and workloads are."""
+
+    @property
+    def comparable(self) -> bool:
+        """Only knobs differ."""
+        return not self.differs
+
+    @property
+    def bounded(self) -> bool:
+        """The ratio's interval means something: both sides' noise is known."""
+        return self.ratio is not None and self.a.error is not None and self.b.error is not None
+
+    @property
+    def decided(self) -> bool:
+        """The interval of the ratio excludes zero."""
+        return self.bounded and self.ratio is not None and (self.ratio.low > 0 or self.ratio.high < 0)
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """A study with all that was stored of it."""
+
+    study: Study
+    trials: Sequence[Trial]
+    fingerprint: Fingerprint | None = None
+
+
+def compare_trials(record: StudyRecord, a: Trial, b: Trial) -> Comparison:
+    """Two trials of one study."""
+    noise = evidence.noise(record.trials)
+    here, there = (_side(f"#{t.number}", record.study, t.configuration, [t], noise) for t in (a, b))
+    rows = f"rows per update: {a.rows_per_update} -> {b.rows_per_update}"
+    return _comparison(here, there, (rows,) if a.rows_per_update != b.rows_per_update else ())
+
+
+def compare_studies(a: StudyRecord, b: StudyRecord) -> Comparison:
+    """What two studies recommend for the same learning as their baselines, and those baselines."""
+    best = tuple(_best(record) for record in (a, b))
+    base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
+    return _comparison(best[0], best[1], differences(a, b), (base[0], base[1]))
+
+
+def differences(a: StudyRecord, b: StudyRecord) -> tuple[str, ...]:
+    """``place: a -> b`` for everything but the knobs that moves the figures of two studies."""
+    found = differing(_workload(a.study), _workload(b.study), "workload")
+    if a.study.spec.framework != b.study.spec.framework:
+        found.append(f"framework: {a.study.spec.framework} -> {b.study.spec.framework}")
+    if a.fingerprint is None or b.fingerprint is None:
+        if a.fingerprint is not b.fingerprint:
+            found.append("fingerprint: known of one study only")
+    else:
+        found += differing(encode(a.fingerprint.hardware), encode(b.fingerprint.hardware), "hardware")
+        found += differing(encode(a.fingerprint.software), encode(b.fingerprint.software), "software")
+    if a.study.spec.memory_limit != b.study.spec.memory_limit:
+        found.append(f"memory_limit: {a.study.spec.memory_limit} -> {b.study.spec.memory_limit}")
+    if sorted(a.study.lengths) != sorted(b.study.lengths):
+        found.append(f"recorded lengths: {_lengths(a.study)} -> {_lengths(b.study)}")
+    return tuple(found)
+
+
+def _comparison(a: Side, b: Side, differs: tuple[str, ...], baselines: tuple[Side, Side] | None = None) -> Comparison:
+    return Comparison(a, b, ratio(a, b), a.configuration.difference(b.configuration), differs, baselines)
+
+
+def ratio(a: Side, b: Side) -> Interval | None:
+    """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent. None over an emulation's."""
+    if a.speed is None or b.speed is None or emulated(a.configuration) or emulated(b.configuration):
+        return None
+    middle = math.log(b.speed.value / a.speed.value)
+    error = math.hypot(a.error or 0.0, b.error or 0.0)
+    return Interval(math.expm1(middle), math.expm1(middle - error), math.expm1(middle + error))
+
+
+def _workload(study: Study) -> dict[str, Any]:
+    found: dict[str, Any] = encode(study.spec.workload)
+    return {key: value for key, value in found.items() if key not in _PLACES}
+
+
+def _lengths(study: Study) -> str:
+    if not study.lengths:
+        return "none yet"
+    return f"mean {statistics.fmean(study.lengths):.1f} tokens over {len(study.lengths)} rows"
+
+
+def _best(record: StudyRecord) -> Side:
+    spec = record.study.spec
+    leaders = evidence.leaders(record.trials, spec.baseline, spec.framework)
+    chosen = leaders[0].configuration if leaders else spec.baseline
+    return _runs(record, chosen, spec.name)
+
+
+def _runs(record: StudyRecord, configuration: Configuration, label: str) -> Side:
+    held = evidence.feasible(record.trials).get(configuration)
+    runs = evidence.basis(held) if held else [t for t in record.trials if t.configuration == configuration]
+    return _side(label, record.study, configuration, runs, evidence.noise(record.trials))
+
+
+def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: Noise) -> Side:
+    measured = [t for t in runs if t.tokens_per_hour is not None]
+    error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
+    cycles = [c for t in runs for c in t.speed_cycles()]
+    outcomes = [_outcome(t) for t in runs]
+    return Side(
+        label=label,
+        study=study.spec.name,
+        framework=study.spec.framework,
+        configuration=configuration,
+        trials=tuple(t.number for t in runs),
+        outcome=next((o for o in outcomes if o != "OK"), outcomes[0] if outcomes else "not run"),
+        rows_per_update=runs[0].rows_per_update if runs else study.spec.workload.rows_per_update,
+        speed=_interval(measured, error),
+        error=error,
+        cycle_s=statistics.fmean(c.seconds for c in cycles) if cycles else None,
+        cycles=len(cycles),
+        disturbed=sum(c.noisy for c in cycles),
+        cycle_tokens=statistics.fmean(c.completion_tokens for c in cycles) if cycles else None,
+        phases=_mean([c.phases for c in cycles]),
+        startup=_mean([t.startup for t in runs if t.startup]),
+        host_peak=max((p for t in runs if (p := phases.host_peak(t)) is not None), default=None),
+        device_peak=max((p for t in runs if (p := phases.device_peak(t)) is not None), default=None),
+        use=use_of(cycles),
+    )
+
+
+def _outcome(trial: Trial) -> str:
+    if trial.outcome is None:
+        return trial.state.value.lower()
+    return "emulated" if trial.outcome.ok and trial.emulated else trial.outcome.sentence()
+
+
+def _interval(measured: Sequence[Trial], error: float | None) -> Interval | None:
+    if not measured:
+        return None
+    value = math.exp(statistics.fmean(math.log(t.tokens_per_hour or 1.0) for t in measured))
+    return Interval(value, value * math.exp(-(error or 0.0)), value * math.exp(error or 0.0))
+
+
+def _mean(found: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
+    """Mean by name; a name one of them lacks counts as 0 there."""
+    names = dict.fromkeys(name for each in found for name in each)
+    return {name: sum(each.get(name, 0.0) for each in found) / len(found) for name in names}

@@ -1,0 +1,300 @@
+"""What to export of a study, and writing it; everything but the writing is pure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import Recommendation, RecommendationRow, Study, Trial, TrialState
+from autotune.errors import UsageError
+from autotune.frameworks import Beside, Integration, framework_named
+from autotune.ports import Store
+from autotune.recommendation.recommend import native_best, row_of
+from autotune.statistics import evidence
+from autotune.statistics.evidence import Row
+from autotune.wording.numbers import rate, signed_percent
+from autotune.wording.text import clean
+from search_spaces.batch import batch_of, training_gpus
+from search_spaces.native import is_native
+from trainer.child.contract import write_atomic
+from trainer.frameworks.exported import Export, Wanted
+
+HERE = "{here}"
+README = "README.md"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which configuration of a study is meant."""
+
+    row: int = 1
+    """1: same learning as the baseline; 2: with permitted changes."""
+    trial: int | None = None
+    """Instead of a row: the configuration of this trial."""
+    native_only: bool = False
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export with what it is of."""
+
+    row: RecommendationRow
+    framework: Integration
+    export: Export
+    wanted: Wanted
+    native: RecommendationRow | None
+    """The best the framework's own settings reproduce, where ``row`` needs more."""
+    prompts: Path | None
+    """File to copy as ``prompts/train.jsonl``."""
+
+
+def chosen(
+    study: Study, trials: Sequence[Trial], choice: Choice, recommendation: Recommendation | None
+) -> RecommendationRow:
+    """The configuration that is meant, with its evidence; a row is one of ``recommendation``.
+
+    Raises:
+        UsageError: there is none, or it is not known to hold.
+    """
+    if choice.trial is not None:
+        return _of_trial(study, trials, choice.trial)
+    found = recommendation
+    if found is None or not found.rows:
+        raise UsageError(f"study {clean(study.spec.name)!r} has no feasible configuration yet, so nothing to export")
+    if choice.native_only:
+        kind = Row.SAME_LEARNING if choice.row == 1 else Row.PERMITTED
+        native = native_best(study.spec, trials, kind)
+        if native is None:
+            raise UsageError("no configuration that the framework's own settings reproduce was feasible")
+        top = found.rows[min(choice.row, len(found.rows)) - 1]
+        return top if _native(study, top) else native
+    if choice.row > len(found.rows):
+        raise UsageError(f"the recommendation has no row {choice.row}; its only row is 1")
+    return found.rows[choice.row - 1]
+
+
+def _of_trial(study: Study, trials: Sequence[Trial], number: int) -> RecommendationRow:
+    trial = next((t for t in trials if t.number == number), None)
+    if trial is None:
+        raise UsageError(f"study {clean(study.spec.name)!r} has no trial {number}")
+    if not trial.state.is_finished:
+        raise UsageError(f"trial {number} has not ended; it can be exported when it has")
+    row = row_of(study.spec, trials, trial.configuration)
+    if row is not None:
+        return row
+    if trial.state is TrialState.FAIL and trial.outcome is not None:
+        raise UsageError(f"trial {number} failed ({clean(trial.outcome.sentence())}), so there is nothing to export")
+    if trial.state is TrialState.PRUNED and trial.outcome is not None:
+        raise UsageError(
+            f"trial {number} was ended early ({clean(trial.outcome.sentence())}), so what it needs is not known; "
+            "it is not exported"
+        )
+    if trial.emulated:
+        raise UsageError(f"trial {number} ran FP8 in emulation, whose speed is nobody's; it is not exported")
+    raise UsageError(f"the configuration of trial {number} is not known to hold, so it is not exported")
+
+
+def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
+    """The trials the figure of ``row`` rests on."""
+    return evidence.basis([t for t in trials if t.number in row.trials])
+
+
+def build(
+    study: Study, trials: Sequence[Trial], choice: Choice, recommendation: Recommendation | None, store: Store
+) -> Exported:
+    """The files of a choice.
+
+    Raises:
+        UsageError: there is no such configuration, or the framework cannot be given it.
+    """
+    row = chosen(study, trials, choice, recommendation)
+    native = None
+    if not _native(study, row):
+        native = native_best(study.spec, trials, Row.SAME_LEARNING if choice.row == 1 else Row.PERMITTED)
+    framework = framework_named(study.spec.framework)
+    notes = [note for number in row.trials for note in store.notes(study.id, number)]
+    facts = {note.name: note.data for note in reversed(notes)}
+    wanted = wanted_of(study, row, _threads(study, row, facts))
+    spec = study.spec
+    export = framework.export(wanted, Beside(facts, spec.user_accelerate, spec.checkout))
+    prompts = Path(study.spec.workload.prompts) if export.prompts else None
+    return Exported(row, framework, export, wanted, native, prompts)
+
+
+def _native(study: Study, row: RecommendationRow) -> bool:
+    return is_native(row.configuration, study.spec.framework, study.spec.resources.device)
+
+
+def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
+    """The study's workload with the configuration of ``row``."""
+    spec, workload = study.spec, study.spec.workload
+    return Wanted(
+        title=f"{spec.name}: {rate(row.tokens_per_hour)} tokens/hour "
+        f"(95 % interval {rate(row.low)} to {rate(row.high)}), trials {', '.join(map(str, row.trials))}",
+        configuration=row.configuration,
+        python=spec.python,
+        model=workload.model,
+        rewards=workload.rewards,
+        rows_per_update=workload.rows_per_update,
+        max_completion_length=workload.max_completion_length,
+        passthrough=workload.passthrough,
+        revision="" if os.path.isabs(workload.model) else workload.model_sha256,
+        device=spec.resources.device,
+        max_prompt_length=workload.max_prompt_length,
+        world_size=training_gpus(row.configuration, spec.resources),
+        seed=spec.seed,
+        threads=threads,
+        user_config=spec.user_config,
+        own_data=spec.user_prompts,
+        folder=spec.user_folder,
+    )
+
+
+def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[str, Any]]) -> int:
+    """CPU threads a process of the trials had, by their own note; else its share of the machine's cores."""
+    threads = facts.get("threads", {}).get("torch")
+    if isinstance(threads, int) and threads > 0:
+        return threads
+    return max(1, study.spec.resources.cpu_cores // training_gpus(row.configuration, study.spec.resources))
+
+
+def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Write everything into ``folder``; returns the files.
+
+    Raises:
+        UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
+    """
+    texts = {**exported.export.files, README: readme(exported, study)}
+    if exported.prompts is not None:
+        try:
+            texts[f"{exported.framework.names.prompts}/train.jsonl"] = exported.prompts.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{exported.prompts} cannot be read: {error.strerror or error}") from None
+    files = put(texts, folder, force=force)
+    (folder / exported.framework.names.run).chmod(0o755)
+    return files
+
+
+def put(texts: Mapping[str, str], folder: Path, *, force: bool = False) -> tuple[Path, ...]:
+    """Write each text under its name, which may have folders in it; returns the files.
+
+    Raises:
+        UsageError: a file is there already and ``force`` is false, or the folder cannot be written.
+    """
+    targets = {folder / name: text for name, text in texts.items()}
+    try:
+        there = [path.name for path in targets if path.exists()]
+        if there and not force:
+            raise UsageError(f"{folder} already holds {', '.join(sorted(there))}; --force writes over them")
+        for path, text in targets.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, text)
+    except OSError as error:
+        where = error.filename or folder
+        raise UsageError(f"{where} cannot be written: {error.strerror or error}") from None
+    return tuple(targets)
+
+
+def command_of(export: Export, folder: Path) -> tuple[tuple[str, ...], str, dict[str, str]]:
+    """(words, working directory or empty, environment) of the training command of an export in ``folder``."""
+    command = export.command
+    words = tuple(word.replace(HERE, str(folder)) for word in command.argv)
+    environment = {name: value.replace(HERE, str(folder)) for name, value in command.environment.items()}
+    return words, command.folder.replace(HERE, str(folder)), environment
+
+
+def shell_line(export: Export, run: str, folder: Path) -> str:
+    """The command to copy and paste; beside a rollout server the script ``run``, which leaves the server its GPUs."""
+    if export.server:
+        return f"sh {shlex.quote(str(folder / run))}"
+    words, place, environment = command_of(export, folder)
+    settings = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+    line = " ".join([*settings, *(shlex.quote(word) for word in words)])
+    return f"cd {shlex.quote(place)} && {line}" if place else line
+
+
+def readme(exported: Exported, study: Study) -> str:
+    """What the figure is, how it was measured, what changed."""
+    row, spec = exported.row, study.spec
+    how = "confirmed in fresh processes next to the baseline" if row.confirmed else "from search trials, NOT confirmed"
+    lines = [
+        f"# {clean(spec.name)}",
+        "",
+        f"**{rate(row.tokens_per_hour)} tokens/hour** (95 % interval {rate(row.low)} to {rate(row.high)}), {how}"
+        f"; trials {', '.join(f'#{n}' for n in row.trials)}.",
+        "",
+        f"    sh {exported.framework.names.run}",
+        "",
+        *_server_lines(exported),
+        "trains with it." if exported.export.server else "trains with it. `autotune verify` runs this and compares.",
+        "",
+        "## What changed against the baseline",
+        "",
+        *([f"- `{clean(change)}`" for change in row.changes] or ["Nothing: this is the baseline."]),
+    ]
+    if row.gain is not None:
+        gain = row.gain
+        interval = f"{signed_percent(gain.low)} to {signed_percent(gain.high)}"
+        lines += ["", f"Gain: {signed_percent(gain.value)} (95 % interval {interval})."]
+    lines += ["", "## How it was measured", "", *_measured(exported, study)]
+    told = seam_sentence(exported)
+    if told:
+        head = f"## What `{exported.framework.names.helper}` is for"
+        lines += ["", head, "", f"{told}.", native_sentence(exported.native)]
+    return "\n".join(lines) + "\n"
+
+
+def _server_lines(exported: Exported) -> list[str]:
+    if not exported.export.server:
+        return []
+    return ["(with the rollout server running: start `sh server.sh` in another terminal and wait for it)", ""]
+
+
+def _measured(exported: Exported, study: Study) -> list[str]:
+    workload = study.spec.workload
+    resources = study.spec.resources
+    gpus = "one GPU" if resources.gpus == 1 else f"{resources.gpus} GPUs"
+    where = f"{resources.cpu_cores} CPU cores" if resources.device == "cpu" else gpus
+    ranks = training_gpus(exported.row.configuration, resources)
+    if ranks > 1 or exported.export.server:
+        where += f", {ranks} training process{'es' if ranks > 1 else ''}"
+    if exported.export.server:
+        where += f" and a rollout server on the other {resources.gpus - ranks}"
+    batch = batch_of(exported.row.configuration, resources)
+    lines = [
+        "Tokens/hour counts every completion token once, over whole cycles (generate, reward, update); the first",
+        f"batch never counts. {batch.rows} completions per update, recorded completion lengths of at",
+        f"most {workload.max_completion_length} tokens, {where}.",
+    ]
+    if exported.row.worst_case_passed:
+        lines.append("A batch of maximum prompt and completion length fits.")
+    return lines
+
+
+def native_sentence(native: RecommendationRow | None) -> str:
+    """The best without a launcher, in words."""
+    if native is None:
+        return "No configuration that does without it was feasible."
+    sure = "confirmed" if native.confirmed else "not confirmed"
+    return (
+        f"Without it the best is {rate(native.tokens_per_hour)} tokens/hour "
+        f"(95 % interval {rate(native.low)} to {rate(native.high)}, {sure}): `--native-only` exports it."
+    )
+
+
+def seam_sentence(exported: Exported) -> str:
+    """What the helper beside the run does, without a full stop; empty if there is nothing for it."""
+    names = ", ".join(f"{name} {value}" for name, value in exported.export.seams.items())
+    framework = exported.framework
+    reasons = [f"{framework.title} has no key for {names}"] if names else []
+    reasons += exported.export.parts
+    if not reasons:
+        return ""
+    helper, script = framework.names.helper, framework.own_script
+    imported = framework.names.helper_is_imported
+    does = f"{helper}, which {script} imports, sees to it" if imported else f"{helper} sees to it and runs {script}"
+    return f"{'; '.join(reasons)}: {does}"

@@ -1,0 +1,298 @@
+"""Trials -> recommendation; pure.
+
+The first row changes nothing about learning; the second, if there is one, says what more would be
+possible "if you allow" other numerics or another group size. A configuration is put in the
+baseline's place only when the 95 % interval of its gain lies above zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from autotune.domain import (
+    ALONE,
+    Configuration,
+    Gain,
+    Recommendation,
+    RecommendationRow,
+    StudySpec,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.insights import fp8, phases, rewards
+from autotune.statistics import evidence, lengths
+from autotune.statistics.evidence import Leader, Row
+from autotune.statistics.interference import disturbed
+from autotune.statistics.retries import broken_off, disproved
+from search_spaces import legality
+from search_spaces.knobs import Effect, effects_of_change
+from search_spaces.native import emulated, is_native
+
+UNMEASURED = "not measured yet"
+UNMEASURED_BY_BUDGET = "not measured, because the budget ended while it ran; more budget measures it first"
+
+
+def recommend(
+    spec: StudySpec, trials: Sequence[Trial], ended_by: str, *, fingerprint: str = "", now: float = 0.0
+) -> Recommendation | None:
+    """What the trials so far support; ``None`` when none of them is feasible."""
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return None
+    notes: list[str] = []
+    rows: list[RecommendationRow] = []
+    for leader in evidence.leaders(trials, spec.baseline, spec.framework):
+        floor = rows[0].tokens_per_hour if rows else 0.0
+        kept = _kept(spec, trials, leader, anchor.configuration, floor, notes)
+        if kept is not None:
+            notes += _disturbance(trials, leader, kept, anchor.configuration)
+            notes += _warm_ups(trials, leader, {kept, anchor.configuration})
+            notes += fp8.caution(kept, spec.framework)
+            notes += [f"The {leader.row.value} answer has {note}" for note in legality.notes(kept, spec.resources)]
+            rows.append(_row(spec, trials, leader.row, kept, anchor))
+    notes += fp8.emulation(trials)
+    return Recommendation(
+        study=spec.name,
+        rows=tuple(rows),
+        baseline=_baseline_sentence(spec, trials),
+        reference=anchor.number,
+        ended_by=ended_by,
+        notes=tuple(dict.fromkeys(notes)),
+        fingerprint=fingerprint,
+        created_at=now,
+    )
+
+
+def row_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> RecommendationRow | None:
+    """What is known of one configuration, as a row; ``None`` unless it is feasible."""
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None or configuration not in evidence.feasible(trials):
+        return None
+    same = evidence.same_learning(configuration, spec.baseline, spec.framework)
+    return _row(spec, trials, Row.SAME_LEARNING if same else Row.PERMITTED, configuration, anchor)
+
+
+def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LEARNING) -> RecommendationRow | None:
+    """The fastest configuration the framework's own settings reproduce; ``None`` if none is feasible.
+
+    A confirmed one goes before one that only a search trial measured (``confirmed`` says which it is), but
+    the baseline, which every confirmation runs beside, goes before neither.
+
+    Args:
+        spec: of the study.
+        trials: all of it.
+        row: with the same learning as the baseline, or whatever the space permits.
+    """
+    held = evidence.feasible(trials)
+    found = [c for c in held if is_native(c, spec.framework, spec.resources.device)]
+    if row is Row.SAME_LEARNING:
+        found = [c for c in found if evidence.same_learning(c, spec.baseline, spec.framework)]
+    if not found:
+        return None
+    floor = evidence.speed(held[spec.baseline]) if spec.baseline in found else 0.0
+    faster = [c for c in found if c != spec.baseline and evidence.speed(held[c]) > floor]
+    confirmed = [c for c in faster if any(t.kind is TrialKind.CONFIRM for t in held[c])]
+    best = max(confirmed or faster or found, key=lambda c: evidence.speed(held[c]))
+    return row_of(spec, trials, best)
+
+
+def _kept(
+    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, floor: float, notes: list[str]
+) -> Configuration | None:
+    """The configuration the row may name: the leader, else the best other one whose lead over the reference is proven
+    and that is faster than ``floor`` (tokens/hour), else the reference."""
+    if leader.configuration == anchor:
+        if leader.row is Row.SAME_LEARNING and anchor == spec.baseline:
+            compared = any(t.configuration != anchor and (t.tokens_per_hour or t.at_most) for t in trials)
+            kept = "Nothing measured faster than the baseline with the same learning; keep it."
+            notes.append(kept if compared else ALONE)
+        return anchor
+    for configuration in _candidates(spec, trials, leader, anchor):
+        if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
+            continue
+        proven = _proven(spec, trials, configuration, anchor, notes)
+        if proven and not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
+            return configuration
+    return anchor if leader.row is Row.SAME_LEARNING else None
+
+
+def _candidates(
+    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration
+) -> Iterator[Configuration]:
+    """The leader; who asks for more, because it is not proven, gets the others that were confirmed.
+
+    A leader that only a search trial measured was picked for its figure: what was confirmed goes before it, unless its
+    lead over that is proven too. One that is not even proven against the reference stays first, and a note says so.
+    """
+    others = evidence.runners_up(trials, spec.baseline, spec.framework, leader)
+    held = evidence.feasible(trials)
+    if others and not any(t.kind is TrialKind.CONFIRM for t in held[leader.configuration]):
+        proven, lead = (evidence.gain(trials, leader.configuration, c) for c in (anchor, others[0]))
+        if proven is not None and proven.low > 0 and (lead is None or lead.low <= 0):
+            yield from others
+            yield leader.configuration
+            return
+    yield leader.configuration
+    yield from others
+
+
+def _proven(
+    spec: StudySpec, trials: Sequence[Trial], configuration: Configuration, anchor: Configuration, notes: list[str]
+) -> bool:
+    """Whether it is faster than the reference beyond noise and disturbance; else a note says why it is not named."""
+    found = evidence.gain(trials, configuration, anchor)
+    bad = disturbed(trials, (configuration, anchor))
+    if found is not None and found.low > 0 and bad.leaves(found):
+        return True
+    name = "the baseline" if anchor == spec.baseline else "the reference"
+    why = (
+        "the interval includes no gain, so it is not recommended."
+        if bad.few
+        else f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles this rests on, so it is not recommended; "
+        "give the study more budget on a quiet machine."
+    )
+    notes.append(f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}")
+    return False
+
+
+def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]) -> bool:
+    """Whether other numerics or learning cost reward, beyond noise; then a note says so."""
+    if leader.row is not Row.PERMITTED:
+        return False
+    held = evidence.feasible(trials)
+    change = rewards.compare(held[leader.configuration], held[anchor])
+    if change is None or not change.worse:
+        return False
+    notes.append(
+        f"{_changes_sentence(leader.configuration, anchor)} earned less at natural lengths, {change.sentence()}: "
+        "it is not recommended."
+    )
+    return True
+
+
+def _disturbance(
+    trials: Sequence[Trial], leader: Leader, kept: Configuration, anchor: Configuration
+) -> tuple[str, ...]:
+    """A note for a row that stands, but not on undisturbed cycles alone."""
+    bad = disturbed(trials, {kept, anchor})
+    if not bad.cycles or kept == anchor:
+        return ()
+    explains = "" if bad.few else f"; by what was seen of them they may explain {bad.shift:.0%} of a difference"
+    told = (
+        f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles the {leader.row.value} figure rests on{explains}."
+    )
+    return (told[0].upper() + told[1:],)
+
+
+def _warm_ups(trials: Sequence[Trial], leader: Leader, configurations: AbstractSet[Configuration]) -> tuple[str, ...]:
+    """A note where cycles were left out because they still were a warm-up."""
+    held = evidence.feasible(trials)
+    runs = [t for one in configurations for t in evidence.basis(held.get(one, ()))]
+    left_out = sum(len(t.warming_cycles()) for t in runs)
+    if not left_out:
+        return ()
+    timed = left_out + sum(len(t.speed_cycles()) for t in runs)
+    return (
+        f"{left_out} of the {timed} cycles behind the {leader.row.value} figure came first in their process and were "
+        "much slower than all later ones: a warm-up, which is left out.",
+    )
+
+
+def _row(
+    spec: StudySpec, trials: Sequence[Trial], row: Row, configuration: Configuration, anchor: Trial
+) -> RecommendationRow:
+    runs = evidence.feasible(trials)[configuration]
+    confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
+    shown = evidence.basis(runs)
+    value = evidence.speed(runs)
+    error = evidence.half_width(trials, shown)
+    is_anchor = configuration == anchor.configuration
+    figures = lengths.figures(runs, value)
+    return RecommendationRow(
+        title=_title(row, configuration, spec.baseline, spec.framework),
+        configuration=configuration,
+        tokens_per_hour=value,
+        low=value * math.exp(-error),
+        high=value * math.exp(error),
+        gain=None if is_anchor else evidence.gain(trials, configuration, anchor.configuration),
+        confirmed=bool(confirmed),
+        worst_case_passed=all(t.worst_case_passed for t in runs),
+        phase_shares=phases.shares(_pooled(shown)),
+        limit=phases.limit_sentence(_pooled(shown), spec.memory_limit, spec.resources.device_memory),
+        host_peak=_highest([phases.host_peak(t) for t in runs]),
+        device_peak=_highest([phases.device_peak(t) for t in runs]),
+        headroom=phases.headroom(runs, spec.memory_limit, spec.resources.device_memory),
+        trials=tuple(t.number for t in runs),
+        changes=changes(configuration, spec.baseline),
+        maximum_tokens_per_hour=figures[-1].tokens_per_hour,
+        gpus=spec.resources.gpus * spec.resources.nodes,
+        lengths=figures,
+    )
+
+
+def _pooled(runs: Sequence[Trial]) -> Trial:
+    """One trial with the cycles of all runs of a configuration, and the highest peak of any."""
+    cycles = tuple(c for t in runs for c in t.cycles)
+    return runs[0].with_(cycles=cycles, host_peak=_highest([t.host_peak for t in runs]))
+
+
+def changes(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:
+    """``name: before -> after`` for every knob that differs."""
+    return tuple(
+        f"{name}: {_text(before)} -> {_text(after)}"
+        for name, (after, before) in configuration.difference(baseline).items()
+    )
+
+
+def _title(row: Row, configuration: Configuration, baseline: Configuration, framework: str) -> str:
+    if row is Row.SAME_LEARNING:
+        return "Same learning as your baseline" if configuration != baseline else "Your baseline"
+    effects = effects_of_change(configuration, baseline, framework)
+    allowed = [f"{name} {_text(configuration.get(name))}" for name in effects if effects[name] is not Effect.SPEED]
+    return "If you allow " + " and ".join(allowed)
+
+
+def _baseline_sentence(spec: StudySpec, trials: Sequence[Trial]) -> str:
+    mended = disproved(trials)
+    failed = [t for t in trials if t.state is TrialState.FAIL and t.number not in mended]
+    own = [t for t in failed if t.configuration == spec.baseline]
+    for trial in own:
+        if trial.configuration in evidence.failed_configurations([trial]) and trial.outcome is not None:
+            return trial.outcome.sentence()
+    if emulated(spec.baseline):
+        return "it ran FP8 in emulation, so nothing is stated over it"
+    if spec.baseline in evidence.feasible(trials):
+        return "ok"
+    return UNMEASURED_BY_BUDGET if broken_off(trials, spec.baseline) else UNMEASURED
+
+
+def _highest(values: Sequence[int | None]) -> int | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def _gain_sentence(found: Gain | None) -> str:
+    if found is None:
+        return "nothing comparable"
+    return f"{found.value:+.1%} (95 % interval {found.low:+.1%} to {found.high:+.1%})"
+
+
+def _changes_sentence(configuration: Configuration, anchor: Configuration) -> str:
+    return ", ".join(f"{n} {_text(after)}" for n, (after, _) in configuration.difference(anchor).items())
+
+
+def _text(value: object) -> str:
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def unconfirmed(recommendation: Recommendation) -> Recommendation:
+    """A copy that says so if a row's gain rests on search trials alone: the study ended too early."""
+    waiting = [row for row in recommendation.rows if not row.confirmed and row.gain is not None]
+    if not waiting:
+        return recommendation
+    which = "the leaders" if len(waiting) == len(recommendation.rows) else f'"{waiting[0].title}"'
+    note = f"The study ended before {which} could be confirmed next to the baseline."
+    return replace(recommendation, notes=(*recommendation.notes, note))

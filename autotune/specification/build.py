@@ -1,0 +1,277 @@
+"""From what the user asked for to a complete study specification; pure but for reading the model folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from autotune.domain import (
+    Configuration,
+    Fingerprint,
+    Resources,
+    StudySpec,
+    Workload,
+)
+from autotune.domain.differences import differing
+from autotune.errors import UsageError
+from autotune.frameworks import Integration
+from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
+from search_spaces import legality
+from search_spaces.batch import data_ranks, fit, rows_allowed
+from search_spaces.configuration import KnobValue, ModelFacts
+from search_spaces.knobs import defaults, key_of
+from search_spaces.legality import passthrough
+from search_spaces.objective import per_micro_batch
+from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
+from trainer.frameworks.trl.import_config import located
+
+RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
+
+
+def ranked(machine: Resources, ranks: int | None) -> Resources:
+    """The machine with as many training processes as were asked for.
+
+    Raises:
+        UsageError: it has GPUs, or fewer cores than that.
+    """
+    if ranks is None:
+        return machine
+    if machine.gpus:
+        raise UsageError(RANKS_WITH_GPUS)
+    if not 1 <= ranks <= machine.cpu_cores:
+        cores = f"{machine.cpu_cores} core{'s' if machine.cpu_cores != 1 else ''}"
+        raise UsageError(f"--ranks {ranks}: expected a number from 1 to {machine.cpu_cores}; this machine has {cores}")
+    return replace(machine, cpu_ranks=ranks)
+
+
+def load_space(request: Request, resources: Resources) -> SearchSpace:
+    """The space asked for, or the preset for this machine. Raises ``SpaceError``."""
+    return SearchSpace.load(request.space or preset_for(resources.gpus, resources.nodes))
+
+
+def fitted(space: SearchSpace, framework: Integration) -> SearchSpace:
+    """A preset made for other frameworks, with the knobs that ``framework`` can set too.
+
+    Raises:
+        SpaceError: it has no such knob.
+    """
+    named = space.require.frameworks
+    if not named or framework.name in named:
+        return space
+    data = space.as_json()
+    knobs = {name: values for name, values in data["knobs"].items() if name in framework.supported}
+    return SearchSpace.from_json({"knobs": knobs, "require": {**data["require"], "frameworks": [framework.name]}})
+
+
+_SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
+"""Knobs that say something of a rollout server only."""
+
+
+def without_server(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str]:
+    """``space`` without the rollout servers that no trial of ``framework`` can have, and a sentence on what went.
+
+    Where vLLM generates on GPUs of its own unless something says otherwise, the space says otherwise.
+
+    Raises:
+        UsageError: the space has nothing but a server.
+        SpaceError: nothing is left to search.
+    """
+    data = space.as_json()
+    mode, engine = (_listed(data["knobs"].get(name, ())) for name in ("rollout_mode", "rollout_engine"))
+    silent = not mode and "vllm" in engine and defaults(framework.name).get("rollout_mode") == "server"
+    if not framework.no_server or not ("server" in mode or silent):
+        return space, ""
+    if mode == ["server"]:
+        raise UsageError(f"the space has no rollout_mode but server; {_no_server(framework, 'rollout_mode')}.")
+    knobs = {name: values for name, values in data["knobs"].items() if name not in _SERVERS}
+    cut = SearchSpace.from_json({**data, "knobs": {**knobs, "rollout_mode": "colocate"}})
+    return cut, "" if silent else f"rollout_mode server is left out of the space: {framework.no_server}"
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def refuse_server(
+    framework: Integration,
+    configuration: Mapping[str, KnobValue],
+    resources: Resources,
+    name: str = "",
+    lines: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Refuse a rollout server that no trial of ``framework`` can have.
+
+    Args:
+        framework: of the study.
+        configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
+        resources: of the machine; without a GPU the rules say that a server needs one.
+        name: of the user's configuration; empty without one.
+        lines: of its keys.
+
+    Raises:
+        UsageError: ``configuration`` has one.
+    """
+    if not framework.no_server or not resources.gpus or not legality.Case(configuration, resources).server:
+        return
+    key = key_of("rollout_mode", framework.name)
+    said = f"{key} server: {_no_server(framework, key)}"
+    raise UsageError(located(said, name, lines) if name else f"{said}.")
+
+
+def _no_server(framework: Integration, key: str) -> str:
+    return (
+        f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
+    )
+
+
+def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
+    """The framework's defaults, with accumulation derived for the rows asked for, and the user's own values on top.
+
+    GPUs that a rollout server has do not train. Where the others cannot share the rows, an update has the nearest
+    number of rows they can, at most 5 % away.
+
+    Raises:
+        UsageError: the rows cannot be reached, or a rule forbids the combination.
+    """
+    rows, unset = request.rows_per_update, defaults(resources.framework)
+    own: dict[str, KnobValue] = {
+        "num_generations": min(default_group(resources.framework), rows),
+        "rollout_engine": unset.get("rollout_engine", "transformers"),
+    }
+    batch = ("micro_batch_size", "gradient_accumulation_steps")
+    fixed = {name: value for name, value in space.fixed.items() if name not in own and name not in batch}
+    values = {**own, **fixed, **request.baseline}
+    ranks = data_ranks(values, resources)
+    micro = default_micro_batch(resources.framework)
+    values.setdefault("micro_batch_size", min(micro, max(1, rows // ranks)))
+    if "gradient_accumulation_steps" not in values:
+        values["gradient_accumulation_steps"] = _accumulation(values, ranks, rows)
+    return space.complete(values, resources)
+
+
+def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
+    """What brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    micro, group = int(values["micro_batch_size"]), int(values["num_generations"])
+    found, _ = fit(ranks, micro, group, values.get("steps_per_generation", ACCUMULATION), rows)
+    if rows_allowed(ranks * micro * found, rows, ranks):
+        return found
+    raise UsageError(
+        f"{rows} rows per update cannot be made of micro-batches of {micro} rows on "
+        f"{ranks} training process{'es' if ranks > 1 else ''}; "
+        f"choose --effective-batch as a multiple of {micro * ranks}"
+    )
+
+
+def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
+    """Raises ``UsageError`` with every rule the baseline breaks."""
+    violations = legality.check(baseline, resources)
+    if violations:
+        said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
+        raise UsageError(said if request.config is None else located(said, request.config_name, request.lines))
+
+
+def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
+    """The machine's resources with the workload's fixed quantities filled in."""
+    group = min(default_group(request.framework), request.rows_per_update)
+    return replace(
+        machine,
+        framework=request.framework,
+        rows_per_update=request.rows_per_update,
+        num_generations=int(request.baseline.get("num_generations", group)),
+        max_prompt_length=request.max_prompt_length or 0,
+        max_completion_length=request.max_completion_length,
+        model=facts,
+        software=dict(software),
+        per_micro_batch=per_micro_batch(request.framework, request.passthrough),
+    )
+
+
+def model_facts(prepared: Mapping[str, Any]) -> ModelFacts:
+    """The facts of the model in ``Interpreter.prepare``'s data; what this version does not know is left out."""
+    return ModelFacts(**{k: v for k, v in prepared["model"].items() if k in ModelFacts.__dataclass_fields__})
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over the names, sizes and small files of a model folder, so that another model there is noticed.
+
+    Raises:
+        UsageError: the folder is missing, or holds no config or no weights.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no model folder {folder}")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{folder} is not a model folder: it has no config.json")
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    if not any(p.suffix in (".safetensors", ".bin") for p in files):
+        raise UsageError(f"{folder} holds no weights (*.safetensors or *.bin)")
+    digest = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        digest.update(f"{path.relative_to(folder)}:{size}\n".encode())
+        if path.suffix == ".json" and size < 1_000_000:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def workload_of(request: Complete, prompts: Path, prompts_sha256: str, commit: str | None) -> Workload:
+    """The fixed part of the study; ``commit`` is a hub model's."""
+    return Workload(
+        model=request.model,
+        prompts=str(prompts),
+        prompts_sha256=prompts_sha256,
+        rewards=request.rewards,
+        rows_per_update=request.rows_per_update,
+        max_prompt_length=request.max_prompt_length or 0,
+        max_completion_length=request.max_completion_length,
+        passthrough=request.passthrough,
+        model_sha256=commit or model_digest(Path(request.model)),
+    )
+
+
+def check_passthrough(request: Request, baseline: Configuration, resources: Resources) -> None:
+    """Raises ``UsageError`` with what the framework would refuse late in the user's keys, each with its line."""
+    found = passthrough.check_passthrough(request.passthrough, baseline, resources)
+    if found:
+        raise UsageError("; ".join(located(v.sentence, request.config_name, request.lines) for v in found))
+
+
+def specification(
+    request: Request, workload: Workload, space: SearchSpace, baseline: Configuration, resources: Resources
+) -> StudySpec:
+    """The whole specification."""
+    return StudySpec(
+        name=study_name(request),
+        workload=workload,
+        framework=request.framework,
+        space=space.as_json(),
+        baseline=baseline,
+        resources=resources,
+        sampler=request.sampler,
+        seed=request.seed,
+        protocol=request.protocol,
+        memory_limit=request.memory_limit,
+        python=request.python,
+        user_config=request.config or "",
+        user_folder=request.folder if request.config else "",
+        user_prompts=bool(request.config and request.dataset and not request.data),
+        user_accelerate=request.accelerate,
+        checkout=request.checkout,
+    )
+
+
+def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
+    """Everything that moves the numbers."""
+    return Fingerprint(
+        hardware=dict(hardware),
+        software=dict(spec.resources.software),
+        workload=spec.workload.digest,
+    )
+
+
+def differences(before: StudySpec, after: StudySpec) -> list[str]:
+    """``place: before -> after`` for everything in which two specifications differ."""
+    return differing(before.identity(), after.identity())

@@ -1,0 +1,222 @@
+"""What is asked of the training interpreter before a study: child commands, their answers kept between starts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import RewardSpec
+from autotune.errors import AutotuneError, MachineError, UsageError
+from autotune.frameworks.environments import TRL, Environment
+from autotune.machine.clock import SystemClock
+from autotune.running.local import home_tag
+from autotune.running.tool import run_tool
+from trainer.child.contract import (
+    ContractError,
+    FailureReason,
+    Result,
+    RunPaths,
+    dumps,
+    encode,
+    read_result,
+    write_atomic,
+)
+
+PROBE_TIMEOUT_S = 180.0
+SPEED_TIMEOUT_S = 60.0
+"""Of the hardware probe, which measures for 12 s and has to import torch first."""
+PRESENT_SPEED_S = 3.0
+"""What the probe of the present speed measures for."""
+PREPARE_TIMEOUT_S = 600.0
+DOWNLOAD_TIMEOUT_S = 6 * 3600.0
+"""Of a preparation that may fetch a model or a dataset; set-up is outside the budget."""
+
+BAD_INPUT = (FailureReason.ILLEGAL, FailureReason.REWARD_ERROR)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """One training interpreter, and where its answers are kept."""
+
+    python: str
+    home: Path
+
+    def probe(
+        self, rewards: Sequence[RewardSpec] = (), packages: Sequence[str] = (), environment: Environment = TRL
+    ) -> Result:
+        """What it has. Raises ``MachineError`` if that cannot run a trial with these rewards and packages."""
+        result = self._sound(self.ask("probe", _questions(rewards, packages, environment)), self._another())
+        why = _unfit(self.python, environment, result.data)
+        if why:
+            raise MachineError(why + self._another())
+        return result
+
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+        """The framework's keys; not ok with reason ILLEGAL if it refuses those given.
+
+        Raises:
+            MachineError: it cannot say.
+        """
+        of = _framework(framework)
+        result = self.ask("describe", {"config": dict(keys), **of}, PREPARE_TIMEOUT_S)
+        if "fields" not in result.data:
+            return self._sound(result)
+        known = Result(ok=True, data={"fields": result.data["fields"]})
+        write_atomic(RunPaths(self._directory("describe", of)).result, dumps(known))
+        return result if result.reason is FailureReason.ILLEGAL else self._sound(result)
+
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
+        """The framework's keys as an earlier ``describe`` said them; ``None`` if there was none."""
+        found = self._kept(self._directory("describe", _framework(framework)))
+        return None if found is None else found.data["fields"]
+
+    def speed(self, hardware: Mapping[str, Any], device: str = "") -> Result:
+        """What its first device does (``Result.data`` of the child's ``probe_speed``), measured once and kept.
+
+        Args:
+            hardware: what the machine is said to have; for another one it is measured anew.
+            device: ``cpu`` measures the CPU, whatever else there is.
+
+        Returns:
+            Not ok where it cannot be measured; the forecast of times then knows less, and nothing else is lost.
+        """
+        return self.ask("probe_speed", self._speed(hardware, device), SPEED_TIMEOUT_S)
+
+    def present_speed(self, device: str = "") -> Result:
+        """What its first device does at this moment, beside whatever else runs: averages over some seconds, not kept.
+
+        Args:
+            device: ``cpu`` measures the CPU, whatever else there is.
+        """
+        payload = {"device": device, "sustained": True, "seconds": PRESENT_SPEED_S}
+        return self.ask("probe_speed", payload, SPEED_TIMEOUT_S, keep=False)
+
+    def knows_speed(self, hardware: Mapping[str, Any], device: str = "") -> bool:
+        """Whether ``speed`` has the answer already."""
+        return self.kept("probe_speed", self._speed(hardware, device))
+
+    @staticmethod
+    def _speed(hardware: Mapping[str, Any], device: str) -> Mapping[str, Any]:
+        return {"hardware": dict(hardware), "device": device}
+
+    def prepare(self, payload: Mapping[str, Any], *, keep: bool = True, far: bool = False) -> Result:
+        """Prompts, measured, and the rewards tried.
+
+        Args:
+            payload: the child's ``Preparation``.
+            keep: the answer to the same question still holds.
+            far: a model or dataset may have to be downloaded.
+
+        Raises:
+            UsageError: model, prompts or rewards cannot be used.
+            MachineError: the interpreter cannot do it.
+        """
+        result = self.ask("prepare", payload, DOWNLOAD_TIMEOUT_S if far else PREPARE_TIMEOUT_S, keep=keep)
+        if result.reason in BAD_INPUT:
+            raise UsageError(result.message)
+        return self._sound(result)
+
+    def kept(self, command: str, payload: Mapping[str, Any]) -> bool:
+        """Whether the answer is there already."""
+        return self._kept(self._directory(command, payload)) is not None
+
+    def ask(
+        self, command: str, payload: Mapping[str, Any], timeout: float = PROBE_TIMEOUT_S, *, keep: bool = True
+    ) -> Result:
+        """A child command's answer; a good one is kept by what was asked, so that the same start begins at once."""
+        if not os.access(self.python, os.X_OK):
+            raise MachineError(f"{self.python} is not an interpreter that can be run; name one with --python")
+        directory = self._directory(command, payload)
+        found = self._kept(directory) if keep else None
+        if found is not None:
+            return found
+        result = run_tool(
+            self.python, command, directory, payload, timeout, clock=SystemClock(), home=home_tag(self.home)
+        )
+        if not result.ok:
+            (directory / "result.json").unlink(missing_ok=True)
+        return result
+
+    def _sound(self, result: Result, also: str = "") -> Result:
+        if not result.ok:
+            raise self._problem(result, also)
+        return result
+
+    def _problem(self, result: Result, also: str = "") -> AutotuneError:
+        said = result.message or result.detail or "failed"
+        return MachineError((said if said.startswith(self.python) else f"{self.python}: {said}") + also)
+
+    def _another(self) -> str:
+        """What else mends it where none was named, and the tool's own was asked."""
+        return "; or name the one of your training environment with --python" if self.python == sys.executable else ""
+
+    def _directory(self, command: str, payload: Mapping[str, Any]) -> Path:
+        return self.home / "prepared" / self._key(command, payload)
+
+    def _key(self, command: str, payload: Mapping[str, Any]) -> str:
+        """Changes when the interpreter's packages do: installing touches its site-packages folder."""
+        sites = Path(self.python).parent.parent.glob("lib/python*/site-packages")
+        stamps = sorted(f"{site}:{site.stat().st_mtime_ns}" for site in sites)
+        text = "\n".join((command, self.python, dumps(payload), *stamps))
+        return f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @staticmethod
+    def _kept(directory: Path) -> Result | None:
+        try:
+            result = read_result(RunPaths(directory).result)
+        except (OSError, ContractError):
+            return None
+        paths = [result.data[name] for name in ("prompts", "model_folder") if result.data.get(name)]
+        return result if result.ok and all(Path(path).exists() for path in paths) else None
+
+
+def _framework(name: str) -> dict[str, str]:
+    """What is asked of a framework other than TRL; the child's own question is of TRL."""
+    return {} if name == "trl" else {"framework": name}
+
+
+def _questions(
+    rewards: Sequence[RewardSpec], packages: Sequence[str], environment: Environment = TRL, *, load: bool = False
+) -> dict[str, Any]:
+    asked: dict[str, Any] = {"devices": False, "rewards": encode(list(rewards)), "packages": list(packages)}
+    modules = {"modules": dict(environment.modules)} if environment.modules else {}
+    return {**asked, **modules, **({"load": True} if load else {})}
+
+
+def _unfit(python: str, environment: Environment, data: Mapping[str, Any]) -> str:
+    """Why the interpreter cannot run the framework's trials; empty if it can."""
+    return environment.problem(python, str(data.get("python", "")), data.get("packages") or {})
+
+
+def probe(python: str, environment: Environment = TRL) -> Mapping[str, Any]:
+    """What a training interpreter has (``Result.data`` of the child's ``probe``).
+
+    Raises:
+        MachineError: it cannot be started, or lacks what TRL's trials need; what those of another framework need
+            is judged by its ``environment``.
+    """
+    asked = _questions((), (), environment)
+    with tempfile.TemporaryDirectory(prefix="autotune-probe-") as folder:
+        result = run_tool(python, "probe", Path(folder), asked, PROBE_TIMEOUT_S, clock=SystemClock())
+    if not result.ok:
+        raise MachineError(f"{python}: {result.message or 'cannot run a trial'}")
+    return result.data
+
+
+def check_rewards(
+    python: str, rewards: Sequence[RewardSpec], packages: Sequence[str] = (), environment: Environment = TRL
+) -> Result:
+    """Whether an interpreter can load these rewards and has these packages; nothing is scored, nothing kept.
+
+    Returns:
+        Ok, or not with ``message``: one sentence with the command that mends it.
+    """
+    payload = _questions(rewards, packages, environment, load=True)
+    with tempfile.TemporaryDirectory(prefix="autotune-rewards-") as folder:
+        return run_tool(python, "probe", Path(folder), payload, PROBE_TIMEOUT_S, clock=SystemClock())

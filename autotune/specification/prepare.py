@@ -1,0 +1,199 @@
+"""From a request to a study that can be run: configuration read, interpreter probed, prompts written, space judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import Budget, Configuration, Fingerprint, Resources, StudySpec
+from autotune.errors import MachineError, UsageError
+from autotune.frameworks import Integration, framework_named, runnable
+from autotune.machine import hardware
+from autotune.machine.held_gpus import usable_resources
+from autotune.proposals import named_sampler
+from autotune.settings import Settings
+from autotune.specification import build, cpu_bf16, prior_knowledge
+from autotune.specification.interpreter import Interpreter
+from autotune.specification.published_baseline import with_published
+from autotune.specification.request import Complete, Request, packages_of
+from autotune.specification.resolve import Talk, complete, keep_prompts
+from autotune.specification.sizing import Open, Sized, Sizing
+from autotune.specification.user_input import is_folder
+from search_spaces import legality
+from search_spaces.configuration import COMPILER, NOT_THERE
+from search_spaces.space import SearchSpace
+from search_spaces.unset import UNSET
+
+NO_LIMITS = Budget()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study that can be run, and what to say about it first."""
+
+    spec: StudySpec
+    fingerprint: Fingerprint
+    legal: int
+    same_learning: int
+    scaling: tuple[str, ...] = ()
+    """Of a published baseline: what it is and what these GPUs changed of it, a sentence each."""
+    workload: str = ""
+    """Which size was chosen for the budget and why, or that the budget is too small; empty: nothing to say."""
+
+
+def prepare(
+    request: Request,
+    settings: Settings,
+    talk: Talk,
+    stored: Callable[[str], StudySpec | None],
+    bundled: str = "",
+    limits: Budget = NO_LIMITS,
+) -> Prepared:
+    """Read the user's configuration, probe the interpreter, write the prompts, try the rewards, and judge space
+    and baseline; nothing is stored yet.
+
+    Args:
+        request: what was asked for.
+        settings: where answers and prompts are kept.
+        talk: told what takes time.
+        stored: the specification of the study of that name, if there is one.
+        bundled: the model folder to take when none is named.
+        limits: what may be spent; a workload nobody chose is made small enough for it.
+
+    Raises:
+        UsageError: configuration, model, prompts, reward, space or baseline cannot be used.
+        MachineError: this machine or interpreter lacks something.
+    """
+    framework = runnable(request.framework)
+    named_sampler(request.sampler)
+    settings.home.prepare()
+    machine = build.ranked(usable_resources(talk, request.gpus), request.ranks)
+    machine = replace(machine, framework=framework.name)
+    request, scaling = with_published(request, machine.gpus * machine.nodes)
+    python = Interpreter(request.python, settings.home.root)
+    may = Open.of(request, machine, bundled)
+    whole = complete(request, python, machine, bundled, talk)
+    whole, space = _searched(whole, framework, machine, talk)
+    if is_folder(whole.model):
+        build.model_digest(Path(whole.model))
+    found = python.probe(whole.rewards, packages_of(whole), framework.environment)
+    sizing = Sizing(
+        python=python,
+        found=found,
+        machine=machine,
+        space=space,
+        budget_s=limits.seconds_on(machine.gpus),
+        talk=talk,
+        models=settings.home.models,
+        stored=stored,
+        speed=prior_knowledge.measuring(python, talk),
+    )
+    sized = sizing.settle(whole, may)
+    return _specified(sized, framework, space, machine, _software(found.data), settings, talk, scaling)
+
+
+def _specified(
+    sized: Sized,
+    framework: Integration,
+    space: SearchSpace,
+    machine: Resources,
+    software: dict[str, str],
+    settings: Settings,
+    talk: Talk,
+    scaling: tuple[str, ...],
+) -> Prepared:
+    """The study of a workload whose size and prompts are settled. Raises ``UsageError`` where nothing is legal."""
+    data = sized.written.data
+    whole = replace(sized.request, max_prompt_length=sized.request.max_prompt_length or int(data["longest_prompt"]))
+    resources = build.resources_for(machine, whole, build.model_facts(data), software)
+    baseline = build.baseline_of(whole, space, resources)
+    legal = _judged(whole, framework, space, baseline, resources, talk)
+    prompts = keep_prompts(settings.home.root, Path(data["prompts"]), data["sha256"])
+    workload = build.workload_of(whole, prompts, data["sha256"], data.get("commit"))
+    spec = build.specification(whole, workload, space, baseline, resources)
+    return Prepared(
+        spec=spec,
+        fingerprint=build.fingerprint_of(spec, hardware.describe()),
+        legal=legal,
+        same_learning=len(space.candidates(baseline, resources, same_learning=True)),
+        scaling=scaling,
+        workload=sized.words,
+    )
+
+
+def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
+    """The space of the search, and the request with what this machine changes of its baseline."""
+    build.refuse_server(framework, whole.baseline, machine)
+    space = build.load_space(whole, machine)
+    if whole.space is None:
+        space = build.fitted(space, framework)
+    space, left_out = build.without_server(space, framework)
+    if left_out:
+        talk(left_out)
+    if not machine.gpus and hardware.emulates_bf16():
+        whole, space, left_out = cpu_bf16.avoided(whole, space)
+        if left_out:
+            talk(left_out)
+    return whole, space
+
+
+def _judged(
+    whole: Complete,
+    framework: Integration,
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    talk: Talk,
+) -> int:
+    """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
+    build.check_passthrough(whole, baseline, resources)
+    build.check_baseline(whole, baseline, resources)
+    for note in legality.notes(baseline, resources):
+        talk(f"the baseline has {note}")
+    _check_supported(framework, space, baseline)
+    legal = space.candidates(baseline, resources, same_learning=False)
+    if not legal:
+        raise UsageError(_nothing_legal(space, baseline, resources))
+    return len(legal)
+
+
+def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:
+    """What a trial of a stored study would be measured on here and now.
+
+    Raises:
+        UsageError: not so many GPUs as the study holds are visible.
+        MachineError: the interpreter cannot run the study's trials, or its prompts are gone.
+    """
+    held = spec.resources.gpus
+    usable_resources(talk, held, asked=f"study {spec.name!r} holds {held} GPU{'' if held == 1 else 's'}")
+    environment = framework_named(spec.framework).environment
+    found = Interpreter(spec.python, settings.home.root).probe(spec.workload.rewards, environment=environment)
+    if not Path(spec.workload.prompts).is_file():
+        raise MachineError(f"the study's prompts are gone: {spec.workload.prompts}; `autotune start` writes them again")
+    present = replace(spec, resources=replace(spec.resources, software=_software(found.data)))
+    return build.fingerprint_of(present, hardware.describe())
+
+
+def _software(data: Mapping[str, Any]) -> dict[str, str]:
+    packages = {k: str(v) for k, v in data.get("packages", {}).items()}
+    compiler = {} if hardware.compiler() else {COMPILER: NOT_THERE}
+    return {"python": str(data.get("python", "")), **packages, **compiler}
+
+
+def _check_supported(framework: Integration, space: SearchSpace, baseline: Configuration) -> None:
+    firsts = {name: values[0] for name, values in space.values.items() if UNSET not in values}
+    wanted = Configuration({**baseline, **firsts})
+    missing = framework.unsupported(wanted)
+    if missing:
+        raise UsageError(
+            f"{framework.title} trials cannot set {', '.join(missing)} yet; take the knob out of the space "
+            f"(those that act: {', '.join(sorted(framework.supported))})"
+        )
+
+
+def _nothing_legal(space: SearchSpace, baseline: Configuration, resources: Resources) -> str:
+    told = space.explain(baseline, resources)
+    worst = max(told.removed, key=lambda rule: told.removed[rule], default="")
+    return f"no combination of the space is legal here; rule {worst} removes most ({told.removed.get(worst, 0)})"

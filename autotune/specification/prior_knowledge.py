@@ -1,0 +1,139 @@
+"""What a search knows before its first trial: what the device can do, and what earlier studies measured.
+
+Both are fixed at the study's first start. A study that was begun without (by an earlier version, or by a sampler that
+forecasts nothing) goes on without, so that what is proposed depends on seed, history and what is stored with the study
+alone. Finished trials never change, so of earlier studies their numbers are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autotune.domain import Beforehand, EarlierStudy, Study, Trial, TrialKind, TrialState
+from autotune.errors import UsageError
+from autotune.insights.related import began_words, related
+from autotune.ports import Store
+from autotune.proposals.forecasts import Background, Earlier, Task
+from autotune.proposals.samplers import forecasts
+from autotune.specification.interpreter import Interpreter
+from autotune.specification.resolve import Talk
+from trainer.child.contract import Result
+
+Speed = Callable[[Mapping[str, Any], str], Result]
+"""``Interpreter.speed``."""
+
+PRESUMED = "the search begins with what such a machine mostly does"
+MOST_STUDIES = 3
+MOST_TRIALS = 40
+"""Of each."""
+_TELLING = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
+_MEASURED = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
+
+
+def measuring(python: Interpreter, talk: Talk) -> Speed:
+    """The probe of an interpreter; ``talk`` is told where it has to measure, which takes a while."""
+
+    def speed(hardware: Mapping[str, Any], device: str) -> Result:
+        if not python.knows_speed(hardware, device):
+            talk("measuring what the device can do, once for this machine (about 10 s; no trial runs meanwhile)")
+        return python.speed(hardware, device)
+
+    return speed
+
+
+def begun(
+    study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk, *, history: bool = True
+) -> Study:
+    """The study with what its sampler begins with; found out and stored at its first start, and then never again.
+
+    Args:
+        study: as it is stored.
+        store: where it is.
+        speed: measures the device.
+        hardware: of the fingerprint.
+        talk: told what could not be measured, and what it begins with.
+        history: earlier studies are looked for.
+
+    Raises:
+        UsageError: no history is wanted, but the study began with one.
+    """
+    if not forecasts(study.spec.sampler):
+        return study
+    if study.beforehand is None and not store.trials(study.id):
+        probe = _probed(study, speed, hardware, talk)
+        earlier = earlier_studies(study, store) if history else ()
+        study = store.set_beforehand(study.id, Beforehand(probe, earlier, history))
+    if not history and study.beforehand is not None and study.beforehand.earlier:
+        name = study.spec.name
+        raise UsageError(
+            f"study {name!r} began with what study {study.beforehand.earlier[0].name!r} measured, and goes on so: "
+            "--no-history counts at a study's first start; --name starts another study"
+        )
+    for words in began_words(study.beforehand):
+        talk(f"begins with {words}")
+    return study
+
+
+def recorded(study: Study, store: Store, speed: Speed, hardware: Mapping[str, Any], talk: Talk) -> Study:
+    """A sweep with what its device was measured to do, which its table carries, for the searches replayed on it.
+
+    Measured at the first start at which it can be: unlike a search, a sweep proposes the same rows whatever is known.
+    Arguments as of ``begun``.
+    """
+    if study.beforehand is not None:
+        return study
+    probe = _probed(study, speed, hardware, talk, "searches on the table will presume what such a machine mostly does")
+    return store.set_beforehand(study.id, Beforehand(probe, history=False)) if probe else study
+
+
+def _probed(
+    study: Study, speed: Speed, hardware: Mapping[str, Any], talk: Talk, otherwise: str = PRESUMED
+) -> Mapping[str, Any]:
+    result = speed(hardware, study.spec.resources.device)
+    if result.ok:
+        return result.data
+    said = result.message or result.detail or "the probe failed"
+    talk(f"the device could not be measured ({said}); {otherwise}")
+    return {}
+
+
+def earlier_studies(study: Study, store: Store) -> tuple[EarlierStudy, ...]:
+    """The nearest related studies that have measured something, nearest first."""
+    found: list[EarlierStudy] = []
+    for one in related(store.studies(), study.spec):
+        numbers = telling(store.trials(one.study.id))
+        if numbers:
+            found.append(EarlierStudy(one.study.id, one.study.spec.name, numbers, one.distance, one.sentence))
+        if len(found) == MOST_STUDIES:
+            break
+    return tuple(found)
+
+
+def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
+    """Numbers of the measured trials of a search; of many some, spread over all of it, the first one among them."""
+    numbers = [
+        t.number for t in trials if t.kind in _TELLING and t.state in _MEASURED and t.speed_cycles() and not t.emulated
+    ]
+    if len(numbers) <= MOST_TRIALS:
+        return tuple(numbers)
+    return tuple(numbers[i * len(numbers) // MOST_TRIALS] for i in range(MOST_TRIALS))
+
+
+def background(study: Study, store: Store) -> Background:
+    """The same as the sampler's models take it, with the trials of earlier studies.
+
+    Raises:
+        NotFoundError: an earlier study is no longer in the database.
+    """
+    known = study.beforehand
+    if known is None:
+        return Background()
+    return Background(known.probe, tuple(_with_trials(one, store) for one in known.earlier))
+
+
+def _with_trials(one: EarlierStudy, store: Store) -> Earlier:
+    there, numbers = store.study(one.study_id), frozenset(one.trials)
+    trials = tuple(t for t in store.trials(one.study_id) if t.number in numbers)
+    probe = {} if there.beforehand is None else there.beforehand.probe
+    return Earlier(Task.of(there.spec), trials, one.distance, probe)

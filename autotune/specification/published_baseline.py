@@ -1,0 +1,85 @@
+"""A published baseline in the place of the user's own configuration: what the request becomes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.domain import RewardSpec
+from autotune.errors import UsageError
+from autotune.frameworks import Integration, framework_named
+from autotune.specification.request import Request
+from autotune.specification.user_input import rewards_configured
+from search_spaces.errors import SpaceError
+from search_spaces.published import Published, published, scaled
+
+
+def published_named(name: str) -> Published:
+    """Raises ``UsageError`` naming the closest, or all there are."""
+    try:
+        return published(name)
+    except SpaceError as error:
+        raise UsageError(f"--baseline: {error}") from None
+
+
+def with_published(request: Request, gpus: int) -> tuple[Request, tuple[str, ...]]:
+    """The request with the baseline it names, scaled to ``gpus``, and what the scaling changed, a sentence each.
+
+    Knobs of ``--set``, model, lengths, prompts and rewards of the command line go before the published ones.
+
+    Args:
+        request: of the command line; one that names no baseline stays as it is.
+        gpus: held, 0 on a CPU.
+
+    Raises:
+        UsageError: there is no such baseline, these GPUs cannot share its rows, or another option says the same.
+    """
+    if not request.published:
+        return request, ()
+    found = published_named(request.published)
+    _check(request, found)
+    framework = framework_named(found.framework)
+    try:
+        here = scaled(found, gpus, colocated=_colocated(framework))
+    except SpaceError as error:
+        raise UsageError(f"--baseline {error}") from None
+    own_prompts = bool(request.task or request.data)
+    if not own_prompts and not framework.reads_datasets:
+        raise UsageError(
+            f"--baseline {found.name}: give the prompts with --data FILE.jsonl; it has those of {found.dataset}"
+        )
+    own_rewards = bool(request.rewards or request.task)
+    workload = {key: value for key, value in found.workload.items() if not (own_rewards and key == "reward_weights")}
+    joined = replace(
+        request,
+        model=request.model or found.model,
+        dataset={} if own_prompts else {"dataset_name": found.dataset},
+        rewards=request.rewards if own_rewards else _rewards(request, found),
+        rows_per_update=here.rows_per_update,
+        max_prompt_length=request.max_prompt_length or found.max_prompt_length,
+        max_completion_length=request.max_completion_length or found.max_completion_length,
+        baseline={**here.configuration, **request.baseline},
+        passthrough=workload,
+    )
+    return joined, here.lines
+
+
+def _colocated(framework: Integration) -> str:
+    """Why a published rollout server becomes an engine beside the training; empty where trials can have one."""
+    return f"{framework.title} trials cannot have a rollout server" if framework.no_server else ""
+
+
+def _check(request: Request, found: Published) -> None:
+    if request.config is not None:
+        raise UsageError("--baseline and --config both say what the study begins with; give one of them")
+    if request.rows_per_update not in (None, found.rows_per_update):
+        raise UsageError(
+            f"--effective-batch {request.rows_per_update}: {found.name} has {found.rows_per_update} rows per update, "
+            "which are kept; leave the option out, or change the configuration with --config instead"
+        )
+    if request.framework != found.framework:
+        raise UsageError(f"--baseline {found.name} is of {found.framework}, not of {request.framework}")
+
+
+def _rewards(request: Request, found: Published) -> tuple[RewardSpec, ...]:
+    return rewards_configured(found.rewards, Path(request.folder), found.framework)

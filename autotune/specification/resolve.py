@@ -1,0 +1,174 @@
+"""The user's configuration, model, prompts and rewards, read and tried in the training interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import Resources
+from autotune.errors import UsageError
+from autotune.frameworks import Integration, Source, framework_named
+from autotune.specification.build import model_digest, refuse_server
+from autotune.specification.interpreter import Interpreter
+from autotune.specification.request import CPU_SIZE, Complete, Request, completed, gpu_size
+from autotune.specification.user_config import with_config
+from autotune.specification.user_input import is_folder, sha256_of
+from autotune.wording.text import clean
+from search_spaces.batch import training_gpus
+from search_spaces.knobs import key_of
+from search_spaces.yaml_text import MAX_BYTES
+from trainer.child.contract import Result, encode, write_atomic
+from trainer.frameworks.trl.import_config import Field, Imported, located
+
+Talk = Callable[[str], None]
+
+
+def complete(
+    request: Request, python: Interpreter, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
+) -> Complete:
+    """The request with its configuration read and nothing left open; ``talk`` is told what may not be expected.
+
+    Raises:
+        UsageError: the configuration is refused, by us or by the framework, or something is lacking.
+        MachineError: the interpreter cannot say what the framework takes.
+    """
+    if request.config is not None:
+        request = _configured(request, python, machine, talk)
+    size = gpu_size(machine.gpus, training_gpus(request.baseline, machine)) if machine.gpus else CPU_SIZE
+    return completed(request, size, bundled)
+
+
+def _configured(request: Request, python: Interpreter, machine: Resources, talk: Talk) -> Request:
+    name = request.config_name
+    framework = framework_named(request.framework)
+    source = Source(request.config or "", name, request.accelerate, request.accelerate_name)
+    files = read_files(framework.named_files(source), request.accelerate_name or name, Path(request.folder))
+    keys = framework.read_keys(source, files)
+    ranks = _ranks(framework, keys, request, machine)
+
+    def understood(fields: Mapping[str, Field]) -> Imported:
+        return framework.import_config(source, fields, ranks, files)
+
+    fields = _described(framework, keys, python, name, understood) if framework.describes else framework.fields_of({})
+    imported = understood(fields)
+    _check_split(framework, imported, request, machine)
+    for said in imported.notes:
+        talk(said)
+    return with_config(request, imported, fields, ranks)
+
+
+def _described(
+    framework: Integration,
+    keys: Mapping[str, Any],
+    python: Interpreter,
+    name: str,
+    understood: Callable[[Mapping[str, Field]], Imported],
+) -> Mapping[str, Field]:
+    """The keys the interpreter's framework takes.
+
+    Raises:
+        UsageError: those of the file are not understood, or the framework refuses them.
+    """
+    known = python.known_fields(framework.name)
+    if known is not None:  # most mistakes are found without asking again
+        understood(framework.fields_of(known))
+    answer = python.describe(keys, framework.name)
+    fields = framework.fields_of(answer.data["fields"])
+    if not answer.ok:
+        raise UsageError(located(answer.message, name, understood(fields).lines))
+    return fields
+
+
+def _ranks(framework: Integration, keys: Mapping[str, Any], request: Request, machine: Resources) -> int:
+    """Processes that train: without those of a rollout server, of which only the command line says how many."""
+    own = {"rollout_engine": "vllm", "rollout_mode": "server"} if framework.serves(keys) else {}
+    return training_gpus({**own, **request.baseline}, machine)
+
+
+def _check_split(framework: Integration, imported: Imported, request: Request, machine: Resources) -> None:
+    """A file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
+
+    Raises:
+        UsageError: nobody says it, or a trial cannot have one.
+    """
+    knobs = {**imported.knobs, **request.baseline}
+    refuse_server(framework, knobs, machine, request.config_name, imported.lines)
+    if knobs.get("rollout_engine") != "vllm" or knobs.get("rollout_mode") != "server" or "rollout_gpus" in knobs:
+        return
+    if machine.gpus == 0:  # legality says that a server needs a GPU
+        return
+    key = key_of("rollout_mode", framework.name)
+    others = f"say with --rollout-gpus how many of the {machine.gpus} GPUs are its; the others train"
+    alone = f"the server needs a GPU of its own, and one is held; write {key}: colocate"
+    sentence = f"{key} server: {others if machine.gpus > 1 else alone}"
+    raise UsageError(located(sentence, request.config_name, imported.lines))
+
+
+def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) -> dict[str, str]:
+    """Key -> text of the files a configuration names, which are looked up from ``folder`` as the framework does.
+
+    Args:
+        named: key -> (path, line), as ``Integration.named_files`` says.
+        name: what messages call the configuration.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    found = {}
+    for key, (path, line) in named.items():
+        try:
+            with (folder / path).open("rb") as stream:
+                found[key] = stream.read(MAX_BYTES + 1).decode("utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
+            raise UsageError(f"{name}, line {line}: {key}: {clean(path)} cannot be read: {why}") from None
+        if len(found[key]) > MAX_BYTES:
+            raise UsageError(f"{name}, line {line}: {key}: {clean(path)} is larger than {MAX_BYTES} bytes")
+    return found
+
+
+def prepared_prompts(request: Complete, python: Interpreter, found: Result, talk: Talk) -> Result:
+    """The prompts, written and measured; tells how many of a larger dataset were taken."""
+    local = is_folder(request.model)
+    payload = {
+        "model": request.model,
+        "max_prompt_length": request.max_prompt_length,
+        "rewards": encode(request.rewards),
+        "passthrough": encode(request.passthrough),
+        "folder": request.folder,
+        "seed": request.seed,
+        **_prompts_of(request),
+        # Not read by the child: another model in the same folder, or another stack, is another preparation.
+        "model_sha256": model_digest(Path(request.model)) if local else "",
+        "packages": found.data.get("packages", {}),
+    }
+    # What a dataset's name stands for may have changed since the last time.
+    keep = not request.dataset
+    if not keep or not python.kept("prepare", payload):
+        source = request.task or request.data or "the dataset"
+        talk(
+            f"writing the prompts of {source} and trying the reward" + ("" if local else f"; fetching {request.model}")
+        )
+    result = python.prepare(payload, keep=keep, far=not local or bool(request.dataset))
+    count, total = result.data["count"], result.data["found"]
+    if count != total:
+        talk(f"{count:,} of {f'{total:,}' if total else 'a stream of'} prompts are used, drawn by --seed")
+    return result
+
+
+def _prompts_of(request: Complete) -> dict[str, Any]:
+    if request.data:
+        return {"data": request.data, "data_sha256": sha256_of(request.data)}
+    if request.dataset:
+        return {"dataset": encode(request.dataset)}
+    options = dict(request.task_options)
+    return {"task": {"name": request.task, "size": request.prompts, "seed": request.seed, "options": options}}
+
+
+def keep_prompts(home: Path, written: Path, sha256: str) -> Path:
+    """A copy under its own digest, which no later preparation writes over."""
+    kept = home / "prompts" / f"{sha256[:16]}.jsonl"
+    if not kept.is_file():
+        write_atomic(kept, written.read_text(encoding="utf-8"))
+    return kept

@@ -1,0 +1,196 @@
+"""The workload of a study before its first trial: as a stored study has it, or as large as the budget holds.
+
+What to choose is decided in ``workload_size``; here the store is asked, the machine measured and the model cut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import Resources, StudySpec
+from autotune.machine import hardware
+from autotune.proposals.forecasts import Task
+from autotune.proposals.times import predicted, probed
+from autotune.proposals.times.machine import Hardware
+from autotune.specification import build, workload_size
+from autotune.specification.fewer_layers import first_layers, layers_of
+from autotune.specification.interpreter import Interpreter
+from autotune.specification.request import Complete, Request, Size, study_name
+from autotune.specification.resolve import Talk, prepared_prompts
+from autotune.specification.workload_size import Pace, Workload
+from search_spaces.configuration import ModelFacts
+from search_spaces.space import SearchSpace
+from trainer.child.contract import Result
+
+_BATCH = ("micro_batch_size", "gradient_accumulation_steps", "num_generations")
+"""Knobs that say how many rows an update has."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """What of the workload nobody chose, so that it may be made smaller."""
+
+    rows: bool = False
+    tokens: bool = False
+    model: bool = False
+
+    @classmethod
+    def of(cls, request: Request, machine: Resources, bundled: str) -> Open:
+        """Of a request as it was typed: without a configuration and with the default prompts."""
+        if request.config is not None or request.published or request.task or request.data or request.dataset:
+            return cls()
+        rows = request.rows_per_update is None and not any(name in request.baseline for name in _BATCH)
+        return cls(
+            rows=rows and machine.gpus <= 1 and machine.cpu_ranks <= 1,
+            tokens=request.max_completion_length is None,
+            model=bool(bundled) and _same(request.model or bundled, bundled) and not machine.gpus,
+        )
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A request whose size is settled."""
+
+    request: Complete
+    written: Result
+    """``Interpreter.prepare`` of its model and prompts."""
+    words: str = ""
+    """What was chosen and why, or that the budget is too small for what was asked; empty: nothing to say."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Settles the size of one request.
+
+    ``stored`` gives the study of a name, ``None`` where there is none.
+    """
+
+    python: Interpreter
+    found: Result
+    """``Interpreter.probe``."""
+    machine: Resources
+    space: SearchSpace
+    budget_s: float | None
+    talk: Talk
+    models: Path
+    """Where cut models are kept."""
+    stored: Callable[[str], StudySpec | None]
+    speed: Callable[[Mapping[str, Any], str], Result]
+    """``prior_knowledge.measuring``; of a GPU, which nobody else uses."""
+
+    def settle(self, whole: Complete, may: Open) -> Sized:
+        """``whole`` with a size the budget holds where nobody chose one.
+
+        A stored study of the same name decides, so that the same command continues it whatever the machine does now.
+
+        Raises:
+            UsageError: model or prompts cannot be used.
+            MachineError: the interpreter cannot prepare them.
+        """
+        name = study_name(whole)
+        there = self.stored(name)
+        if there is not None:
+            return self._as_stored(whole, may, there)
+        written = self._written(whole)
+        if self.budget_s is None:
+            return Sized(whole, written)
+        hardware_now = self._present()
+        if hardware_now is None:
+            return Sized(whole, written)
+        model = Path(whole.model)
+        layers = layers_of(model) if may.model else 0
+
+        def pace_of(one: Workload) -> Pace:
+            return self._pace(whole, written, hardware_now, one, layers)
+
+        if not (may.rows or may.tokens):
+            given = Workload(whole.rows_per_update, whole.max_completion_length)
+            return Sized(whole, written, workload_size.too_small_words(pace_of(given), self.budget_s))
+        usual = Size(whole.rows_per_update, whole.max_completion_length)
+        cuts = tuple(n for n in (layers // 2, layers // 4) if n)
+        steps = workload_size.ladder(usual, rows=may.rows, tokens=may.tokens, layers=cuts)
+        chosen = workload_size.choose(steps, pace_of, self.budget_s)
+        words = workload_size.chosen_words(chosen, self.budget_s, layers)
+        return replace(self._resized(whole, chosen.workload, written, name), words=words)
+
+    def _as_stored(self, whole: Complete, may: Open, there: StudySpec) -> Sized:
+        work = there.workload
+        rows = work.rows_per_update if may.rows else whole.rows_per_update
+        tokens = work.max_completion_length if may.tokens else whole.max_completion_length
+        layers = _cut_to(Path(work.model), self.models) if may.model else None
+        one = Workload(rows, tokens, layers)
+        changed = layers or (rows, tokens) != (whole.rows_per_update, whole.max_completion_length)
+        words = f"{one.words(layers_of(Path(whole.model)))}, as the study began" if changed else ""
+        return replace(self._resized(whole, one, None, study_name(whole)), words=words)
+
+    def _resized(self, whole: Complete, one: Workload, written: Result | None, name: str) -> Sized:
+        sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens)
+        if one.layers is not None:
+            model = first_layers(Path(whole.model), one.layers, self.models / _folder(Path(whole.model), one.layers))
+            sized, written = replace(sized, model=str(model), name=name), None
+        return Sized(sized, written or self._written(sized))
+
+    def _written(self, whole: Complete) -> Result:
+        return prepared_prompts(whole, self.python, self.found, self.talk)
+
+    def _present(self) -> Hardware | None:
+        """What the device does now; ``None`` where that cannot be measured."""
+        device = self.machine.device
+        if self.machine.gpus:
+            answer = self.speed(hardware.describe(), device)
+        else:
+            self.talk("measuring what this machine does at the moment (some seconds)")
+            answer = self.python.present_speed(device)
+        return probed(answer.data) if answer.ok else None
+
+    def _pace(self, whole: Complete, written: Result, device: Hardware, one: Workload, layers: int) -> Pace:
+        data = written.data
+        longest = whole.max_prompt_length or int(data["longest_prompt"])
+        sized = replace(whole, rows_per_update=one.rows, max_completion_length=one.tokens, max_prompt_length=longest)
+        facts = build.model_facts(data)
+        if one.layers is not None and layers:
+            facts = _cut_facts(facts, one.layers, layers)
+        resources = build.resources_for(self.machine, sized, facts, {})
+        task = Task(
+            resources=resources,
+            rows_per_update=one.rows,
+            max_prompt_length=longest,
+            max_completion_length=one.tokens,
+            passthrough=whole.passthrough,
+            lengths=(one.tokens,) * one.rows,
+            prompt_tokens=float(data.get("mean_prompt") or 0.0),
+        )
+        found = predicted(task, device, build.baseline_of(sized, self.space, resources))
+        return Pace(found.restart_s, found.seconds)
+
+
+_CUT = "{name}-first-{layers}-layers-{digest}"
+_IS_CUT = re.compile(r"-first-(\d+)-layers-[0-9a-f]{8}$")
+
+
+def _folder(model: Path, layers: int) -> str:
+    """Name of the folder of a model's first layers: another one if the model becomes another."""
+    return _CUT.format(name=model.name, layers=layers, digest=build.model_digest(model)[:8])
+
+
+def _cut_to(model: Path, models: Path) -> int | None:
+    """How many layers a stored study's model was cut to; ``None``: it is whole."""
+    found = _IS_CUT.search(model.name) if model.parent == models else None
+    return None if found is None else int(found.group(1))
+
+
+def _cut_facts(facts: ModelFacts, layers: int, whole: int) -> ModelFacts:
+    """Of a model of which only ``layers`` of ``whole`` are kept; the rest is embeddings, presumed shared."""
+    if facts.parameters is None or facts.hidden_size is None or facts.vocabulary is None:
+        return replace(facts, layers=layers)
+    embeddings = min(facts.parameters, facts.hidden_size * facts.vocabulary)
+    return replace(facts, layers=layers, parameters=embeddings + (facts.parameters - embeddings) * layers // whole)
+
+
+def _same(path: str, other: str) -> bool:
+    return path == other or os.path.realpath(path) == os.path.realpath(other)

@@ -1,0 +1,109 @@
+"""A user's own configuration joined with what the command line says: the command line goes before the file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.domain import RewardSpec
+from autotune.errors import UsageError
+from autotune.frameworks import framework_named
+from autotune.specification.request import Request, default_micro_batch
+from autotune.specification.user_input import model_named, rewards_configured
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import key_of
+from trainer.frameworks.trl.import_config import Field, Imported
+
+MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_steps", "max_completion_length"
+
+
+def with_config(request: Request, imported: Imported, fields: Mapping[str, Field], ranks: int) -> Request:
+    """The request with what the file says where the command line says nothing.
+
+    Args:
+        request: of the command line, with ``config`` set.
+        imported: the file, understood.
+        fields: the keys of the installed framework, for its defaults.
+        ranks: training processes; rows per update are micro-batch x accumulation x ranks.
+
+    Raises:
+        UsageError: the file's model is neither a folder nor a hub id, or its prompts cannot be read.
+    """
+    framework = framework_named(request.framework)
+    request = _at_its_rows(request, imported, fields, framework.launched(imported))
+    knobs = _knobs(request, imported, fields, ranks)
+    rows = request.rows_per_update or ranks * int(knobs[MICRO]) * int(knobs[ACCUMULATION])
+    length = request.max_completion_length or imported.max_completion_length or _default(fields, COMPLETION)
+    own_prompts = bool(request.task or request.data)
+    if imported.dataset and not own_prompts and not framework.reads_datasets:
+        raise UsageError(
+            f"{request.config_name}: the prompts of a {framework.title} configuration are not read yet; give them with "
+            "--data FILE.jsonl, or --task"
+        )
+    return replace(
+        request,
+        model=request.model or _model(request, imported),
+        dataset={} if own_prompts else dict(imported.dataset),
+        rewards=request.rewards or _rewards(request, imported),
+        rows_per_update=rows,
+        max_prompt_length=request.max_prompt_length or framework.prompt_length(imported),
+        max_completion_length=length or framework.unset_completion,
+        baseline=knobs,
+        passthrough=_passthrough(request, imported),
+        lines=dict(imported.lines),
+    )
+
+
+def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:
+    """A file written for another number of processes keeps its rows per update."""
+    if not launched or request.rows_per_update is not None:
+        return request
+    own = _knobs(request, imported, fields, launched)
+    return replace(request, rows_per_update=launched * int(own[MICRO]) * int(own[ACCUMULATION]))
+
+
+def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], ranks: int) -> dict[str, KnobValue]:
+    """The file's knobs under those of ``--set``; another batch on the command line changes the accumulation."""
+    framework = request.framework
+    knobs: dict[str, KnobValue] = {
+        MICRO: _default(fields, key_of(MICRO, framework)) or default_micro_batch(framework),
+        ACCUMULATION: _default(fields, key_of(ACCUMULATION, framework)) or 1,
+        **imported.knobs,
+        **request.baseline,
+    }
+    rows = request.rows_per_update
+    if rows is None or rows == ranks * int(knobs[MICRO]) * int(knobs[ACCUMULATION]):
+        return knobs
+    if MICRO not in imported.knobs and MICRO not in request.baseline:
+        knobs[MICRO] = min(int(knobs[MICRO]), max(1, rows // ranks))
+    if ACCUMULATION not in request.baseline and rows % (ranks * int(knobs[MICRO])) == 0:
+        knobs[ACCUMULATION] = rows // (ranks * int(knobs[MICRO]))
+    return knobs
+
+
+def _model(request: Request, imported: Imported) -> str:
+    if imported.model is None:
+        return ""
+    try:
+        return model_named(imported.model, Path(request.folder))
+    except UsageError as error:
+        line = imported.lines.get(framework_named(request.framework).model_key, 0)
+        raise UsageError(f"{request.config_name}, line {line}: {error}") from None
+
+
+def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
+    if request.task:
+        return ()  # a task has its own
+    return rewards_configured(imported.rewards, Path(request.folder), request.framework)
+
+
+def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
+    """The file's other keys; weights of rewards the command line replaces go with them."""
+    replaced = bool(request.rewards or request.task)
+    return {key: value for key, value in imported.passthrough.items() if not (replaced and key == "reward_weights")}
+
+
+def _default(fields: Mapping[str, Field], key: str) -> Any:
+    return fields[key].default if key in fields else None

@@ -1,0 +1,378 @@
+"""What a study's trials say about each configuration: which ones hold, which lead, against what."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.statistics.noise import (
+    SAME_MACHINE_DEGREES,
+    Noise,
+    Prior,
+    Run,
+    Sample,
+    cycle_logs,
+    fit_prior,
+    pooled,
+    presumed_process,
+    recorded_process,
+    sample_of,
+)
+from autotune.statistics.retries import disproved
+from search_spaces.knobs import Effect, effect_of_change
+
+if TYPE_CHECKING:
+    from autotune.statistics.components import Components
+
+FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
+"""Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
+interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
+faster, 2.3 % call it faster within five looks; with 0.95 at each look 4.5 % do (decision 42)."""
+
+_SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
+
+
+class Row(StrEnum):
+    """The two answers of a study (design: same learning; what is possible if more is allowed)."""
+
+    SAME_LEARNING = "same learning"
+    PERMITTED = "permitted"
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The best feasible configuration of a row."""
+
+    row: Row
+    configuration: Configuration
+
+
+def same_learning(configuration: Configuration, baseline: Configuration, framework: str) -> bool:
+    """Whether only speed and memory differ from the baseline."""
+    return effect_of_change(configuration, baseline, framework) is Effect.SPEED
+
+
+def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
+    """Configurations of which any trial failed for a reason of its own, and no later retry passed."""
+    trials = tuple(trials)
+    mended = disproved(trials)
+    return frozenset(
+        t.configuration
+        for t in trials
+        if t.state is TrialState.FAIL
+        and t.number not in mended
+        and t.outcome is not None
+        and t.outcome.reason not in _SAYS_NOTHING
+    )
+
+
+def feasible(trials: Iterable[Trial]) -> Mapping[Configuration, Sequence[Trial]]:
+    """Configurations that passed the worst case in every trial they had, with their measured trials.
+
+    Without emulated ones: a figure of theirs is nobody's speed, so nothing is stated over it and it leads nothing.
+    """
+    return _known(trials).held
+
+
+class _Known:
+    """What one tuple of trials says, each part worked out when it is first asked for."""
+
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
+        self.trials = trials
+
+    @cached_property
+    def held(self) -> Mapping[Configuration, Sequence[Trial]]:
+        bad = failed_configurations(self.trials)
+        found: dict[Configuration, list[Trial]] = {}
+        for trial in self.trials:
+            measured = trial.feasible and not trial.emulated and trial.tokens_per_hour is not None
+            if measured and trial.configuration not in bad:
+                found.setdefault(trial.configuration, []).append(trial)
+        return MappingProxyType({configuration: tuple(runs) for configuration, runs in found.items()})
+
+    @cached_property
+    def noise(self) -> Noise:
+        return _noise(self.held)
+
+    @cached_property
+    def cycles(self) -> Prior:
+        """Variance of a cycle's logarithm, by which each trial's own cycles are moderated."""
+        runs = (t for group in self.held.values() for t in group)
+        return fit_prior([s for t in runs if (s := sample_of(t)).logs])
+
+    @cached_property
+    def recorded(self) -> Prior:
+        return recorded_process(on_gpu=any(t.on_gpu for runs in self.held.values() for t in runs))
+
+    @cached_property
+    def processes(self) -> Components:
+        return self._estimated(self.recorded)
+
+    def processes_from(self, recorded: Prior | None) -> Components:
+        return self.processes if recorded is None or recorded == self.recorded else self._estimated(recorded)
+
+    def _estimated(self, recorded: Prior) -> Components:
+        from autotune.statistics import components
+
+        return components.estimated(_processes(self.held, self.cycles), presumed_process(self.cycles, recorded))
+
+
+_LAST: dict[str, _Known] = {}
+"""Of the last trials anybody asked about: one recommendation asks thirty times about the same."""
+
+
+def _known(trials: Iterable[Trial]) -> _Known:
+    last = _LAST.get("last")
+    if last is None or last.trials is not trials:
+        last = _LAST["last"] = _Known(tuple(trials))
+    return last
+
+
+def reference(trials: Sequence[Trial], baseline: Configuration) -> Trial | None:
+    """The trial gains are stated over: the baseline's, or the first feasible one if that failed."""
+    held = feasible(trials)
+    if baseline in held:
+        return held[baseline][0]
+    first = [runs[0] for runs in held.values()]
+    return min(first, key=lambda t: t.number, default=None)
+
+
+def basis(runs: Sequence[Trial]) -> list[Trial]:
+    """The trials a configuration's figure rests on: its confirmations, else its baseline and retries, else its search.
+
+    A search trial that was picked for being the best is biased upwards; the others are not.
+    """
+    if len(runs) == 1:
+        return list(runs)
+    confirmed = [t for t in runs if t.kind is TrialKind.CONFIRM]
+    unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
+    return confirmed or unchosen or list(runs)
+
+
+def speed(runs: Sequence[Trial]) -> float:
+    """Tokens/hour of a configuration, by its ``basis``."""
+    values = [t.tokens_per_hour for t in basis(runs)]
+    return math.exp(statistics.fmean(math.log(v) for v in values if v))
+
+
+def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
+    """The best configuration of each row; the second row only if it is another configuration."""
+    held = feasible(trials)
+    if not held:
+        return ()
+    anchor = baseline if baseline in held else ranked_first(held)
+    ranked = _ranked(held, anchor, held)
+    found: list[Leader] = []
+    same = next((c for c in ranked if same_learning(c, baseline, framework)), anchor)
+    found.append(Leader(Row.SAME_LEARNING, same))
+    if ranked[0] != same:
+        found.append(Leader(Row.PERMITTED, ranked[0]))
+    return tuple(found)
+
+
+def runners_up(
+    trials: Sequence[Trial], baseline: Configuration, framework: str, leader: Leader
+) -> tuple[Configuration, ...]:
+    """What was confirmed beside the reference and answers the leader's row as well, best first."""
+    held = feasible(trials)
+    anchor = baseline if baseline in held else ranked_first(held)
+    same = leader.row is Row.SAME_LEARNING
+    able = [
+        c
+        for c, runs in held.items()
+        if any(t.kind is TrialKind.CONFIRM for t in runs)
+        and c not in (anchor, leader.configuration)
+        and same_learning(c, baseline, framework) is same
+    ]
+    return tuple(_ranked(held, anchor, able))
+
+
+def _ranked(
+    held: Mapping[Configuration, Sequence[Trial]], anchor: Configuration, which: Iterable[Configuration]
+) -> list[Configuration]:
+    """``which``, best first.
+
+    Where the machine was faster or slower in the rounds than before them is seen by the anchor, which ran in both: by
+    as much a figure from outside the rounds is moved, or a slow hour would put whatever was not confirmed in it before
+    what was.
+    """
+    outside = _logs([t for t in held[anchor] if t.pair is None])
+    inside = _logs([t for t in held[anchor] if t.pair is not None])
+    moved = statistics.fmean(inside) - statistics.fmean(outside) if inside and outside else 0.0
+
+    def comparable(configuration: Configuration) -> float:
+        rests_on = basis(held[configuration])
+        return statistics.fmean(_logs(rests_on)) + (0.0 if any(t.pair is not None for t in rests_on) else moved)
+
+    return sorted(which, key=lambda c: (-comparable(c), held[c][0].number))
+
+
+def _in_rounds(runs: Sequence[Trial]) -> bool:
+    return any(t.pair is not None for t in basis(runs))
+
+
+def _logs(runs: Sequence[Trial]) -> list[float]:
+    return [math.log(t.tokens_per_hour) for t in runs if t.tokens_per_hour]
+
+
+def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
+    """The feasible configuration that ran first."""
+    return min(held, key=lambda c: held[c][0].number)
+
+
+def noise(trials: Sequence[Trial]) -> Noise:
+    """Pooled over every configuration of the study that ran in two or more processes.
+
+    Never below what the cycles inside a process already show (a mean of n cycles cannot be known
+    better than their spread / sqrt(n)); that figure alone is used while nothing has run twice.
+    Search trials of a configuration that was later confirmed are left out: it was chosen for being high.
+    """
+    return _known(trials).noise
+
+
+def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
+    between = _pooled([[math.log(t.tokens_per_hour or 1.0) for t in runs] for runs in _repeats(held)])
+    within = _pooled([cycle_logs(t) for runs in held.values() for t in runs])
+    counts = [len(t.speed_cycles()) for runs in held.values() for t in runs]
+    floor = within.sigma / math.sqrt(statistics.fmean(counts)) if counts else 0.0
+    return Noise(floor, within.degrees) if floor >= between.sigma else between
+
+
+def process_noise(trials: Sequence[Trial], recorded: Prior | None = None) -> Components:
+    """How much processes of one configuration differ by beyond their cycles: as presumed, and as the study has shown.
+
+    Every configuration that was measured twice tells of it, a search trial beside its confirmations too: one that was
+    chosen for being fast differs from them by more, on average, than one that was not. Only the study's first trial
+    is left out, because it ran on a machine that had not run for minutes.
+
+    Args:
+        recorded: what is known beforehand; left out, what recorded studies show (``noise.recorded_process``).
+    """
+    return _known(trials).processes_from(recorded)
+
+
+def learnt(trials: Sequence[Trial]) -> Prior:
+    """What an earlier study tells a later one on the same machine of the variance between processes.
+
+    It counts ``noise.SAME_MACHINE_DEGREES`` at most: another workload's processes differ by something else.
+    """
+    found = process_noise(trials).process
+    return Prior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
+
+
+def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: Prior) -> list[Run]:
+    runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
+    return [
+        Run(
+            configuration=t.configuration,
+            moment=("trial", t.number) if t.pair is None else ("round", t.pair),
+            log=math.log(t.tokens_per_hour or 1.0),
+            variance=_left_open(t, cycles).variance,
+        )
+        for t in runs
+        if t.kind is not TrialKind.BASELINE
+    ]
+
+
+def _left_open(trial: Trial, cycles: Prior) -> Prior:
+    """The variance a trial's own cycles, disturbed ones too, leave in their mean."""
+    logs = cycle_logs(trial)
+    found = cycles.moderated(Sample(0, logs))
+    return Prior(found.variance / max(1, len(logs)), found.degrees)
+
+
+def _summed(parts: Sequence[Prior], divisor: float) -> Prior:
+    """The sum of variances over ``divisor``, with Satterthwaite's degrees (Biometrics Bulletin 2, 1946)."""
+    total = sum(p.variance for p in parts)
+    squares = sum(p.variance**2 / p.degrees for p in parts)
+    return Prior(total / divisor, total**2 / squares if squares > 0.0 else math.inf)
+
+
+def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
+    """Half the width of the 95 % interval of the mean logarithm of ``runs``, trials of one configuration."""
+    if all(t.pair is None for t in runs):
+        spread = noise(trials)
+        return spread.t * spread.sigma / math.sqrt(len(runs))
+    known = _known(trials)
+    parts = [_left_open(t, known.cycles) for t in runs]
+    return known.processes.half_width(1.0 / len(runs), _summed(parts, float(len(runs)) ** 2))
+
+
+def repeats(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """The trials of each configuration that ran in two or more processes, without those chosen for being fast."""
+    return _repeats(feasible(trials))
+
+
+def _repeats(held: Mapping[Configuration, Sequence[Trial]]) -> list[list[Trial]]:
+    groups = []
+    for runs in held.values():
+        unchosen = [t for t in runs if t.kind is not TrialKind.SEARCH]
+        if len(unchosen) >= 2:
+            groups.append(unchosen)
+    return groups
+
+
+def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
+    found = pooled(groups)
+    return Noise(math.sqrt(found.variance), int(found.degrees))
+
+
+def gain(
+    trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: Prior | None = None
+) -> Gain | None:
+    """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
+
+    Rounds in which both ran next to each other are paired; with none, the two configurations' other
+    trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
+    never measured.
+
+    Args:
+        process: what is known beforehand of the variance between processes; left out, what recorded studies show
+            (``noise.recorded_process``). ``learnt`` makes it of an earlier study on the same machine.
+    """
+    held = feasible(trials)
+    if configuration not in held or over not in held:
+        return None
+    rounds = _rounds(held[configuration], held[over])
+    if rounds:
+        middle = statistics.fmean(_log(mine) - _log(other) for mine, other in rounds)
+        error = _paired_error(_known(trials), rounds, process)
+    else:
+        here, there = basis(held[configuration]), basis(held[over])
+        if not _in_rounds(here):
+            there = [t for t in held[over] if t.pair is None] or there
+        spread = noise(trials)
+        middle = statistics.fmean(_logs(here)) - statistics.fmean(_logs(there))
+        error = spread.t * spread.sigma * math.sqrt(1.0 / len(here) + 1.0 / len(there))
+    cycles = min(sum(len(t.speed_cycles()) for t in held[c]) for c in (configuration, over))
+    return Gain(
+        value=math.expm1(middle),
+        low=math.expm1(middle - error),
+        high=math.expm1(middle + error),
+        pairs=len(rounds),
+        cycles=cycles,
+    )
+
+
+def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: Prior | None) -> float:
+    found = known.processes_from(process)
+    parts = [_left_open(t, known.cycles) for both in rounds for t in both]
+    level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS
+    return found.half_width(2.0 / len(rounds), _summed(parts, float(len(rounds)) ** 2), level)
+
+
+def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, Trial]]:
+    mine = {t.pair: t for t in here if t.pair is not None}
+    theirs = {t.pair: t for t in there if t.pair is not None}
+    return [(mine[p], theirs[p]) for p in sorted(mine.keys() & theirs.keys())]
+
+
+def _log(trial: Trial) -> float:
+    return math.log(trial.tokens_per_hour or 1.0)

@@ -1,0 +1,1 @@
+"""A running study: its loop, the next step, budget, confirmation and control."""

@@ -1,0 +1,261 @@
+"""What has been spent, what the next thing will cost, and which limit ends a study."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialKind, TrialState
+from autotune.ports import Clock, Store
+from trainer.child.contract import StartupPart
+
+GRACE_S = 60.0
+"""A study may overrun its wall-clock budget by this much: the end of a trial and the recommendation."""
+
+PERSIST_EVERY_S = 1.0
+"""At most this much spending is forgotten when the tuner is killed."""
+
+KEPT_PARTS = (StartupPart.IMPORT.value, StartupPart.ENGINE.value)
+"""Of the start-up, what a process that ran a trial before is spared."""
+
+READ_AGAIN = 0.75
+"""Of an engine's first start that compiles, what its second is presumed to take. The recorded one took 0.58 (58 and
+34 s, one H100)."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Totals over all runs of the tuner on a study."""
+
+    wall_s: float
+    gpu_s: float
+
+
+class Ledger:
+    """Counts one run of the tuner on the monotonic clock and keeps the total in the store."""
+
+    def __init__(self, store: Store, clock: Clock, study_id: int, gpus: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._gpus = gpus
+        self._before = Spent(*store.spent(study_id))
+        self._began = clock.monotonic()
+        self._persisted = self._began
+        self._session = store.open_session(study_id, clock.now())
+
+    def spent(self) -> Spent:
+        run = self._clock.monotonic() - self._began
+        return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
+
+    def leave_out(self, seconds: float) -> None:
+        """Time in which the study was paused is not spent."""
+        self._began += seconds
+
+    def persist(self, *, force: bool = False) -> None:
+        """Store the totals, at most once a second unless forced."""
+        moment = self._clock.monotonic()
+        if force or moment - self._persisted >= PERSIST_EVERY_S:
+            run = moment - self._began
+            self._store.spend(self._session, run, run * self._gpus, self._clock.now())
+            self._persisted = moment
+
+
+class Uncounted(Ledger):
+    """Spends nothing of the study's budget: what a verification takes is not the search's."""
+
+    def __init__(self, store: Store, study_id: int) -> None:
+        self._before = Spent(*store.spent(study_id))
+
+    def spent(self) -> Spent:
+        return self._before
+
+    def leave_out(self, seconds: float) -> None:
+        """Nothing is counted."""
+
+    def persist(self, *, force: bool = False) -> None:
+        """Nothing to store."""
+
+
+def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
+    """Wall seconds until the first time limit; ``None`` when there is none."""
+    left = []
+    if budget.wall_s is not None:
+        left.append(budget.wall_s - spent.wall_s)
+    if budget.gpu_hours is not None and gpus > 0:
+        left.append((budget.gpu_hours * 3600.0 - spent.gpu_s) / gpus)
+    return min(left) if left else None
+
+
+def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str | None:
+    """The sentence of the limit that is used up, or ``None``.
+
+    ``max_trials`` counts the baseline and the search trials; a winner's confirmation comes on top.
+    """
+    if budget.wall_s is not None and spent.wall_s >= budget.wall_s:
+        return "the time budget is used up"
+    if budget.gpu_hours is not None and spent.gpu_s >= budget.gpu_hours * 3600.0:
+        return "the GPU-hour budget is used up"
+    if budget.max_trials is not None and searched(trials) >= budget.max_trials:
+        return f"{budget.max_trials} trials have been run"
+    return None
+
+
+def searched(trials: Sequence[Trial]) -> int:
+    """How many trials count against ``max_trials``."""
+    return sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in trials)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted wall seconds of one trial."""
+
+    start_up: float
+    cycle: float
+    maximum_cycle: float
+    looked: float | None = None
+    """Recorded cycles of a trial that may be ended early; ``None`` before there was one."""
+    repeated: float = 0.0
+    """Cycles the clock guard had a trial do again, on average: most trials' chance, not the configuration's nature."""
+
+    def total(self, protocol: Protocol) -> float:
+        """All cycles of ``protocol``, and as many repeated ones as trials needed on this machine so far.
+
+        Where it may be ended early, as many recorded ones as such trials had; most end at their first look.
+        """
+        often = float(protocol.recorded)
+        if protocol.looks:
+            often = protocol.looks[0] if self.looked is None else self.looked
+        plain = protocol.natural + often + min(self.repeated, protocol.max_repeats)
+        longer = protocol.double * min(2 * self.cycle, self.maximum_cycle)
+        return self.start_up + plain * self.cycle + (protocol.warmup + protocol.maximum) * self.maximum_cycle + longer
+
+    def first_measurement(self, protocol: Protocol) -> float:
+        """Until the first timed cycle has ended."""
+        return self.start_up + protocol.warmup * self.maximum_cycle + self.cycle
+
+
+def predict(trials: Sequence[Trial], configuration: Configuration | None = None) -> Cost | None:
+    """What a trial will cost, from finished ones; ``None`` before anything was measured.
+
+    A configuration that has run is predicted from its own trials, any other from the upper quartile
+    of all, so that a reserve made from it is rarely too small.
+    """
+    measured = _measured(trials)
+    own = [t for t in measured if t.configuration == configuration]
+    pool = own or measured
+    if not pool:
+        return None
+    cycle = _upper([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
+    beside = [_beside_s(t) for t in pool]
+    once = [_once_s(t, measured) if own else 0.0 for t in pool]
+    start_up = [max(0.0, b + _spared_s(t, measured) - o) for t, b, o in zip(pool, beside, once, strict=True)]
+    looked = [float(len(t.speed_cycles())) for t in measured if t.protocol.looks]
+    return Cost(
+        start_up=_upper(start_up),
+        cycle=cycle,
+        maximum_cycle=_upper(longest) if longest else cycle,
+        looked=_upper(looked) if looked else None,
+        repeated=statistics.fmean(_repeated(t) for t in pool),
+    )
+
+
+def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kept: bool) -> Cost | None:
+    """What a search trial of ``configuration`` will cost; ``None`` before anything was measured.
+
+    One that has not run is expected to be as fast as the median of those with its engine: what is slower is ended
+    early, and a search that expects the slowest ends with time for several trials left.
+
+    Args:
+        trials: all of the study.
+        configuration: of the trial.
+        kept: it runs in the process of the trial before it.
+    """
+    measured = _measured(trials)
+    found = predict(trials, configuration)
+    if found is None:
+        return None
+    alike = [t for t in measured if _kind(t.configuration) == _kind(configuration)]
+    own = [t for t in alike if t.configuration == configuration]
+    pool = own or alike
+    if not pool:
+        return found
+    cycle = statistics.median([_mean_seconds(t, CycleKind.RECORDED) or 0.0 for t in pool])
+    longest = [s for t in pool if (s := _mean_seconds(t, CycleKind.WARMUP, CycleKind.MAXIMUM)) is not None]
+    start_up = _kept_start_s(alike) if kept else _fresh_start_s(alike)
+    maximum = statistics.median(longest) if longest else cycle
+    return replace(found, start_up=start_up, cycle=cycle, maximum_cycle=maximum)
+
+
+def _kept_start_s(alike: Sequence[Trial]) -> float:
+    """All but the cycles of a trial in a process that is there: as such trials had, else without what is kept."""
+    used = [_beside_s(t) for t in alike if t.startup and StartupPart.SPAWN.value not in t.startup]
+    if used:
+        return _upper(used)
+    spared = (*KEPT_PARTS, StartupPart.SPAWN.value)
+    return max(0.0, min(_beside_s(t) - sum(t.startup.get(part, 0.0) for part in spared) for t in alike))
+
+
+def _fresh_start_s(alike: Sequence[Trial]) -> float:
+    """All but the cycles of a trial in a process of its own: the newest such start; what compiles has compiled."""
+    fresh = [t for t in alike if StartupPart.SPAWN.value in t.startup]
+    return _beside_s(fresh[-1]) if fresh else _upper([_beside_s(t) + _spared_s(t, alike) for t in alike])
+
+
+def _measured(trials: Sequence[Trial]) -> list[Trial]:
+    ended = (TrialState.COMPLETE, TrialState.PRUNED)
+    return [t for t in trials if t.state in ended and t.seconds is not None and t.speed_cycles()]
+
+
+def _beside_s(trial: Trial) -> float:
+    """All of its seconds but those of its cycles."""
+    return max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
+
+
+def _repeated(trial: Trial) -> float:
+    return float(sum(not c.accepted and c.rank == 0 for c in trial.cycles))
+
+
+def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
+    """What its start-up would have taken longer in a process of its own, by the longest of its kind.
+
+    A process tells once how long it took to be there: whoever says it had the process made for it.
+    """
+    if StartupPart.SPAWN.value in trial.startup:
+        return 0.0
+    alike = [t.startup for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
+    longest = {part: max(startup.get(part, 0.0) for startup in alike) for part in KEPT_PARTS}
+    return sum(longest[part] - trial.startup.get(part, 0.0) for part in KEPT_PARTS)
+
+
+def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
+    """What its engine took to compile, which its next start reads instead: by the quickest start that compiles, too.
+
+    Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
+    """
+    if trial.configuration.get("enforce_eager") is not False:
+        return 0.0
+    engine = StartupPart.ENGINE.value
+    alike = [t for t in measured if _kind(t.configuration) == _kind(trial.configuration)]
+    starts = [t.startup.get(engine, 0.0) for t in alike if StartupPart.SPAWN.value in t.startup]
+    if not starts:
+        return 0.0
+    # A trial in a used process started no engine: ``_spared_s`` has given it the longest start of its kind.
+    own = trial.startup.get(engine, 0.0) if StartupPart.SPAWN.value in trial.startup else max(starts)
+    return own - (min(starts) if len(starts) > 1 else READ_AGAIN * starts[0])
+
+
+def _kind(configuration: Configuration) -> tuple[object, ...]:
+    """What the length of a start depends on most."""
+    return tuple(configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
+
+
+def _mean_seconds(trial: Trial, *kinds: CycleKind) -> float | None:
+    seconds = [c.seconds for c in trial.cycles if c.cycle_kind in kinds and c.rank == 0]
+    return statistics.fmean(seconds) if seconds else None
+
+
+def _upper(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, (3 * len(ordered)) // 4)]

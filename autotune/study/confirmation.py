@@ -1,0 +1,227 @@
+"""Which further trials a leader must pass before it is recommended; pure.
+
+A leader was picked for having measured best, so its own figure flatters it (the winner's curse).
+It therefore runs again in fresh processes, next to the reference, with the order turned round in
+every second round, and with maximum-length cycles in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Configuration, FailureReason, Protocol, StudySpec, Trial, TrialDraft, TrialKind, TrialState
+from autotune.statistics import evidence
+from autotune.study.budget import predict
+
+MIN_ROUNDS = 1
+"""Further ones follow only while they can change the answer: the interval includes no gain, and there is time."""
+MAX_ROUNDS = 5
+KEPT_ROUNDS = 3
+"""So many are kept time for where a share of the budget holds them."""
+SHARE = 0.2
+"""Of a study's time that confirming may take, at most, but for one round: a search that finds little is not mended by
+knowing well how little it found."""
+SMALL = 0.6
+"""A lead, in logarithms, that one round does not prove by the interval as it is (half of it is 0.53 on a GPU):
+for a smaller one twice ``SHARE`` is kept, or the study ends with a round too few to say anything."""
+STOOD = 5
+"""Search trials a leader has to have stood before it is confirmed while the search goes on ..."""
+WORTH = 0.05
+"""... and by how much it has to be faster than what was confirmed before."""
+
+BARE_MARGIN = 1.05
+"""Kept for a round without extras, to its prediction: a round whose second half no longer fits has shown nothing. That
+half may use a part of the grace, too."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The next confirmation trial, and what its round still holds."""
+
+    draft: TrialDraft
+    round: tuple[Configuration, ...]
+    """Configurations this round still has to run, this one first; half a round shows nothing."""
+    reference: Configuration | None
+    """What the gain will be over; ``None`` where that is what leads, because the baseline failed."""
+
+    def narrow(self, protocol: Protocol, configuration: Configuration) -> Protocol:
+        """``protocol`` for that configuration in a round by itself, where the rounds do not all fit."""
+        return of_reference(protocol) if configuration == self.reference else protocol
+
+
+def protocol_for(spec: StudySpec, lengths: Sequence[int]) -> Protocol:
+    """Recorded-length cycles alternating with maximum-length ones, one natural cycle for the rewards, one at 2x."""
+    return replace(spec.protocol, natural=1, maximum=1, double=1, lengths=tuple(lengths))
+
+
+def bare(protocol: Protocol) -> Protocol:
+    """A confirmation's protocol without what may be missing from it: the cycle at twice the lengths, repeats, and the
+    natural cycle where lengths are recorded.
+    """
+    natural = 0 if protocol.lengths else protocol.natural
+    return replace(protocol, natural=natural, double=0, max_repeats=0)
+
+
+def barest(protocol: Protocol) -> Protocol:
+    """Only what a gain rests on: for the second half of a round that would else have no time left."""
+    return of_reference(bare(protocol))
+
+
+def of_reference(protocol: Protocol) -> Protocol:
+    """A confirmation's protocol for what the gain is over: only what the gain rests on. Cycles at other lengths are for
+    what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives
+    them.
+    """
+    return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
+
+
+def next_trial(
+    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
+) -> Plan | None:
+    """The next confirmation trial, or ``None`` when every leader has had its rounds.
+
+    Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
+
+    A leader whose confirmation fails is no longer feasible, so the next best takes its place.
+    """
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return None
+    contenders = _contenders(spec, trials, anchor.configuration)[:at_most]
+    owed = _owed(trials, contenders, anchor.configuration)
+    if not owed:
+        return None
+    pair, configuration = owed[0]
+    draft = TrialDraft(
+        kind=TrialKind.CONFIRM,
+        configuration=configuration,
+        protocol=protocol_for(spec, lengths),
+        rows_per_update=rows,
+        pair=pair,
+        source="confirm",
+    )
+    return Plan(
+        draft=draft,
+        round=tuple(c for _, c in owed),
+        reference=None if anchor.configuration in contenders else anchor.configuration,
+    )
+
+
+def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths: Sequence[int] = ()) -> float:
+    """Wall seconds to keep for confirming the present leaders; 0 while nothing was measured.
+
+    By what starts and cycles took here so far. While the leader is not decided: as many rounds, ``KEPT_ROUNDS`` at
+    most, as ``SHARE`` of the budget holds, for both leaders where they fit, and one ``bare`` one at least. Once it is
+    decided: its part of a round, for one that may follow it.
+
+    Args:
+        total_s: the whole budget.
+        lengths: recorded ones, if there are any yet.
+    """
+    anchor = evidence.reference(trials, spec.baseline)
+    if anchor is None:
+        return 0.0
+    protocol, contenders = protocol_for(spec, lengths), _contenders(spec, trials, anchor.configuration)
+    reference = predict_s(of_reference(protocol), trials, anchor.configuration)
+    if not contenders:  # Before anything leads, room for one round of something that may; but then something must run.
+        return min(reference + predict_s(protocol, trials, None), SHARE * total_s)
+    first, reference_bare = contenders[0], predict_s(bare(of_reference(protocol)), trials, anchor.configuration)
+    owed = _owed(trials, contenders[:1], anchor.configuration)
+    if not owed:
+        return predict_s(bare(protocol), trials, first)
+    whole = [predict_s(protocol, trials, c) for c in contenders]
+    both, one = reference + sum(whole), reference + whole[0]
+    held = evidence.feasible(trials)
+    lead = math.log(evidence.speed(held[first]) / evidence.speed(held[anchor.configuration]))
+    share = 2 * SHARE if first != anchor.configuration and lead < SMALL else SHARE
+    for kept in (KEPT_ROUNDS * both, *(rounds * one for rounds in range(KEPT_ROUNDS, 0, -1))):
+        if kept <= share * total_s:
+            return kept
+    ran = all(c != anchor.configuration for _, c in owed)
+    least = predict_s(bare(protocol), trials, first) + (0.0 if ran else reference_bare)
+    return min(one, BARE_MARGIN * least)
+
+
+def between(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float) -> Plan | None:
+    """A round to run although the search goes on; ``None``: it is not time for one.
+
+    A round is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
+    included, takes ``SHARE`` of the time so far at most. So a study that is broken off has an answer.
+
+    Args:
+        spent_s: wall seconds of the study so far.
+    """
+    plan = next_trial(spec, trials, lengths, rows, at_most=1)
+    if plan is None or plan.reference is None:
+        return None
+    leader = next(iter(_contenders(spec, trials, plan.reference)))
+    held = evidence.feasible(trials)
+    found = max(t.number for t in held[leader])
+    stood = sum(t.kind is TrialKind.SEARCH and t.number > found for t in trials)
+    before = [evidence.speed(runs) for c, runs in held.items() if c != leader and _is_confirmed(runs)]
+    if stood < STOOD or any(evidence.speed(held[leader]) < (1 + WORTH) * speed for speed in before):
+        return None
+    round_s = sum(predict_s(plan.narrow(plan.draft.protocol, c), trials, c) for c in plan.round)
+    confirming = sum(t.seconds or 0.0 for t in trials if t.kind is TrialKind.CONFIRM)
+    return plan if confirming + round_s <= SHARE * (spent_s + round_s) else None
+
+
+def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> Plan | None:
+    """The other half of a round whose first half ran last; ``None`` if no round is open."""
+    newest = trials[-1] if trials else None
+    if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:
+        return None
+    plan = next_trial(spec, trials, lengths, rows, at_most=1)
+    if plan is None or plan.draft.pair != newest.pair:
+        return None
+    done = {t.configuration for t in trials if t.kind is TrialKind.CONFIRM and t.pair == newest.pair and _counts(t)}
+    alone = len(done) == 1 and newest.configuration in done
+    return plan if alone else None
+
+
+def _is_confirmed(runs: Sequence[Trial]) -> bool:
+    return any(t.kind is TrialKind.CONFIRM for t in runs)
+
+
+def predict_s(protocol: Protocol, trials: Sequence[Trial], configuration: Configuration | None) -> float:
+    """Predicted seconds of a trial, ``None`` being a configuration nothing is known of; 0 before anything is."""
+    cost = predict(trials, configuration)
+    return 0.0 if cost is None else cost.total(protocol)
+
+
+def _contenders(spec: StudySpec, trials: Sequence[Trial], anchor: Configuration) -> list[Configuration]:
+    """Leaders to confirm. The baseline leading needs no proof; a mere reference that leads does."""
+    found = [leader.configuration for leader in evidence.leaders(trials, spec.baseline, spec.framework)]
+    return [c for c in found if c != anchor or anchor != spec.baseline]
+
+
+def _owed(
+    trials: Sequence[Trial], contenders: Sequence[Configuration], anchor: Configuration
+) -> list[tuple[int, Configuration]]:
+    """(round, configuration) still to run in the first round that is owed, in order."""
+    done = {(t.pair, t.configuration) for t in trials if t.kind is TrialKind.CONFIRM and _counts(t)}
+    for pair in range(MAX_ROUNDS):
+        wanted = [c for c in contenders if pair < MIN_ROUNDS or _undecided(trials, c, anchor)]
+        order = list(dict.fromkeys([anchor, *wanted])) if wanted else []
+        if pair % 2:
+            order.reverse()
+        owed = [(pair, c) for c in order if (pair, c) not in done]
+        if owed:
+            return owed
+    return []
+
+
+def _counts(trial: Trial) -> bool:
+    """A run that was broken off is owed again; one the machine kept breaking is not tried for ever."""
+    if trial.state is TrialState.FAIL and trial.outcome is not None:
+        return trial.outcome.reason is FailureReason.INFRA
+    return True
+
+
+def _undecided(trials: Sequence[Trial], configuration: Configuration, anchor: Configuration) -> bool:
+    if configuration == anchor:
+        return False
+    found = evidence.gain(trials, configuration, anchor)
+    return found is not None and found.pairs >= MIN_ROUNDS and not found.excludes_zero

@@ -1,0 +1,132 @@
+"""What others ask of a running tuner, through the database both read: requests are events of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from autotune.domain import Event, Study
+from autotune.errors import StoreError
+from autotune.ports import Clock, Requests, StopToken, Store
+from autotune.study.protocols import retry_draft
+
+LOOK_S = 1.0
+"""The database is asked at most this often."""
+HOLD_S = 0.5
+"""Between two looks while the study is paused."""
+SUFFIX = "_requested"
+
+
+class Action(StrEnum):
+    """What may be asked for."""
+
+    PAUSE = "pause"
+    """No new trial; the running one goes on."""
+    RESUME = "resume"
+    STOP = "stop"
+    """Finish the running trial, then recommend; as Ctrl-C does."""
+    CANCEL = "cancel"
+    """End now; what was measured is kept. As Ctrl-C twice."""
+    RETRY = "retry"
+    """Run a trial's configuration again."""
+
+    @property
+    def event_kind(self) -> str:
+        """Of the event that stands for the request."""
+        return f"{self.value}{SUFFIX}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """All that was asked so far."""
+
+    level: int = 0
+    """As ``StopToken.level``."""
+    paused: bool = False
+    retries: tuple[int, ...] = ()
+    """Numbers of trials to be run again, that nobody has taken up yet."""
+    last: int = 0
+    """Id of the last event that was looked at."""
+
+
+def fold(asked: Asked, events: Iterable[Event]) -> Asked:
+    """``asked`` with what ``events``, in order, add to it; what is no request changes nothing."""
+    for event in events:
+        asked = replace(_with(asked, event), last=event.id)
+    return asked
+
+
+def _with(asked: Asked, event: Event) -> Asked:
+    if event.kind == Action.PAUSE.event_kind:
+        return replace(asked, paused=True)
+    if event.kind == Action.RESUME.event_kind:
+        return replace(asked, paused=False)
+    if event.kind == Action.STOP.event_kind:
+        return replace(asked, level=max(asked.level, 1))
+    if event.kind == Action.CANCEL.event_kind:
+        return replace(asked, level=2)
+    if event.kind == Action.RETRY.event_kind and event.trial is not None:
+        return replace(asked, retries=(*asked.retries, event.trial))
+    return asked
+
+
+def take_up(requests: Requests | None, store: Store, study: Study, now: Callable[[], float]) -> float:
+    """Between two trials: waits while the study is paused, then queues what shall be run again.
+
+    Returns:
+        The seconds it waited, which are no part of the budget.
+    """
+    if requests is None:
+        return 0.0
+    held = requests.hold()
+    for number in requests.retries():
+        draft = retry_draft(study, store.trial(study.id, number).configuration)
+        store.add_trial(study.id, draft, now())
+    return held
+
+
+class Control:
+    """A stop token that also knows what was asked for since it was made; see ``ports.Requests``."""
+
+    def __init__(self, store: Store, study_id: int, stop: StopToken, clock: Clock) -> None:
+        self._store = store
+        self._study_id = study_id
+        self._stop = stop
+        self._clock = clock
+        self._asked = Asked(last=store.last_event_id(study_id))
+        self._looked = clock.monotonic()
+
+    @property
+    def level(self) -> int:
+        """The stronger of what the user of this terminal and what others asked for."""
+        self._look()
+        return max(self._stop.level, self._asked.level)
+
+    def hold(self) -> float:
+        """Seconds it waited because the study is paused; a stop ends the wait."""
+        began = self._clock.monotonic()
+        while self._paused() and self.level == 0:
+            self._clock.sleep(HOLD_S)
+        return self._clock.monotonic() - began
+
+    def retries(self) -> tuple[int, ...]:
+        """Numbers of trials to run again, each request once."""
+        self._look()
+        found, self._asked = self._asked.retries, replace(self._asked, retries=())
+        return found
+
+    def _paused(self) -> bool:
+        self._look()
+        return self._asked.paused
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        try:
+            while events := self._store.events(self._study_id, self._asked.last):
+                self._asked = fold(self._asked, events)
+        except StoreError:  # The tuner meets it itself where it matters; nobody can ask for anything meanwhile.
+            return

@@ -1,0 +1,76 @@
+"""Which stored study a specification belongs to, and whether trials of this machine may be added to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.domain import SWEEP, Fingerprint, Study, StudySpec
+from autotune.domain.differences import differing
+from autotune.errors import NotFoundError, StudyDiffersError
+from autotune.ports import Store
+from autotune.specification import build
+from trainer.child.contract import encode
+
+
+def find_or_create(
+    store: Store, spec: StudySpec, now: float, *, fork: bool, any_sampler: bool = False
+) -> tuple[Study, bool]:
+    """The study of this specification, and whether it existed.
+
+    Args:
+        store: where studies are.
+        spec: what is asked for.
+        now: when it is begun, if it is not there.
+        fork: a study of another specification may have the name; then it is one beside that.
+        any_sampler: nobody chose the sampler, so a study that differs in it alone is meant, and keeps its own.
+
+    Raises:
+        StudyDiffersError: the name belongs to another specification; the message shows the difference.
+    """
+    try:
+        there = store.study(spec.name)
+    except NotFoundError:
+        return store.create_study(spec, now), False
+    if _is(there, spec, any_sampler=any_sampler):
+        return there, True
+    if fork:
+        return _beside(store, spec, now, any_sampler=any_sampler)
+    changed = "; ".join(build.differences(there.spec, spec)[:8])
+    raise StudyDiffersError(
+        f"study {spec.name!r} exists with another specification ({changed}); "
+        "--new starts a study beside it, --name gives it another name"
+    )
+
+
+def _is(study: Study, spec: StudySpec, *, any_sampler: bool) -> bool:
+    own = study.spec.sampler
+    asked = replace(spec, sampler=own) if any_sampler and own != SWEEP else spec
+    return study.spec.digest == asked.digest
+
+
+def _beside(store: Store, spec: StudySpec, now: float, *, any_sampler: bool) -> tuple[Study, bool]:
+    """The study of this specification under ``name-2``, ``name-3`` ..., or a new one under the first free."""
+    there = {study.spec.name: study for study in store.studies()}
+    number = 2
+    while (other := there.get(f"{spec.name}-{number}")) is not None:
+        if _is(other, spec, any_sampler=any_sampler):
+            return other, True
+        number += 1
+    return store.create_study(replace(spec, name=f"{spec.name}-{number}"), now), False
+
+
+def check_machine(store: Store, study: Study, fingerprint: Fingerprint) -> None:
+    """Refuses to add to trials that were measured on another machine.
+
+    Raises:
+        StudyDiffersError: naming what differs.
+    """
+    before = store.fingerprint(study.id)
+    here = None if before is None else replace(fingerprint, workload=before.workload)  # the study's own, by now
+    if before is None or here is None or before.digest == here.digest:
+        return
+    changed = "; ".join(differing(encode(before), encode(here))[:8])
+    raise StudyDiffersError(
+        f"study {study.spec.name!r} was measured on another machine or stack ({changed}); "
+        "figures of the two cannot be compared: --name starts another study"
+    )

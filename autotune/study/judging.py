@@ -1,0 +1,82 @@
+"""A running search trial beside the study's others: whether it has been measured enough. No waiting, no writing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from autotune.domain import Ceiling, Configuration, StudySpec, Trial, TrialKind, TrialState
+from autotune.statistics import early_stopping, evidence
+from autotune.statistics.early_stopping import Decision, Known, Verdict
+from autotune.statistics.noise import recorded_process, sample_of
+from search_spaces.native import is_native
+
+SAFELY = 1.2
+"""Times its mean so far that a cycle may take, when it is asked whether further ones fit into the trial's time."""
+
+
+class Judge:
+    """Follows one attempt. What it has decided stays decided.
+
+    Args:
+        known: what the trial is weighed against.
+        left: wall seconds until the attempt would be ended as TIMEOUT.
+    """
+
+    def __init__(self, known: Known, left: Callable[[], float] = lambda: math.inf) -> None:
+        self._known = known
+        self._left = left
+        self._decision: Decision = early_stopping.GO_ON
+
+    @property
+    def enough(self) -> bool:
+        """No further cycle is wanted."""
+        return self._decision.verdict is not Verdict.GO_ON
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """Of a trial that cannot win."""
+        return self._decision.ceiling
+
+    def see(self, trial: Trial) -> None:
+        """The trial, after another cycle."""
+        if not self.enough and trial.speed_cycles():
+            self._decision = early_stopping.decide(sample_of(trial), self._known, room=self._has_room(trial))
+
+    def _has_room(self, trial: Trial) -> bool:
+        seconds = [c.seconds for c in trial.speed_cycles()]
+        following = next((look for look in early_stopping.LOOKS if look > len(seconds)), len(seconds))
+        return SAFELY * (following - len(seconds)) * sum(seconds) / len(seconds) <= self._left()
+
+
+def judge_of(spec: StudySpec, trial: Trial, others: Sequence[Trial], left: Callable[[], float]) -> Judge | None:
+    """The judge of a search trial with looks; any other trial has all its cycles: ``None``."""
+    if trial.kind is not TrialKind.SEARCH or not trial.protocol.looks or trial.emulated:
+        return None
+    return Judge(known_of(spec, [t for t in others if t.number != trial.number], trial.configuration), left)
+
+
+def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configuration) -> Known:
+    """What ``configuration`` is weighed against: the study's noise, and the best that answers all it could answer.
+
+    A study answers several questions (the same learning, anything permitted, and each with the framework's own settings
+    alone). A trial may only be ended by configurations that are candidates wherever it is one.
+    """
+    held = evidence.feasible(trials)
+    rivals = [
+        [sample_of(t) for t in evidence.basis(runs)] for c, runs in held.items() if _rivals(spec, c, configuration)
+    ]
+    measured = [t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED) and not t.emulated]
+    samples = [s for t in measured if (s := sample_of(t)).logs]
+    usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
+    on_gpu = spec.resources.device == "cuda"
+    between = evidence.process_noise(trials, recorded_process(on_gpu=on_gpu)).process.variance
+    return early_stopping.weigh(samples, usable, between, on_gpu=on_gpu)
+
+
+def _rivals(spec: StudySpec, other: Configuration, configuration: Configuration) -> bool:
+    def answers(one: Configuration) -> tuple[bool, bool]:
+        same = evidence.same_learning(one, spec.baseline, spec.framework)
+        return same, is_native(one, spec.framework, spec.resources.device)
+
+    return all(theirs or not own for theirs, own in zip(answers(other), answers(configuration), strict=True))

@@ -1,0 +1,83 @@
+"""What a trial is asked to measure: drafts of the baseline and of retries, and the protocol of the next trial; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autotune.domain import Configuration, CycleKind, Protocol, Study, Trial, TrialDraft, TrialKind
+from autotune.statistics import early_stopping, retries
+from autotune.statistics.lengths import MANY_ROWS, NATURAL_CYCLES
+from search_spaces.batch import data_ranks
+from search_spaces.native import emulated
+
+RESTLESS = 0.5
+"""Above this share of disturbed cycles, a repeat is more likely to be disturbed again than to be clean."""
+JUDGED_FROM = 4
+"""Cycles before that is asked: those of a first trial all of whose cycles were disturbed, one repeat among them."""
+
+
+def baseline_draft(study: Study) -> TrialDraft:
+    """Trial 0: the user's present configuration, with natural-length cycles to draw the lengths from."""
+    return TrialDraft(
+        kind=TrialKind.BASELINE,
+        configuration=study.spec.baseline,
+        protocol=protocol_of(study),
+        rows_per_update=rows(study, study.spec.baseline),
+        source="baseline",
+    )
+
+
+def retry_draft(study: Study, configuration: Configuration) -> TrialDraft:
+    """A configuration that has been tried, again: measured as a search trial is, but not one of the search."""
+    return TrialDraft(
+        kind=TrialKind.VERIFY,
+        configuration=configuration,
+        protocol=protocol_of(study),
+        rows_per_update=rows(study, configuration),
+        source=retries.SOURCE,
+    )
+
+
+def rows(study: Study, configuration: Configuration) -> int:
+    """Rows per update of a configuration: micro-batch x accumulation x training ranks."""
+    micro, accumulation = configuration.get("micro_batch_size"), configuration.get("gradient_accumulation_steps")
+    if isinstance(micro, int) and isinstance(accumulation, int):
+        return micro * accumulation * data_ranks(configuration, study.spec.resources)
+    return study.spec.workload.rows_per_update
+
+
+def protocol_of(study: Study) -> Protocol:
+    """Of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
+    if study.lengths:
+        return replace(study.spec.protocol, natural=0, lengths=study.lengths)
+    natural = 1 if study.spec.workload.rows_per_update >= MANY_ROWS else NATURAL_CYCLES
+    return replace(study.spec.protocol, natural=max(natural, study.spec.protocol.natural))
+
+
+def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
+    """Of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
+
+    A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
+    One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more.
+    """
+    plain = protocol_of(study)
+    protocol = plain if configuration is not None and emulated(configuration) else early_stopping.with_looks(plain)
+    return calmed(protocol, trials)
+
+
+def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+    """``protocol``, without repeats of disturbed cycles on a machine where those are mostly disturbed too."""
+    return replace(protocol, max_repeats=0) if restless(trials) else protocol
+
+
+def restless(trials: Sequence[Trial]) -> bool:
+    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again.
+
+    A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of
+    the machine; without repeats such cycles would have to stay.
+    """
+    kinds = (CycleKind.RECORDED, CycleKind.MAXIMUM, CycleKind.DOUBLE)
+    judged = [(t.protocol, c) for t in trials for c in t.cycles if c.rank == 0 and c.cycle_kind in kinds]
+    objected = sum(how.objects(c.drift, c.outside_cpu) for how, c in judged)
+    return len(judged) >= JUDGED_FROM and objected > RESTLESS * len(judged)

@@ -1,0 +1,362 @@
+"""What a study does next: run a trial, or stop and why; pure.
+
+Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget holds a trial
+*and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
+is confirmed before, as long as all confirming takes a fifth of the time. What a trial takes depends on whether it runs
+in the process of the one before it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import (
+    SWEEP,
+    Budget,
+    Configuration,
+    FailureReason,
+    Outcome,
+    Pool,
+    Protocol,
+    Study,
+    Trial,
+    TrialDraft,
+    TrialKind,
+    TrialState,
+)
+from autotune.ports import FrugalProposer, Proposer
+from autotune.statistics import retries
+from autotune.statistics.kept_process import goes_on
+from autotune.study import confirmation
+from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
+from autotune.study.protocols import baseline_draft, rows, search_protocol
+from autotune.verify import long_run
+from autotune.wording.numbers import format_duration
+
+SAME_FAILURES = 4
+"""This many trials from the start with one and the same failure end a study: it is not the configurations."""
+
+FIRST_TRIAL_TIMEOUT_S = 3600.0
+TIMEOUT_FACTOR = 4.0
+"""A trial may take this many times its prediction before it is stopped."""
+SHORTEST_TIMEOUT_S = 120.0
+SAFELY = 1.25
+"""A search trial may take this many times its prediction of the time that is not kept for the confirmation."""
+ENDING_S = 10.0
+"""Ending a process tree may take so long; a search trial that is stopped must not eat into the confirmation by it."""
+
+
+ROOM = 4.0
+"""Trials as long as the baseline that a budget has to hold: itself, one that is faster, and their confirmation."""
+
+ATTEMPTS = 2
+"""A trial the machine broke is repeated once, and so is one that ran out of host memory while its code was compiled."""
+
+LOST_ATTEMPTS = 3
+"""A trial that was running each of this many times the tuner died is not tried again."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run this next."""
+
+    draft: TrialDraft
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Nothing more to run."""
+
+    because: str
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """How long an attempt may take, and whether the budget (not the trial's own cost) set it."""
+
+    seconds: float
+    by_budget: bool
+
+
+ALL_TRIED = "every legal combination that could fit has been tried"
+
+Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], Run | Stop]
+"""What decides a study's next step: ``next_step``, or one of the same kind."""
+
+
+def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer) -> Run | Stop:
+    """The next trial or the end. Reads nothing but its arguments."""
+    gpus = study.spec.resources.gpus
+    left = remaining_s(budget, spent, gpus)
+    if left is not None and left <= 0:
+        return Stop(limit_reached(budget, spent, trials) or "the budget is used up")
+    if not trials or retries.broken_off(trials, study.spec.baseline):
+        return Run(baseline_draft(study))
+    lost_cause = hopeless(trials)
+    if lost_cause is not None:
+        return Stop(lost_cause)
+    due = _due_round(study, trials, spent, left)
+    if due is not None:
+        return due
+    because = limit_reached(budget, spent, trials)
+    if because is None:
+        step = _search(study, trials, budget, left, proposer)
+        if isinstance(step, Run):
+            return step
+        because = step.because
+    return _confirmation(study, trials, left, because)
+
+
+def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Trial | None:
+    """A WAITING trial that an earlier attempt left behind, if the budget still lets it be measured.
+
+    One that does not fit stays WAITING: more budget continues it.
+    """
+    waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
+    if waiting is None:
+        return None
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    cost = _cost(study, trials, waiting.kind, waiting.configuration)
+    if left is None or (cost is None and left > 0):
+        return waiting
+    if waiting.kind is TrialKind.SEARCH and cost is not None:
+        left -= kept_s(study, trials, budget, left, cost.total(waiting.protocol))
+    return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
+
+
+def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
+    """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
+    cost = _cost(study, trials, trial.kind, trial.configuration)
+    if cost is None:
+        own = FIRST_TRIAL_TIMEOUT_S
+    elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
+        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), FIRST_TRIAL_TIMEOUT_S)
+    else:
+        own = max(TIMEOUT_FACTOR * cost.total(trial.protocol), SHORTEST_TIMEOUT_S)
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    if left is None:
+        return Deadline(own, by_budget=False)
+    if trial.kind is TrialKind.SEARCH and cost is not None:
+        needed = cost.total(trial.protocol)
+        room = left - kept_s(study, trials, budget, left, needed)
+        # A trial that was let in has its time: one that is broken off right before its end has cost it for nothing.
+        left = max(room - ENDING_S, min(room, SAFELY * needed), cost.first_measurement(trial.protocol))
+    else:
+        # Half of the grace is kept for ending the process tree and writing the recommendation.
+        left += GRACE_S / 2
+    return Deadline(min(own, left), by_budget=left < own)
+
+
+def predicted_end_s(study: Study, budget: Budget, spent: Spent) -> float | None:
+    """Wall seconds from now until the study will end; ``None`` without a time limit."""
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    return None if left is None else max(0.0, left)
+
+
+def reserve_s(study: Study, trials: Sequence[Trial], budget: Budget) -> float:
+    """Wall seconds kept for the confirmation; 0 without a time limit, and in a sweep, which confirms nothing."""
+    whole = budget.seconds_on(study.spec.resources.gpus)
+    if whole is None or study.spec.sampler == SWEEP:
+        return 0.0
+    return confirmation.reserve_s(study.spec, trials, whole, study.lengths)
+
+
+def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, needed: float) -> float:
+    """Of the ``left`` wall seconds, those a search trial that needs ``needed`` leaves for the confirmation.
+
+    ``reserve_s``; but time kept for a confirmation that cannot follow, and that no trial may have, would end the
+    study with nothing at all.
+    """
+    kept = reserve_s(study, trials, budget)
+    return 0.0 if left - kept < needed and not _confirmable(study, trials, left) else kept
+
+
+def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
+    """An outcome as the study records it.
+
+    A trial stopped by the study's own budget says nothing about its configuration; one that claims
+    success without a measurement did not succeed.
+    """
+    if outcome.reason is FailureReason.TIMEOUT and bound.by_budget:
+        ended = replace(outcome, reason=FailureReason.CANCELLED, message=retries.BUDGET_ENDED, suggestion="")
+        return replace(ended, suggestion=_more_budget(trial)) if trial.kind is TrialKind.BASELINE else ended
+    if outcome.ok and not trial.worst_case_passed:
+        return replace(outcome, reason=FailureReason.CRASH, message="ended without passing the worst case")
+    if outcome.ok and trial.protocol.recorded and trial.tokens_per_hour is None:
+        return replace(outcome, reason=FailureReason.CRASH, message="ended without a measured cycle")
+    return outcome
+
+
+def _more_budget(trial: Trial) -> str:
+    """What to do where the budget was not even enough for the first trial, by the cycles it got."""
+    smaller = "fewer rows per update, shorter completions or a smaller model"
+    took = [c.seconds for c in trial.cycles if c.rank == 0]
+    if not took:
+        return f"not one cycle of the baseline ended: give more budget, {smaller}"
+    how, each = trial.protocol, statistics.fmean(took)
+    cycles = how.warmup + how.natural + how.recorded + how.maximum + how.double
+    enough = format_duration(math.ceil(ROOM * cycles * each / 60.0) * 60.0)
+    took_words = f"a cycle of the baseline took {format_duration(each)}, and a trial has {cycles} of them"
+    return f"{took_words}: give a budget of {enough} or more, {smaller}"
+
+
+def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
+    """Whether another attempt has to tell what the trial's configuration is worth.
+
+    ``compiled``: a compiler ran in this one. What it made is kept, so the next may need less host memory; a device's
+    is another matter. A long run stands as it ended: hours went into it, and its user would have met the same.
+    See docs/decisions/0039-compilers-and-the-limit.md.
+    """
+    drowned = compiled and outcome.reason is FailureReason.OOM and outcome.pool is Pool.HOST
+    undecided = outcome.reason is FailureReason.INFRA or (drowned and not long_run.is_long(trial))
+    return undecided and trial.attempt < ATTEMPTS
+
+
+def lost(trial: Trial) -> Outcome | None:
+    """How a trial that ran when the tuner died ends; ``None``: it is run again."""
+    if long_run.is_long(trial):
+        return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
+    if trial.attempt < LOST_ATTEMPTS:
+        return None
+    return Outcome(
+        reason=FailureReason.CRASH,
+        message=f"the tuner died {trial.attempt} times while this trial ran",
+        suggestion="look for the kernel's out-of-memory killer, and give --memory-limit",
+    )
+
+
+def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration: Configuration) -> Cost | None:
+    """What a trial will cost: a search trial by the process it will run in, any other in one of its own."""
+    if kind is not TrialKind.SEARCH:
+        return predict(trials, configuration)
+    others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
+    kept = goes_on(others, configuration, study.spec.framework, study.spec.resources.device)
+    return predict_search(others, configuration, kept=kept)
+
+
+def _no_room(
+    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, draft: TrialDraft
+) -> str | None:
+    """Why the search trial does not fit into what is left, beside its confirmation; ``None`` if it does."""
+    cost = _cost(study, trials, draft.kind, draft.configuration)
+    if left is None or cost is None:
+        return None
+    needed = cost.total(draft.protocol)
+    kept = kept_s(study, trials, budget, left, needed)
+    if left - kept >= needed:
+        return None
+    both = "a search trial and its confirmation take" if kept else "a search trial takes"
+    return _unused(left, needed + kept, both)
+
+
+def _unused(left: float, needed: float, what: str) -> str:
+    """Why the time that is left ends a study."""
+    return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
+
+
+def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> Run | None:
+    """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
+    rows_of = study.spec.workload.rows_per_update
+    plan = confirmation.half_done(study.spec, trials, study.lengths, rows_of)
+    if plan is None and left is not None:
+        plan = confirmation.between(study.spec, trials, study.lengths, rows_of, spent.wall_s)
+    return None if plan is None else _fitting(study, trials, plan, left)
+
+
+def _search(
+    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, proposer: Proposer
+) -> Run | Stop:
+    """The next search trial; where it does not fit because a process has to start, one that goes on in the last."""
+    draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
+    if draft is None:
+        return Stop(ALL_TRIED)
+    because = _no_room(study, trials, budget, left, draft)
+    if because is None:
+        return Run(draft)
+    where = study.spec.framework, study.spec.resources.device
+    if isinstance(proposer, FrugalProposer) and goes_on(trials, trials[-1].configuration, *where):
+        other = _drafted(study, trials, proposer.propose_in_process(trials, len(trials)))
+        if other is not None and _no_room(study, trials, budget, left, other) is None:
+            return Run(other)
+    return Stop(because)
+
+
+def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuration, str] | None) -> TrialDraft | None:
+    if proposed is None:
+        return None
+    configuration, source = proposed
+    return TrialDraft(
+        kind=TrialKind.SEARCH,
+        configuration=configuration,
+        protocol=search_protocol(study, trials, configuration),
+        rows_per_update=rows(study, configuration),
+        source=source,
+    )
+
+
+def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
+    # Where a round of both leaders does not fit, the one with the same learning has its own.
+    needed = 0.0
+    for leaders in (2, 1):
+        plan = confirmation.next_trial(
+            study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
+        )
+        if plan is None:
+            return Stop(because)
+        step = _fitting(study, trials, plan, left)
+        if step is not None:
+            return step
+        needed = _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
+    return Stop(_unused(left or 0.0, needed, "a round of confirmation takes"))
+
+
+def _fitting(study: Study, trials: Sequence[Trial], plan: confirmation.Plan, left: float | None) -> Run | None:
+    """The plan's trial, with as much of its protocol as the whole round has time for; ``None``: with none of it.
+
+    A first round without its extras is still proof; a study that stops before it has none. The second half of a round
+    may use a part of the grace, or the first half has shown nothing.
+    """
+    draft = replace(plan.draft, rows_per_update=rows(study, plan.draft.configuration))
+    protocols = [draft.protocol]
+    if draft.pair == 0:
+        protocols.append(confirmation.bare(draft.protocol))
+    for protocol in protocols:
+        if left is None or left >= _round_s(trials, plan, protocol):
+            return Run(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
+    last = confirmation.barest(draft.protocol)
+    if len(plan.round) == 1 and left is not None and left + GRACE_S / 2 >= _round_s(trials, plan, last):
+        return Run(replace(draft, protocol=last))
+    return None
+
+
+def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
+    """Whether something leads that has begun to be confirmed, or whose first round, the barest, fits into ``left``."""
+    if any(trial.kind is TrialKind.CONFIRM for trial in trials):
+        return True
+    plan = confirmation.next_trial(study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=1)
+    return plan is not None and left >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
+
+
+def _round_s(trials: Sequence[Trial], plan: confirmation.Plan, protocol: Protocol) -> float:
+    """Predicted seconds of what the plan's round still has to run, by itself."""
+    return sum(confirmation.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
+
+
+def hopeless(trials: Sequence[Trial]) -> str | None:
+    """Why no further trial can do better than the first ones did; ``None`` while one may."""
+    mended = retries.disproved(trials)
+    trials = [t for t in trials if t.number not in mended and not retries.stopped_by_budget(t)]
+    if not trials:
+        return None
+    first = trials[0]
+    if first.outcome is not None and first.outcome.reason is FailureReason.REWARD_ERROR:
+        return f"the reward fails, which no configuration can mend: {first.outcome.message}"
+    if len(trials) < SAME_FAILURES or any(t.state is not TrialState.FAIL for t in trials):
+        return None
+    causes = {(t.outcome.reason, t.outcome.message) for t in trials if t.outcome is not None}
+    if len(causes) == 1 and first.outcome is not None and first.outcome.reason is not FailureReason.OOM:
+        return f"the first {len(trials)} trials all failed alike: {first.outcome.sentence()}"
+    return None

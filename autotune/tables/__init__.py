@@ -1,0 +1,1 @@
+"""Recorded tables of trials, and the sweeps that record them."""

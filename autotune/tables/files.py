@@ -1,0 +1,171 @@
+"""Tables as files: a line of JSON for the header and one for each row; compressed where the name ends in ``.gz``.
+
+``write`` and ``read`` are each other's inverse. A file that is no table is one sentence with the file and the line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from autotune.domain import Configuration, CycleRecord, Outcome, Trial
+from autotune.errors import UsageError
+from autotune.tables.reader import FORMAT, MAPPINGS, PLAIN, header_of, object_of, row_of
+from autotune.tables.table import VERSION, Header, Row, Table
+from search_spaces.knobs.restart import Restart, restart_key
+from trainer.child.contract import ContractError, encode
+
+Value = TypeVar("Value")
+
+SUFFIXES = (".jsonl", ".jsonl.gz")
+MOST_BYTES = 1 << 30
+"""Of a table's text: a compressed file of any size is not unpacked for ever."""
+
+
+def write(table: Table, path: Path) -> None:
+    """The file, whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written there, or its name has another ending.
+    """
+    if not path.name.endswith(SUFFIXES):
+        raise UsageError(f"{path}: a table's name ends in {' or '.join(SUFFIXES)}")
+    data = "".join(line + "\n" for line in lines(table)).encode()
+    whole = gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(whole)
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def lines(table: Table) -> list[str]:
+    """The lines of the file, without their ends."""
+    documents = [header_json(table.header), *(row_json(row, table.header) for row in table.rows)]
+    return [json.dumps(d, allow_nan=False, separators=(",", ":"), ensure_ascii=False) for d in documents]
+
+
+def header_json(header: Header) -> dict[str, Any]:
+    """The first line."""
+    return {
+        "row": "header",
+        "format": FORMAT,
+        "version": VERSION,
+        **{name: getattr(header, name) for name in PLAIN},
+        **{name: encode(getattr(header, name)) for name in MAPPINGS},
+        "resources": header.resources.as_json(),
+        "baseline": dict(header.baseline),
+        "protocol": encode(header.protocol),
+    }
+
+
+def row_json(row: Row, header: Header) -> dict[str, Any]:
+    """A row's line. The restart keys are for whoever reads the file without this program."""
+    key = {
+        "process": dict(restart_key(row.configuration, Restart.ENGINE, header.framework)),
+        "engine": dict(restart_key(row.configuration, Restart.NONE, header.framework)),
+    }
+    return {
+        "row": "trial",
+        "configuration": dict(row.configuration),
+        "same_learning": row.same_learning,
+        "restart_key": key,
+        **_run_json(row.trial, header),
+        "worst_case": encode(row.worst_case),
+        "repeats": [_run_json(run, header) for run in row.repeats],
+    }
+
+
+def _run_json(trial: Trial, header: Header) -> dict[str, Any]:
+    outcome = trial.outcome or Outcome()
+    return {
+        "number": trial.number,
+        "kind": trial.kind.value,
+        "state": trial.state.value,
+        "attempt": trial.attempt,
+        "source": trial.source,
+        "rows_per_update": trial.rows_per_update,
+        "natural_cycles": trial.protocol.natural,
+        "outcome": {n: encode(getattr(outcome, n)) for n in ("reason", "phase", "pool", "message", "fresh")},
+        "tokens_per_hour": trial.tokens_per_hour,
+        "cycles": [_cycle_json(cycle, header) for cycle in trial.cycles],
+        "startup": dict(trial.startup),
+        "worst_case_passed": trial.worst_case_passed,
+        "host_peak": trial.host_peak,
+        "started_at": trial.started_at,
+        "finished_at": trial.finished_at,
+        "seconds": trial.seconds,
+    }
+
+
+def _cycle_json(cycle: CycleRecord, header: Header) -> dict[str, Any]:
+    """Lengths that are the recorded ones are not written again."""
+    data: dict[str, Any] = encode(cycle)
+    if cycle.lengths == header.lengths:
+        data["lengths"] = None
+    return data
+
+
+def read(path: Path) -> Table:
+    """The table of a file.
+
+    Raises:
+        UsageError: one sentence with the file, the line and what was expected there.
+    """
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            with gzip.open(path) as stream:
+                data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(f"{path}: more than {MOST_BYTES >> 20} MiB, which no table has")
+        text = data.decode("utf-8").split("\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no table: it is not text in UTF-8") from None
+    return parsed(text, str(path), _stem(path))
+
+
+def parsed(text: Sequence[str], source: str, name: str = "") -> Table:
+    """The table of a file's lines, empty ones aside. Raises as ``read``; ``source`` is what messages call the file."""
+    told = [(number, line) for number, line in enumerate(text, start=1) if line]
+    if not told:
+        raise UsageError(f"{source} is no table: it is empty")
+    header = _at(source, told[0][0], lambda: header_of(object_of(told[0][1])))
+    rows: dict[Configuration, Row] = {}
+    for number, line in told[1:]:
+        row = _at(source, number, partial(_read_row, line, header))
+        if row.configuration in rows:
+            raise UsageError(f"{source}, line {number}: the configuration of an earlier line again")
+        rows[row.configuration] = row
+    if header.baseline not in rows:
+        raise UsageError(f"{source}: no row has the baseline's configuration")
+    return Table(header, tuple(rows.values()), name)
+
+
+def _read_row(line: str, header: Header) -> Row:
+    return row_of(object_of(line), header)
+
+
+def _at(source: str, number: int, read_it: Callable[[], Value]) -> Value:
+    try:
+        return read_it()
+    except KeyError as error:
+        raise UsageError(f"{source}, line {number}: {error.args[0]} is missing") from None
+    except (ContractError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise UsageError(f"{source}, line {number}: {error}") from None
+
+
+def _stem(path: Path) -> str:
+    return next((path.name.removesuffix(s) for s in reversed(SUFFIXES) if path.name.endswith(s)), path.name)

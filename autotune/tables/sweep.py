@@ -1,0 +1,111 @@
+"""What a sweep does next: the baseline, every row of its table once, then the best of them again; pure.
+
+A sweep is a study whose proposer goes through the rows in a fixed order. It differs from a search in what is run,
+not in how: each row has all its cycles, since a table of bounds would be of no use, and no leader is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Budget, Configuration, FailureReason, Study, Trial, TrialDraft, TrialKind
+from autotune.ports import Proposer
+from autotune.study import protocols, schedule
+from autotune.study.budget import Spent, limit_reached, predict, remaining_s
+from autotune.study.schedule import Run, Steps, Stop
+from autotune.verify import repeats
+
+ALL_THERE = "every row of the table is there"
+BROKEN = 2
+"""Runs of one repeat that the machine broke, each tried twice itself, before it is given up."""
+
+
+@dataclass(frozen=True)
+class Again:
+    """The best rows, measured again in fresh processes."""
+
+    top: int = 20
+    """So many of the fastest rows; fewer where fewer hold."""
+    times: int = 3
+
+
+def steps(again: Again) -> Steps:
+    """``schedule.next_step`` of a sweep."""
+
+    def next_step(
+        study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
+    ) -> Run | Stop:
+        return _next(study, trials, budget, spent, proposer, again)
+
+    return next_step
+
+
+def fastest(trials: Sequence[Trial], top: int) -> tuple[Configuration, ...]:
+    """The ``top`` feasible rows by the figure they were first recorded with, fastest first."""
+    rows = [t for t in trials if is_row(t) and t.feasible and not t.emulated and t.tokens_per_hour]
+    ranked = sorted(rows, key=lambda t: (-(t.tokens_per_hour or 0.0), t.number))
+    return tuple(dict.fromkeys(t.configuration for t in ranked))[:top]
+
+
+def is_row(trial: Trial) -> bool:
+    """Whether it is a row's own trial, and not one that repeats it."""
+    return trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)
+
+
+def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
+    """Repeats that are still to be run, in their order.
+
+    They go in rounds over all the best rows, each second one turned round: what one row's repeats have between them is
+    a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again; one that
+    the machine broke is, as it says nothing of its row, but only once.
+    """
+    best = fastest(trials, again.top)
+    ended = [t for t in trials if t.source == repeats.SOURCE and t.state.is_finished and t.outcome]
+    reasons = [(t.configuration, None if t.outcome is None else t.outcome.reason) for t in ended]
+    broken = Counter(c for c, reason in reasons if reason is FailureReason.INFRA)
+    said = Counter(c for c, reason in reasons if reason not in (FailureReason.CANCELLED, FailureReason.INFRA))
+    done = {c: said[c] + broken[c] // BROKEN for c in best}
+    rounds = ((turn, best if turn % 2 == 0 else best[::-1]) for turn in range(again.times))
+    return tuple(c for turn, order in rounds for c in order if done[c] <= turn)
+
+
+def _next(
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, again: Again
+) -> Run | Stop:
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    reached = limit_reached(replace(budget, max_trials=None), spent, trials)
+    if reached is not None:
+        return Stop(reached)
+    if not trials:
+        return Run(protocols.baseline_draft(study))
+    lost_cause = schedule.hopeless(trials)
+    if lost_cause is not None:
+        return Stop(lost_cause)
+    draft = _row(study, trials, proposer) or _repeat(study, trials, again)
+    if draft is None:
+        return Stop(ALL_THERE)
+    cost = predict(trials, draft.configuration)
+    if left is not None and cost is not None and left - schedule.ENDING_S < cost.total(draft.protocol):
+        return Stop("the time budget is used up")
+    return Run(draft)
+
+
+def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
+    proposed = proposer.propose(trials, len(trials))
+    if proposed is None:
+        return None
+    configuration, source = proposed
+    return TrialDraft(
+        kind=TrialKind.SEARCH,
+        configuration=configuration,
+        protocol=protocols.calmed(protocols.protocol_of(study), trials),
+        rows_per_update=protocols.rows(study, configuration),
+        source=source,
+    )
+
+
+def _repeat(study: Study, trials: Sequence[Trial], again: Again) -> TrialDraft | None:
+    due = owed(trials, again)
+    return repeats.draft(study, due[0], protocols.rows(study, due[0])) if due else None

@@ -1,0 +1,209 @@
+"""A table of real trials over a search space: its rows and what they have in common, made from a study; pure.
+
+A table stands by itself: what a search could have known of a configuration is in its row, what of the machine and the
+workload in the header. So searches can be replayed on it, on another machine and without a training framework.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from autotune.domain import (
+    Configuration,
+    FailureReason,
+    Fingerprint,
+    Protocol,
+    Resources,
+    Study,
+    Trial,
+    TrialKind,
+    TrialState,
+)
+from autotune.errors import UsageError
+from autotune.statistics import evidence, retries
+from autotune.verify import repeats
+from search_spaces.knobs.restart import Restart, RestartKey, restart_key
+from search_spaces.space import SearchSpace
+from trainer.child.contract import WorstCaseRecord
+
+VERSION = 1
+"""Of the file; a reader refuses a later one."""
+
+_ROW_KINDS = (TrialKind.BASELINE, TrialKind.SEARCH)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What all rows have in common."""
+
+    study: str
+    framework: str
+    model: str
+    """Name of the model's folder, or its hub id; its facts are in ``resources.model``."""
+    resources: Resources
+    space: Mapping[str, Any]
+    """``SearchSpace.as_json``."""
+    baseline: Configuration
+    """As the rows are written; it is one of them."""
+    rows_per_update: int
+    max_prompt_length: int
+    """Tokens."""
+    max_completion_length: int
+    """Tokens."""
+    protocol: Protocol
+    """Of every row, with the recorded completion lengths."""
+    passthrough: Mapping[str, Any] = field(default_factory=dict)
+    memory_limit: int | None = None
+    """Bytes a trial's process tree may hold."""
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+    probe: Mapping[str, Any] = field(default_factory=dict)
+    """What the device was measured to do (``Beforehand.probe``), for models of times; empty: not measured."""
+    fingerprint: str = ""
+    """Digest of hardware, software and workload; empty where the study has none."""
+    seed: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Trials of the study that are no rows: why -> how many."""
+    synthetic: bool = False
+    """The rows were computed by a function, for tests; nothing was measured."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The recorded completion lengths, in tokens."""
+        return self.protocol.lengths
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration and all that was measured of it."""
+
+    trial: Trial
+    """COMPLETE or FAIL; its configuration is written as ``Header.baseline`` is."""
+    same_learning: bool
+    """It learns exactly as the baseline does."""
+    worst_case: WorstCaseRecord | None = None
+    repeats: tuple[Trial, ...] = ()
+    """The same configuration measured again, in fresh processes; by number. So are a search's confirmations."""
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.trial.configuration
+
+    def key(self, framework: str) -> RestartKey:
+        """Two rows of one key can be run by one process, one after the other."""
+        return restart_key(self.configuration, Restart.NONE, framework)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in the order in which they were run, the baseline among them."""
+
+    header: Header
+    rows: tuple[Row, ...]
+    name: str = ""
+    """The file's, without its suffix; empty before it is one."""
+
+
+def table_of(
+    study: Study,
+    trials: Sequence[Trial],
+    worst_cases: Mapping[int, WorstCaseRecord],
+    fingerprint: Fingerprint | None,
+) -> Table:
+    """The table of a stored study, whatever its trials were proposed by.
+
+    Args:
+        study: with its recorded lengths.
+        trials: all of it.
+        worst_cases: by trial number.
+        fingerprint: of the study.
+
+    Raises:
+        UsageError: no trial of the study can be a row.
+    """
+    spec = study.spec
+    baseline = SearchSpace.from_json(spec.space).complete(spec.baseline, spec.resources)
+    runs = [t.with_(configuration=baseline) if t.configuration == spec.baseline else t for t in trials]
+    chosen, left_out = _chosen(runs)
+    if not chosen:
+        raise UsageError(f"study {spec.name!r} has no finished trial that could be a row of a table")
+    again = [t for t in runs if _repeats(t) and t.state in (TrialState.COMPLETE, TrialState.FAIL)]
+    rows = tuple(
+        Row(
+            trial=trial,
+            same_learning=evidence.same_learning(trial.configuration, baseline, spec.framework),
+            worst_case=worst_cases.get(trial.number),
+            repeats=tuple(t for t in again if t.configuration == trial.configuration and _says_something(t)),
+        )
+        for trial in chosen
+    )
+    return Table(_header(study, baseline, fingerprint, left_out), rows)
+
+
+def _header(
+    study: Study, baseline: Configuration, fingerprint: Fingerprint | None, left_out: Mapping[str, int]
+) -> Header:
+    spec, work = study.spec, study.spec.workload
+    protocol = Protocol(**{**vars(spec.protocol), "natural": 0, "lengths": study.lengths})
+    return Header(
+        study=spec.name,
+        framework=spec.framework,
+        model=PurePath(work.model).name if work.model.startswith("/") else work.model,
+        resources=spec.resources,
+        space=spec.space,
+        baseline=baseline,
+        rows_per_update=work.rows_per_update,
+        max_prompt_length=work.max_prompt_length,
+        max_completion_length=work.max_completion_length,
+        protocol=protocol,
+        passthrough=work.passthrough,
+        memory_limit=spec.memory_limit,
+        hardware={} if fingerprint is None else fingerprint.hardware,
+        software={} if fingerprint is None else fingerprint.software,
+        probe={} if study.beforehand is None else study.beforehand.probe,
+        fingerprint="" if fingerprint is None else fingerprint.digest,
+        seed=spec.seed,
+        left_out=left_out,
+    )
+
+
+def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]:
+    """A trial for each configuration, by number, and why others are none."""
+    found: dict[Configuration, Trial] = {}
+    reasons: Counter[str] = Counter()
+    for trial in sorted(retries.corrected(trials), key=lambda t: t.number):
+        if trial.kind not in _ROW_KINDS or not trial.state.is_finished:
+            continue
+        because = _no_row(trial)
+        if because:
+            reasons[because] += 1
+        else:
+            found.setdefault(trial.configuration, trial)
+    return tuple(found.values()), dict(sorted(reasons.items()))
+
+
+def _no_row(trial: Trial) -> str:
+    """Why a finished trial tells nothing a replay could use; empty if it does."""
+    if trial.state is TrialState.PRUNED:
+        return "stopped early"
+    if not _says_something(trial):
+        return "broken by the machine or cancelled"
+    if trial.emulated:
+        return "FP8 in emulation"
+    if trial.state is TrialState.COMPLETE and not (trial.feasible and trial.tokens_per_hour):
+        return "nothing measured"
+    return ""
+
+
+def _repeats(trial: Trial) -> bool:
+    """In a fresh process, and measured as a row is: a repeat of a sweep, or the confirmation of a search."""
+    return trial.kind is TrialKind.CONFIRM or trial.source == repeats.SOURCE
+
+
+def _says_something(trial: Trial) -> bool:
+    reason = None if trial.outcome is None else trial.outcome.reason
+    return reason not in (FailureReason.INFRA, FailureReason.CANCELLED)

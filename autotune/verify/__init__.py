@@ -1,0 +1,1 @@
+"""An exported configuration, run again and compared with its stated figure."""

@@ -1,0 +1,176 @@
+"""Runs an exported command as the user would, and listens to it from outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.domain import Study, Trial
+from autotune.errors import MachineError, UsageError
+from autotune.machine import hardware
+from autotune.machine.held_gpus import usable_resources
+from autotune.ports import Clock, StopToken
+from autotune.recommendation import export
+from autotune.recommendation.export import Exported
+from autotune.running.command import Command, Line, run_command
+from autotune.running.ending import Stop
+from autotune.running.gpu_guard import GpuGuard
+from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
+from autotune.settings import Settings
+from autotune.verify.compare_run import (
+    Observed,
+    Shape,
+    Step,
+    Verdict,
+    judge,
+    observe,
+    read_step,
+    shape_of,
+    stated_by,
+    together,
+)
+
+START_S = 180.0
+"""For a start no trial has told the length of."""
+PATIENCE = 5.0
+"""Times the predicted duration, after which a run is given up."""
+
+OUTPUT = "output"
+RANKS = "ranks"
+"""What ``torchrun`` keeps of its processes."""
+
+Heard = Callable[[int, int, Step], None]
+"""Told (round, update, step) for every update."""
+
+
+class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
+    """Ended by the user; nothing is left running."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """An export as it is run to be measured from outside."""
+
+    study: Study
+    supporting: Sequence[Trial]
+    """Trials of the same configuration; they tell how long a run may take."""
+    exported: Exported
+    settings: Settings
+    updates: int
+    """That count in a run."""
+    stop: StopToken
+    heard: Heard
+    clock: Clock
+
+    @property
+    def shape(self) -> Shape:
+        return shape_of(self.study, self.exported.row.configuration)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is written; each verification of the study writes over the last."""
+        return self.settings.home.study(self.study.id, self.study.spec.name) / "verify"
+
+    def write(self) -> None:
+        """Raises ``UsageError`` if the files cannot be written."""
+        export.write(self.exported, self.study, self.folder, force=True)
+
+    def run(self, number: int) -> Observed:
+        """Run the command once, to enough updates.
+
+        Raises:
+            MachineError: it does not train.
+            InterruptedVerification: ``stop`` was asked for.
+        """
+        shape = self.shape
+        wanted = shape.updates * (1 + -(-self.updates // shape.updates))
+        steps: list[Step] = []
+
+        def hear(line: Line) -> bool:
+            step = read_step(line.text, line.at)
+            if step is not None:
+                steps.append(step)
+                self.heard(number, len(steps), step)
+            return len(steps) >= wanted
+
+        command = self._command(number, PATIENCE * _predicted_s(self.supporting, wanted))
+        ended = run_command(command, hear, self.stop, clock=self.clock)
+        for left in (OUTPUT, RANKS):
+            shutil.rmtree(self.folder / left, ignore_errors=True)
+        if ended.stop is Stop.CANCELLED:
+            raise InterruptedVerification
+        observed = observe(steps, shape)
+        if ended.stop is not None or ended.exit_code not in (None, 0) or observed is None:
+            raise MachineError(_why(ended.why, ended.exit_code, ended.log_tail, len(steps), command.logs))
+        return observed
+
+    def _command(self, number: int, deadline_s: float) -> Command:
+        words, place, environment = export.command_of(self.exported.export, self.folder)
+        theirs = {name: os.environ[name] for name in environment if name in os.environ and name != "PYTHONPATH"}
+        return Command(
+            argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT))),
+            cwd=Path(place or Path.cwd()),
+            tag=f"{study_tag(home_tag(self.settings.home.root), TOOL)}{tool_owner()}:verify",
+            logs=self.folder / "logs" / str(number),
+            deadline_s=deadline_s,
+            environment={**environment, **theirs},
+            memory_limit=self.study.spec.memory_limit,
+        )
+
+
+def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
+    """Run the exported command ``rounds`` times in fresh processes, and compare.
+
+    Raises:
+        MachineError: the command cannot be run here, or does not train.
+        UsageError: the study has nothing to compare with, the configuration needs a rollout server, or the framework
+            prints other lines.
+        InterruptedVerification: a stop was asked for.
+    """
+    framework = rehearsal.exported.framework
+    if not framework.listening(OUTPUT):
+        raise UsageError(f"verify cannot read the lines that {framework.title} prints; export it and run it yourself")
+    if rehearsal.exported.export.server:
+        raise UsageError(
+            "this configuration generates on a rollout server, which verify does not start: export it, start server.sh "
+            "and then run.sh, or ask `autotune verify --steps 10x`, which runs it as a trial, with a server of its own"
+        )
+    stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
+    if stated is None:
+        raise UsageError("the trials of this configuration have no speed cycles to compare with")
+    _check_machine(rehearsal.study, rehearsal.clock)
+    rehearsal.write()
+    observed = together([rehearsal.run(number) for number in range(1, rounds + 1)])
+    return judge(observed, stated, rehearsal.shape)
+
+
+def _check_machine(study: Study, clock: Clock) -> None:
+    python = study.spec.python
+    if not os.access(python, os.X_OK):
+        raise MachineError(f"{python} is not an interpreter that can be run; the study was measured with it")
+    usable_resources(lambda _: None, study.spec.resources.gpus, asked=f"study {study.spec.name!r}")  # as its trials
+    if study.spec.resources.gpus:
+        ours = hardware.driver_process_ids_are_ours()
+        guard = GpuGuard(hardware.visible_gpus, pids_are_ours=ours, computes=hardware.has_gpu_open)
+        refusal = guard.before(clock)
+        if refusal is not None:
+            raise MachineError(refusal)
+
+
+def _predicted_s(supporting: Sequence[Trial], updates: int) -> float:
+    starts = [sum(t.startup.values()) for t in supporting]
+    cycles = [c.seconds / max(1, c.updates) for t in supporting for c in t.cycles]
+    return max(starts, default=0.0) + START_S / PATIENCE + updates * max(cycles, default=START_S)
+
+
+def _why(why: str, code: int | None, tail: str, updates: int, logs: Path) -> str:
+    """One sentence on a command that did not train as it should."""
+    said = [line.strip() for line in tail.splitlines() if line.strip()]
+    last = next((line for line in reversed(said) if "Error" in line and "CalledProcessError" not in line), "")
+    cause = why or (
+        f"it ended with exit code {code}" if code else f"it ended after {updates} updates, too few to count"
+    )
+    return f"the exported command did not train: {cause}{f' ({last[:200]})' if last else ''}; its output is in {logs}"

@@ -1,0 +1,258 @@
+"""How long a cycle of a configuration takes at given completion lengths, phase by phase; pure.
+
+A figure was measured at the recorded lengths; a long run writes whatever its policy writes. The cycles of the
+supporting trials at 1x, 2x and the maximum say what longer completions cost. For each phase p the seconds of a cycle
+are a function of one amount of work w:
+
+    T_p(w) = s · piecewise linear through (w_1x, t_1x), (w_2x, t_2x), (w_max, t_max)
+
+* generate: w = a · M + b · N, with M the longest completion of each generation, summed over the cycle's generations,
+  and N the cycle's completion tokens: a batch runs until its longest row ends, and each step of it costs more the more
+  rows still run. a, b >= 0 are the least-squares fit of the seconds beyond the same process's mean at 1x;
+* logprob, update: w = tokens the update's forward passes work on, padding included;
+* reward: w = N;
+* sync, wait, idle: the mean at 1x, whatever the lengths.
+
+t_1x is the mean at 1x; t_2x and t_max are that plus the mean difference to 1x within one process, so that what two
+processes differ by is in no slope, and any trial of the configuration may tell of it. Below 1x the line goes on with
+the mean slope of all cycles that differ from 1x, the natural ones of the trials included (recorded lengths hold the
+longest rows in every cycle, natural ones do not); so it does above where 2x and the maximum are no more work (rows at
+the maximum already). Natural cycles that other programs disturbed are left aside, unless no other cycle tells of other
+lengths: a disturbed slope is nearer than a presumed one. A slope is never negative, and below 1x never steeper than
+proportional. Where nothing but 1x was measured, time is proportional to work (to M for generate). s is one factor for
+all phases: at the mean work of 1x the cycle takes what the stated tokens/hour say.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import CycleKind, CycleRecord, Phase, Trial
+from autotune.statistics.lengths import MAXIMUM, ONCE, TWICE, cycles_at
+from autotune.verify.compare_run import Shape, longest_rows
+
+ALIKE = 0.02
+"""Work that differs by less than this share tells no slope."""
+SINGULAR = 1e-3
+"""Below this share of a squared correlation short of 1, two regressors are one."""
+
+_KINDS = {TWICE: CycleKind.DOUBLE, MAXIMUM: CycleKind.MAXIMUM}
+_PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the phases of a cycle have to do."""
+
+    longest: float
+    """Completion tokens of the longest row of each generation, summed."""
+    tokens: float
+    """Completion tokens of all rows."""
+    computed: float
+    """Prompt and completion tokens of the update's forward passes, padding included."""
+
+    def minus(self, other: Work) -> Work:
+        return Work(self.longest - other.longest, self.tokens - other.tokens, self.computed - other.computed)
+
+    def plus(self, other: Work) -> Work:
+        return Work(self.longest + other.longest, self.tokens + other.tokens, self.computed + other.computed)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds of a phase over its work."""
+
+    points: tuple[tuple[float, float], ...]
+    """(work, seconds), growing in work and never falling in seconds; the first is that of 1x."""
+    slope: float = 0.0
+    """Seconds for each unit of work below the first point, and beyond it where there is no other."""
+
+    def at(self, work: float) -> float:
+        """Seconds, never below zero."""
+        w0, t0 = self.points[0]
+        if work <= w0 or len(self.points) == 1:
+            return max(0.0, t0 + (work - w0) * self.slope)
+        place = next((i for i in range(1, len(self.points)) if work <= self.points[i][0]), len(self.points) - 1)
+        (w0, t0), (w1, t1) = self.points[place - 1], self.points[place]
+        return t0 + (work - w0) * (t1 - t0) / (w1 - w0)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A configuration's seconds by phase at any lengths."""
+
+    shape: Shape
+    tokens_per_hour: float
+    """Stated, at the recorded lengths."""
+    at_once: Work
+    """Mean of the cycles at 1x."""
+    mean_length: float
+    """Completion tokens of a row at 1x."""
+    curves: Mapping[str, Curve]
+    weights: tuple[float, float]
+    """Seconds of generation for each token of the longest rows, and for each completion token (a and b)."""
+    scale: float
+    cycles: Mapping[str, int]
+    """How many it rests on, by ``1x``, ``2x``, ``maximum``."""
+
+    def seconds(self, cycle: CycleRecord) -> dict[str, float]:
+        """By phase, of a cycle with the lengths and rows of this one; its own times are not looked at."""
+        work = amounts(work_of(cycle, self.shape), self.weights)
+        return {phase: self.scale * curve.at(work.get(phase, 0.0)) for phase, curve in self.curves.items()}
+
+    @property
+    def rests_on(self) -> str:
+        """``9 cycles at 1x, 3 at 2x, 3 at maximum``."""
+        said = [f"{count}{'' if place else ' cycles'} at {at}" for place, (at, count) in enumerate(self.cycles.items())]
+        return ", ".join(said)
+
+
+def work_of(cycle: CycleRecord, shape: Shape) -> Work:
+    """Of one cycle, from its lengths and rows."""
+    longest = sum(longest_rows(cycle.lengths, shape)) if cycle.lengths else 0
+    return Work(longest, cycle.completion_tokens, cycle.computed_tokens)
+
+
+def amounts(work: Work, weights: tuple[float, float]) -> dict[str, float]:
+    """The work of each phase that depends on lengths."""
+    generate = weights[0] * work.longest + weights[1] * work.tokens
+    return {
+        Phase.GENERATE.value: generate,
+        Phase.REWARD.value: work.tokens,
+        **dict.fromkeys(_PASSES, work.computed),
+    }
+
+
+def predict_from(
+    supporting: Sequence[Trial], tokens_per_hour: float, shape: Shape, alike: Sequence[Trial] = ()
+) -> Prediction | None:
+    """The prediction of a stated figure; ``None`` if no cycle at the recorded lengths tells of it.
+
+    Args:
+        supporting: trials of one configuration the figure rests on.
+        tokens_per_hour: the figure.
+        shape: of the configuration's cycles.
+        alike: other trials of the configuration. What they took says nothing of the figure, but how much longer each
+            took at other lengths than at 1x says what lengths cost.
+    """
+    once = [c for t in supporting for c in t.speed_cycles()]
+    lengths = [n for c in once for n in c.lengths]
+    if not lengths or tokens_per_hour <= 0:
+        return None
+    base, times = _mean_work(once, shape), _mean_phases(once)
+    own = {t.number for t in supporting}
+    telling = [*supporting, *(t for t in alike if t.number not in own)]
+    found = {at: _differences(telling, kind, shape) for at, kind in _KINDS.items()}
+    free = _differences(telling, CycleKind.NATURAL, shape)
+    every = [difference for group in (free, *found.values()) for difference in group]
+    every = every or _differences(telling, CycleKind.NATURAL, shape, disturbed=True)
+    weights = _weights(every, base, times.get(Phase.GENERATE.value, 0.0))
+    curves = {
+        phase: _curve(phase, seconds, base, found, _slope(phase, seconds, base, every, weights), weights)
+        for phase, seconds in times.items()
+    }
+    stated_s = 3600.0 * base.tokens / tokens_per_hour
+    counts = {ONCE: len(once), **{at: len(group) for at, group in found.items()}}
+    scale = stated_s / sum(times.values())
+    return Prediction(shape, tokens_per_hour, base, statistics.fmean(lengths), curves, weights, scale, counts)
+
+
+_Difference = tuple[Work, dict[str, float]]
+"""Work and seconds by phase of a longer cycle, beyond its own process's mean at 1x."""
+
+
+def _differences(
+    telling: Sequence[Trial], kind: CycleKind, shape: Shape, *, disturbed: bool = False
+) -> list[_Difference]:
+    """Of the cycles of a kind; ``disturbed``: natural ones too that other programs disturbed, which are kept."""
+    found = []
+    for trial in telling:
+        own = trial.speed_cycles()
+        if not own:
+            continue
+        work, times = _mean_work(own, shape), _mean_phases(own)
+        for cycle in cycles_at(trial, kind):
+            if cycle.noisy and kind is CycleKind.NATURAL and not disturbed:
+                continue
+            beyond = {p: cycle.phases.get(p, 0.0) - times.get(p, 0.0) for p in {*times, *cycle.phases}}
+            found.append((work_of(cycle, shape).minus(work), beyond))
+    return found
+
+
+def _weights(differences: Sequence[_Difference], base: Work, seconds: float) -> tuple[float, float]:
+    """a and b: non-negative least squares of the seconds generation took longer than at 1x.
+
+    Where the longest rows are the same in all cycles, what they cost is presumed: time is proportional to them.
+    """
+    proportional = seconds / base.longest if base.longest > 0 else 0.0
+    points = [(d.longest, d.tokens, times.get(Phase.GENERATE.value, 0.0)) for d, times in differences]
+    mm, nn = sum(m * m for m, _, _ in points), sum(n * n for _, n, _ in points)
+    mt, nt = sum(m * t for m, _, t in points), sum(n * t for _, n, t in points)
+    if mm <= len(points) * (ALIKE * base.longest) ** 2:
+        left = sum(n * (t - proportional * m) for m, n, t in points)
+        return proportional, max(0.0, left / nn) if nn > 0 else 0.0
+    mn = sum(m * n for m, n, _ in points)
+    determinant = mm * nn - mn * mn
+    found = [(mt / mm, 0.0)]
+    found += [(0.0, nt / nn)] if nn > 0 else []
+    if determinant > SINGULAR * mm * nn:  # else longest and tokens grew alike, and one of them says it all
+        found.append(((mt * nn - nt * mn) / determinant, (nt * mm - mt * mn) / determinant))
+    allowed = [pair for pair in found if min(pair) >= 0 and max(pair) > 0]
+    error = {w: sum((t - w[0] * m - w[1] * n) ** 2 for m, n, t in points) for w in allowed}
+    return min(allowed, key=error.__getitem__, default=(proportional, 0.0))
+
+
+def _slope(
+    phase: str, seconds: float, base: Work, differences: Sequence[_Difference], weights: tuple[float, float]
+) -> float:
+    start = amounts(base, weights).get(phase, 0.0)
+    if start <= 0:
+        return 0.0
+    beyond = [(amounts(base.plus(d), weights)[phase] - start, times.get(phase, 0.0)) for d, times in differences]
+    told = [(work, time) for work, time in beyond if abs(work) > ALIKE * start]
+    if not told:
+        return seconds / start
+    mean = sum(time if work > 0 else -time for work, time in told) / sum(abs(work) for work, _ in told)
+    return min(max(mean, 0.0), seconds / start)
+
+
+def _curve(
+    phase: str,
+    seconds: float,
+    base: Work,
+    found: Mapping[str, list[_Difference]],
+    slope: float,
+    weights: tuple[float, float],
+) -> Curve:
+    start = amounts(base, weights).get(phase)
+    if start is None:
+        return Curve(((0.0, seconds),))
+    points = [(start, seconds)]
+    for group in (found[TWICE], found[MAXIMUM]):
+        if not group:
+            continue
+        beyond = statistics.fmean(times.get(phase, 0.0) for _, times in group)
+        work = statistics.fmean(amounts(base.plus(d), weights)[phase] for d, _ in group)
+        if work > points[-1][0] * (1 + ALIKE):
+            points.append((work, max(points[-1][1], seconds + beyond)))
+    return Curve(tuple(points), slope)
+
+
+def _mean_work(cycles: Sequence[CycleRecord], shape: Shape) -> Work:
+    each = [work_of(c, shape) for c in cycles]
+    return Work(
+        statistics.fmean(w.longest for w in each),
+        statistics.fmean(w.tokens for w in each),
+        statistics.fmean(w.computed for w in each),
+    )
+
+
+def _mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
+    """Seconds of a cycle by phase; what no phase tells of is idle already."""
+    total: dict[str, float] = {}
+    for cycle in cycles:
+        for phase, seconds in cycle.phases.items():
+            total[phase] = total.get(phase, 0.0) + seconds / len(cycles)
+    return total

@@ -1,0 +1,128 @@
+"""One configuration measured again and again: which run comes next, and the spread the machine allows; pure.
+
+Each round runs the configuration and, beside it, the baseline, in fresh processes and in turned-round order in every
+second round, so that what the machine does meanwhile meets both.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from autotune.domain import Configuration, Study, Trial, TrialDraft, TrialKind, TrialState
+from autotune.statistics import evidence
+from autotune.statistics.noise import cycle_logs, pooled
+
+SOURCE = "verify/repeat"
+"""``Trial.source`` of these runs."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much a configuration's tokens/hour differ from run to run. Standard deviations are shares: 0.02 is 2 %."""
+
+    configuration: Configuration
+    runs: int
+    tokens_per_hour: float
+    """Geometric mean of the runs."""
+    low: float
+    high: float
+    """Slowest and fastest run."""
+    between: float | None
+    """Standard deviation of one run (one process); ``None`` with one."""
+    within: float | None
+    """Standard deviation of one cycle inside a process."""
+    beside: float | None
+    """Standard deviation of a run's ratio to the baseline's beside it; ``None`` of the baseline, or with one round."""
+    disturbed: int
+    cycles: int
+    trials: tuple[int, ...]
+
+    @property
+    def of_processes(self) -> float | None:
+        """What processes differ by beyond what their cycles explain."""
+        if self.between is None or self.within is None or not self.runs:
+            return None
+        return math.sqrt(max(0.0, self.between**2 - self.within**2 * self.runs / max(1, self.cycles)))
+
+
+def measured(trials: Sequence[Trial], configuration: Configuration) -> list[Trial]:
+    """The runs of it that ended well, in order."""
+    own = (t for t in trials if t.source == SOURCE and t.configuration == configuration)
+    return sorted((t for t in own if t.feasible and t.tokens_per_hour is not None), key=lambda t: t.number)
+
+
+def next_run(study: Study, trials: Sequence[Trial], configuration: Configuration, times: int) -> Configuration | None:
+    """What to run next, so that configuration and baseline have ``times`` runs each; ``None`` when they have.
+
+    A baseline that cannot run is left out; runs of earlier calls count.
+    """
+    pair = [configuration]
+    baseline = study.spec.baseline
+    if baseline != configuration and baseline not in evidence.failed_configurations(trials):
+        pair.append(baseline)
+    done = {one: len(measured(trials, one)) for one in pair}
+    round_ = min(done.values())
+    if round_ >= times:
+        return None
+    order = pair if round_ % 2 == 0 else list(reversed(pair))
+    return next(one for one in order if done[one] == round_)
+
+
+def draft(study: Study, configuration: Configuration, rows: int) -> TrialDraft:
+    """Measured as a search trial is, at the recorded lengths."""
+    return TrialDraft(
+        kind=TrialKind.VERIFY,
+        configuration=configuration,
+        protocol=replace(study.spec.protocol, natural=0, maximum=0, double=0, lengths=study.lengths),
+        rows_per_update=rows,
+        source=SOURCE,
+    )
+
+
+def spreads(study: Study, trials: Sequence[Trial]) -> tuple[Spread, ...]:
+    """Of every configuration that was run so, the baseline last."""
+    baseline = study.spec.baseline
+    found = dict.fromkeys(t.configuration for t in trials if t.source == SOURCE and t.state is TrialState.COMPLETE)
+    ordered = sorted(found, key=lambda c: c == baseline)
+    made = [spread(trials, one, baseline) for one in ordered]
+    return tuple(one for one in made if one is not None)
+
+
+def spread(trials: Sequence[Trial], configuration: Configuration, baseline: Configuration) -> Spread | None:
+    """``None`` before the first run."""
+    runs = measured(trials, configuration)
+    speeds = [t.tokens_per_hour or 1.0 for t in runs]
+    if not speeds:
+        return None
+    cycles = [c for t in runs for c in t.speed_cycles()]
+    logs = [math.log(speed) for speed in speeds]
+    beside = [] if configuration == baseline else _ratios(speeds, measured(trials, baseline))
+    return Spread(
+        configuration=configuration,
+        runs=len(runs),
+        tokens_per_hour=math.exp(statistics.fmean(logs)),
+        low=min(speeds),
+        high=max(speeds),
+        between=_deviation(logs),
+        within=_within(runs),
+        beside=_deviation(beside),
+        disturbed=sum(c.noisy for c in cycles),
+        cycles=len(cycles),
+        trials=tuple(t.number for t in runs),
+    )
+
+
+def _ratios(speeds: Sequence[float], others: Sequence[Trial]) -> list[float]:
+    return [math.log(here / (there.tokens_per_hour or 1.0)) for here, there in zip(speeds, others, strict=False)]
+
+
+def _within(runs: Sequence[Trial]) -> float | None:
+    found = pooled(cycle_logs(t) for t in runs)
+    return math.sqrt(found.variance) if found.degrees else None
+
+
+def _deviation(logs: Sequence[float]) -> float | None:
+    return statistics.stdev(logs) if len(logs) > 1 else None

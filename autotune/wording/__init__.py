@@ -1,0 +1,1 @@
+"""Text, numbers and sentences for people."""

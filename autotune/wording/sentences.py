@@ -1,0 +1,127 @@
+"""A recommendation in sentences: what the end screen and the page both say, word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.domain import ALONE, Configuration, Gain, Recommendation, RecommendationRow, Trial
+from autotune.statistics import retries
+from autotune.statistics.lengths import figures_of
+from autotune.wording.numbers import format_size, rate, signed_percent
+from autotune.wording.text import clean
+from trainer.child.contract import CurrentPhase
+
+NO_INTERVAL = "nothing ran twice, so no interval"
+PERMITTED_MARK = "°"
+PERMITTED_NOTE = f"{PERMITTED_MARK} changes rounding or learning, so it is ranked apart"
+
+
+def headline(row: RecommendationRow, recommendation: Recommendation, baseline: Configuration) -> str:
+    """The result of the first row in one sentence."""
+    if row.configuration == baseline and ALONE in recommendation.notes:
+        return "Only your baseline has a figure so far: there is nothing to compare it with."
+    if row.configuration == baseline:
+        return "Nothing is proven to beat your baseline with the same learning: keep it."
+    if row.gain is None:
+        how = "failed" if recommendation.baseline_failed else "was not measured"
+        return f"Your baseline {how}; this is the first configuration that holds."
+    sure = "Best configuration" if row.confirmed else "Best so far, not confirmed"
+    return f"{sure}: {signed_percent(row.gain.value)} tokens/hour over {over(recommendation)}."
+
+
+def over(recommendation: Recommendation) -> str:
+    """What gains are stated over."""
+    return "the baseline" if recommendation.baseline == "ok" else f"reference #{recommendation.reference}"
+
+
+def measured_words(trial: Trial) -> str:
+    """A trial's tokens/hour: ``226.0k``; ``≤ 171.2k`` of one that was stopped because it cannot win; ``-``."""
+    return rate(trial.tokens_per_hour) if trial.at_most is None else f"≤ {rate(trial.at_most)}"
+
+
+def speed_words(row: RecommendationRow) -> str:
+    """``226.0k (95 % interval 220.0k to 232.0k)``, and of several GPUs ``; 56.5k for each of 4 GPUs``."""
+    each = f"; {rate(row.tokens_per_hour_per_gpu)} for each of {row.gpus} GPUs" if row.gpus > 1 else ""
+    if row.low == row.high:
+        return f"{rate(row.tokens_per_hour)} ({NO_INTERVAL}){each}"
+    return f"{rate(row.tokens_per_hour)} (95 % interval {rate(row.low)} to {rate(row.high)}){each}"
+
+
+def lengths_words(row: RecommendationRow) -> str:
+    """``226.0k at 1x (56 tokens a completion), 2x not measured, 180.0k at maximum (128)``."""
+    said = []
+    for figure in figures_of(row):
+        if figure.tokens_per_hour is None:
+            said.append(f"{figure.at} not measured")
+            continue
+        unit = "" if said else " tokens a completion"
+        mean = "" if figure.mean_length is None else f" ({figure.mean_length:.0f}{unit})"
+        said.append(f"{rate(figure.tokens_per_hour)} at {figure.at}{mean}")
+    return ", ".join(said)
+
+
+def gain_words(gain: Gain) -> str:
+    """``+40.0 % (95 % interval +30.0 % to +50.0 %)``; says so where nothing tells how sure it is."""
+    if gain.low == gain.high:
+        return f"{signed_percent(gain.value)} ({NO_INTERVAL})"
+    return f"{signed_percent(gain.value)} (95 % interval {signed_percent(gain.low)} to {signed_percent(gain.high)})"
+
+
+def evidence_words(row: RecommendationRow) -> str:
+    """How a row was confirmed, and by which trials."""
+    numbers = ", ".join(f"#{n}" for n in row.trials)
+    worst = "maximum-length batch passed" if row.worst_case_passed else "maximum-length batch NOT passed"
+    if row.gain is not None and row.gain.pairs > 0:
+        rounds = f"{row.gain.pairs} round" + ("s" if row.gain.pairs != 1 else "")
+        how = f"confirmed in fresh processes, {rounds} next to each other, {row.gain.cycles} cycles"
+    elif row.gain is None and not row.confirmed:
+        how = "measured once, not confirmed" if len(row.trials) == 1 else "not confirmed"
+    else:
+        how = "measured in fresh processes again" if row.confirmed else "from search trials, not confirmed"
+    return f"{how}; {worst}; trials {numbers}"
+
+
+def memory_words(row: RecommendationRow) -> str:
+    """Peaks and headroom."""
+    peaks = [("host", row.host_peak), ("GPU", row.device_peak)]
+    known = [f"{name} peak {format_size(value)}" for name, value in peaks if value is not None]
+    if row.headroom is not None:
+        known.append(f"{row.headroom:.0%} headroom")
+    return ", ".join(known) or "not measured"
+
+
+def baseline_words(recommendation: Recommendation, baseline: Configuration) -> str:
+    """How the baseline fared."""
+    if recommendation.baseline == "ok" and not _without_baseline(recommendation, baseline):
+        kept = bool(recommendation.rows) and recommendation.rows[0].configuration == baseline
+        return "ok, and kept" if kept else "ok; gains are stated over it"
+    said = "not measured" if recommendation.baseline == "ok" else recommendation.baseline
+    text = clean(said)
+    row = recommendation.rows[0] if recommendation.rows else None
+    if row is not None and row.gain is not None:
+        return f"{text}; {signed_percent(row.gain.value)} over reference #{recommendation.reference}"
+    return f"{text}; reference #{recommendation.reference} is recommended"
+
+
+def _without_baseline(recommendation: Recommendation, baseline: Configuration) -> bool:
+    """Gains are stated over another configuration: earlier versions stored ``ok`` of a baseline never measured, too."""
+    rows = recommendation.rows
+    return bool(rows) and rows[0].gain is None and rows[0].configuration != baseline
+
+
+def nothing_words(trials: Sequence[Trial]) -> str:
+    """The result of a study that recommends nothing, in one sentence."""
+    ended = [t for t in trials if t.state.is_finished]
+    if any(retries.decided(t) for t in ended):
+        return "No configuration was feasible."
+    if any(retries.stopped_by_budget(t) for t in ended):
+        return "Nothing was measured: the budget ended before a trial did."
+    return "Nothing was measured: every trial was stopped or disturbed." if ended else "Nothing has been measured yet."
+
+
+def phase_words(phase: CurrentPhase) -> str:
+    """``update, recorded cycle 2``, or the part of the start-up."""
+    name = clean(phase.phase).replace("_", " ")
+    if phase.cycle < 0:
+        return f"{name} (start-up)"
+    return f"{name}, {clean(phase.cycle_kind)} cycle {phase.cycle}".replace(",  ", ", ")

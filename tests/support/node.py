@@ -1,0 +1,78 @@
+"""A machine with several GPUs that are only made up: the command line as it is, beneath it a driver and a training
+interpreter that are scripts. Nothing of ours is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.scripted_python import FOLDER
+
+TESTS = Path(__file__).resolve().parent
+INTERPRETER = """\
+#!/bin/sh
+{variable}='{folder}'; export {variable}
+exec {python} {script} "$@"
+"""
+
+
+class Node:
+    """In ``folder``: the home, the interpreter, a model, prompts and a reward."""
+
+    def __init__(self, folder: Path, gpus: Sequence[dict[str, Any]]) -> None:
+        self.folder, self.home, self.gpus = folder, folder / "home", list(gpus)
+        self.python = folder / "env" / "bin" / "python"
+        self.python.parent.mkdir(parents=True)
+        script = TESTS / "scripted_python.py"
+        text = INTERPRETER.format(variable=FOLDER, folder=folder, python=sys.executable, script=script)
+        self.python.write_text(text)
+        self.python.chmod(0o755)
+        self.model = folder / "model"
+        self.model.mkdir()
+        (self.model / "config.json").write_text("{}")
+        (self.model / "model.safetensors").write_text("weights")
+        (folder / "prompts.jsonl").write_text('{"prompt": "3 + 4", "answer": "7"}\n')
+        (folder / "my_reward.py").write_text("def score(completions, **_):\n    return [0.5 for _ in completions]\n")
+
+    def environment(self, visible: str | None = None) -> dict[str, str]:
+        """What everything on this machine is started with."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA", "AUTOTUNE"))}
+        return {
+            **own,
+            "PYTHONPATH": f"{TESTS / 'nvml'}{os.pathsep}{TESTS.parents[1]}",
+            "MADE_UP_GPUS": json.dumps(self.gpus),
+            **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),
+        }
+
+    def run(self, *words: str, visible: str | None = None, timeout: float = 240.0) -> subprocess.CompletedProcess[str]:
+        """``autotune WORDS``, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "autotune.cli", *words, "--home", str(self.home)],
+            check=False,
+            cwd=self.folder,
+            env=self.environment(visible),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def start(self, *words: str, visible: str | None = None) -> subprocess.CompletedProcess[str]:
+        """``autotune start`` of the model here, with its prompts and reward."""
+        workload = ("--model", str(self.model), "--data", "prompts.jsonl", "--reward", "my_reward.py:score")
+        quiet = ("--no-serve", "--no-live")
+        return self.run("start", "--python", str(self.python), *workload, *quiet, *words, visible=visible)
+
+    def document(self, *words: str) -> Any:
+        """What a reading command prints with ``--json``."""
+        done = self.run(*words, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def launches(self) -> list[dict[str, Any]]:
+        """Everything the interpreter was started for, in order."""
+        return [json.loads(line) for line in (self.folder / "launches.jsonl").read_text().splitlines()]

@@ -1,0 +1,104 @@
+"""A driver that is only made up: put this folder on ``PYTHONPATH`` and the tuner meets the GPUs of ``MADE_UP_GPUS``.
+
+That variable is a JSON list, one object for each GPU: ``name``, ``memory`` (bytes), ``busy`` (percent) and ``watts``,
+all with a default. None of their memory is ever in use. What ``nvidia-ml-py`` would answer, as far as
+``autotune.machine.nvml`` asks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from types import SimpleNamespace
+from typing import Any
+
+nvmlMemory_v2 = 2  # noqa: N816 - the library's names
+
+
+class NVMLError(Exception):
+    pass
+
+
+def _gpus() -> list[dict[str, Any]]:
+    return list(json.loads(os.environ["MADE_UP_GPUS"]))
+
+
+def nvmlInit() -> None:  # noqa: N802
+    pass
+
+
+def nvmlShutdown() -> None:  # noqa: N802
+    pass
+
+
+def nvmlSystemGetDriverVersion() -> str:  # noqa: N802
+    return "590.10"
+
+
+def nvmlDeviceGetCount() -> int:  # noqa: N802
+    return len(_gpus())
+
+
+def nvmlDeviceGetHandleByIndex(index: int) -> dict[str, Any]:  # noqa: N802
+    return {"index": index, **_gpus()[index]}
+
+
+def nvmlDeviceGetUUID(handle: dict[str, Any]) -> str:  # noqa: N802
+    return f"GPU-{handle['index']:08x}"
+
+
+def nvmlDeviceGetName(handle: dict[str, Any]) -> str:  # noqa: N802
+    return str(handle.get("name", "Made-up 80GB"))
+
+
+def nvmlDeviceGetMemoryInfo(handle: dict[str, Any], version: int = 1) -> Any:  # noqa: N802
+    return SimpleNamespace(total=handle.get("memory", 80 << 30), used=0)
+
+
+def nvmlDeviceGetCudaComputeCapability(handle: dict[str, Any]) -> tuple[int, int]:  # noqa: N802
+    return (9, 0)
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: dict[str, Any]) -> list[Any]:  # noqa: N802
+    return []
+
+
+def nvmlDeviceGetMigMode(handle: dict[str, Any]) -> list[int]:  # noqa: N802
+    raise NVMLError("not supported")
+
+
+def nvmlDeviceGetHandleByUUID(uuid: str) -> dict[str, Any]:  # noqa: N802
+    return nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-"), 16))
+
+
+def nvmlDeviceGetUtilizationRates(handle: dict[str, Any]) -> Any:  # noqa: N802
+    return SimpleNamespace(gpu=handle.get("busy", 50), memory=20)
+
+
+def nvmlDeviceGetClockInfo(handle: dict[str, Any], clock: int) -> int:  # noqa: N802
+    return 1800
+
+
+def nvmlDeviceGetMaxClockInfo(handle: dict[str, Any], clock: int) -> int:  # noqa: N802
+    return 2000
+
+
+def nvmlDeviceGetPowerUsage(handle: dict[str, Any]) -> int:  # noqa: N802
+    return int(1000 * handle.get("watts", 300))
+
+
+def nvmlDeviceGetTotalEnergyConsumption(handle: dict[str, Any]) -> int:  # noqa: N802
+    return int(time.time() * nvmlDeviceGetPowerUsage(handle))
+
+
+def nvmlDeviceGetCurrentClocksThrottleReasons(handle: dict[str, Any]) -> int:  # noqa: N802
+    return 0
+
+
+def nvmlDeviceGetTemperature(handle: dict[str, Any], sensor: int) -> int:  # noqa: N802
+    return 41
+
+
+def nvmlDeviceGetFieldValues(handle: dict[str, Any], fields: list[tuple[int, int]]) -> list[Any]:  # noqa: N802
+    raise NVMLError("not supported")

@@ -1,0 +1,129 @@
+"""Studies in a real SQLite file, and a reader who asks the application as HTTP does, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from api.app import create_app
+from api.cache.studies import Library
+from api.guard.codes import Codes
+from api.guard.security import Access
+from api.listening import listen, url_of
+from api.server import ThreadServer
+from autotune.domain import Budget, Study
+from autotune.proposals import make_proposer
+from autotune.settings import Settings, read_settings
+from autotune.store import open_store
+from autotune.study.loop import StudyLoop
+from search_spaces.space import SearchSpace
+from tests.support import factories
+from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.simulated import SimulatedRunner
+
+SPACE = SearchSpace.from_json(
+    {
+        "knobs": {
+            "micro_batch_size": [1, 2, 4, 8],
+            "gradient_checkpointing": [True, False],
+            "precision": ["fp32", "bf16"],
+        }
+    }
+)
+URL = "http://127.0.0.1:7788"
+
+
+def settings_in(folder: Path) -> Settings:
+    """A home of its own, whatever the environment says."""
+    settings = read_settings(environ={"AUTOTUNE_HOME": str(folder / "home")})
+    settings.home.prepare()
+    return settings
+
+
+def whole_study(settings: Settings, name: str = "first", **changes: Any) -> Study:
+    """A study the real loop has run to its end on a simulated machine: gains, OOMs, confirmations."""
+    clock, store = FakeClock(), open_store(settings.database)
+    limit = 5 * factories.GIB
+    spec = factories.study_spec(name, **{"space": SPACE.as_json(), "memory_limit": limit, **changes})
+    study = store.create_study(spec, clock.now())
+    store.save_fingerprint(study.id, factories.fingerprint(), clock.now())
+    StudyLoop(
+        study=study,
+        budget=Budget(wall_s=3600.0),
+        store=store,
+        proposer=make_proposer(SPACE, spec.baseline, spec.resources, "tpe", 0),
+        runner=SimulatedRunner(clock, memory_limit=limit),
+        clock=clock,
+        observer=SeenObserver(),
+        stop=FakeStop(),
+        directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
+    ).run()
+    found = store.study(study.id)
+    store.close()
+    return found
+
+
+class Served:
+    """A reader's application on a real socket, for what needs one: streams, clients, slow readers."""
+
+    def __init__(self, reader: Reader) -> None:
+        bound = listen("127.0.0.1", 0)
+        self.url = url_of(bound, "127.0.0.1")
+        self.port: int = bound.getsockname()[1]
+        self._server = ThreadServer(reader.app, bound)
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.stop()
+
+
+class Reader:
+    """Asks the whole application, guard included. Errors the program did not expect are in ``crashes``."""
+
+    def __init__(
+        self, settings: Settings, access: Access | None = None, open_it: Any = None, *, allow_control: bool = False
+    ) -> None:
+        self.crashes: list[Exception] = []
+        self.told: list[str] = []
+        """One-time codes, as the terminal shows them."""
+        self.library = Library(settings, open_it or partial(open_store, settings.database), patience=0.0)
+        self.app = create_app(
+            self.library,
+            access or Access(),
+            self.crashes.append,
+            "1.2.3",
+            allow_control=allow_control,
+            codes=Codes(self.told.append),
+        )
+
+    def ask(self, path: str, method: str = "GET", url: str = URL, **rest: Any) -> httpx.Response:
+        """One request."""
+
+        return self.ask_all([(method, path, rest)], url)[0]
+
+    def ask_all(self, requests: Iterable[tuple[str, str, Mapping[str, Any]]], url: str = URL) -> list[httpx.Response]:
+        """Many, one after the other: each a method, a path, and what ``httpx`` takes beside them."""
+
+        async def asking() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=url) as client:
+                return [await client.request(method, path, **rest) for method, path, rest in requests]
+
+        return asyncio.run(asking())
+
+    def json(self, path: str, **rest: Any) -> Any:
+        """The document at ``path``, which must be there."""
+        answer = self.ask(path, **rest)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def page(self, path: str, headers: Mapping[str, str] | None = None) -> str:
+        """The page at ``path``, which must be there."""
+        answer = self.ask(path, headers={"Accept": "text/html", **(headers or {})})
+        assert answer.status_code == 200, answer.text
+        return answer.text

@@ -1,0 +1,12 @@
+"""The arguments of ms-swift 4.6's ``swift rlhf``, as ``describe`` gave them; a slow test compares the real ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from trainer.frameworks.trl.fields import fields_of
+
+RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "swift_fields.json").read_text())
+FIELDS = fields_of(RECORDED["fields"])
