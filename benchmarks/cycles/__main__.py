@@ -28,8 +28,8 @@ from typing import Any
 
 from autotune import wiring
 from autotune.errors import AutotuneError
-from autotune.request import Request
 from autotune.settings import read_settings
+from autotune.specification.request import Request
 from benchmarks.cycles.processes import COLD, FORKED, MODES, PLAIN, Bench, Round
 from benchmarks.gpu import inputs
 from benchmarks.gpu.architectures import Architecture

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from autotune import wiring
-from autotune.clock import SystemClock
 from autotune.domain import Protocol, Study, StudySpec, Trial, TrialKind, TrialState
 from autotune.errors import MachineError
 from autotune.frameworks import runnable
+from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment
 from autotune.running.environment import child_environment
 from autotune.running.launch import environment
 from autotune.settings import Settings
-from autotune.user_input import sha256_of
+from autotune.specification.user_input import sha256_of
 from benchmarks.overhead import DEADLINE_S, Asked, Heard
 from trainer.child.contract import TrialSpec
 

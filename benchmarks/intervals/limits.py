@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from autotune import evidence
+from autotune.statistics import evidence
 from autotune.statistics.noise import SAME_MACHINE_DEGREES, Prior
 from benchmarks.intervals.recordings import CYCLES, Array, Recording
 from benchmarks.intervals.scoring import KNOWN, Tally

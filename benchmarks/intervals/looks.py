@@ -8,11 +8,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from autotune import confirm, evidence
+from autotune.statistics import evidence
+from autotune.study import confirmation
 from benchmarks.intervals.recordings import Recording
 from benchmarks.intervals.simulation import GAIN, Made, Noise, made, shape_of
 
-ROUNDS = confirm.MAX_ROUNDS
+ROUNDS = confirmation.MAX_ROUNDS
 NEVER = ROUNDS + 1
 
 
