@@ -95,7 +95,7 @@ def get_recommendation(
 
 
 def _document(found: Snapshot) -> bytes:
-    why = explain(found.study.spec, found.trials, found.recommendation, found.study.beforehand)
+    why = explain(found)
     return dumps({**answer_document(found), "why": why_json(why)})
 
 

@@ -167,7 +167,7 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
         read = read_study(store, find_study(store, study))
         verified = last_event(store, read.study, "verified")
     found, recommendation = read.study, read.recommendation
-    why = explain(found.spec, read.trials, recommendation, found.beforehand)
+    why = explain(read)
     if as_json:
         console.document({**answer_document(read), "why": why_json(why)})
         return

@@ -111,7 +111,7 @@ def _read(study: str | None, home: Path | None) -> StudyReading:
 def _reasons(found: StudyReading) -> Why | None:
     from autotune.forecast.explain import explain
 
-    return explain(found.study.spec, found.trials, found.recommendation, found.study.beforehand)
+    return explain(found)
 
 
 def _legal(found: StudyReading) -> int:
