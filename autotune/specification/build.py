@@ -26,7 +26,7 @@ from search_spaces.knobs import defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
-from trainer.frameworks.trl.import_config import located
+from trainer.frameworks.common.imported import located
 
 RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
 
