@@ -29,8 +29,9 @@ from autotune.frameworks import Environment, Source, environment_named, framewor
 from autotune.machine import hardware, other_load
 from autotune.settings import Settings
 from autotune.specification.request import PACKAGES
-from autotune.specification.user_input import WITH_PLUGINS, rewards_configured, rewards_named, task_named
+from autotune.specification.user_input import rewards_configured, rewards_named, task_named
 from search_spaces.framework_names import resolved
+from search_spaces.frameworks import facts_of
 
 
 def doctor(
@@ -155,7 +156,7 @@ def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Envi
     if wanted is None or blocking(found):
         return found
     rewards, packages = wanted
-    named = {f"{r.name} ({r.kind})": r.kind == WITH_PLUGINS for r in rewards}
+    named = {f"{r.name} ({r.kind})": facts_of(r.kind).rewards_by_plugin for r in rewards}
     names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
     untried = [name for name, of_framework in named.items() if of_framework]
     program = os.path.abspath(shutil.which(python) or python)
