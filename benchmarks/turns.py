@@ -58,7 +58,7 @@ def slower(writes: Sequence[Write], turns: Sequence[Turn]) -> dict[str, dict[str
             if (number, kind) in means and (number, ALONE) in means
         ]
         if logs:
-            found[kind] = _interval(logs)
+            found[kind] = interval(logs)
     return found
 
 
@@ -66,7 +66,8 @@ def _within(writes: Sequence[Write], turn: Turn) -> list[float]:
     return [took for at, took in writes if turn.begin <= at < turn.end]
 
 
-def _interval(logs: Sequence[float]) -> dict[str, float]:
+def interval(logs: Sequence[float]) -> dict[str, float]:
+    """Of ratios, given by a logarithm for each round: their mean minus 1 with its 95 % interval (NaN of one round)."""
     middle = statistics.fmean(logs)
     half = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
     ends = {"value": middle, "low": middle - half, "high": middle + half}

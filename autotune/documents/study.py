@@ -128,7 +128,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         "outcome": None if trial.outcome is None else outcome_json(trial.outcome),
         "startup_seconds": plain(trial.startup),
         "host_peak_bytes": trial.host_peak,
-        "device_peak_bytes": device_peak(trial),
+        "device_peak_bytes": trial.device_peak,
         "created_at": timestamp(trial.created_at),
         "started_at": timestamp(trial.started_at),
         "finished_at": timestamp(trial.finished_at),
@@ -138,12 +138,6 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         document["protocol"] = protocol_json(trial.protocol)
         document["cycles"] = [cycle_json(cycle) for cycle in trial.cycles]
     return document
-
-
-def device_peak(trial: Trial) -> int | None:
-    """Bytes: the highest the driver saw in any cycle, else what the framework's allocator reserved."""
-    figures = [f for c in trial.cycles for p in c.peaks.values() if (f := p.device_used or p.device_reserved)]
-    return max(figures, default=None)
 
 
 def outcome_json(outcome: Outcome) -> Document:

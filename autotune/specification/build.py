@@ -16,7 +16,6 @@ from autotune.domain import (
     StudySpec,
     Workload,
 )
-from autotune.domain.differences import differing
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
@@ -270,8 +269,3 @@ def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
         software=dict(spec.resources.software),
         workload=spec.workload.digest,
     )
-
-
-def differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """``place: before -> after`` for everything in which two specifications differ."""
-    return differing(before.identity(), after.identity())

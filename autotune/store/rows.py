@@ -127,7 +127,7 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts) -> Trial:
         cycles=facts.cycles,
         startup=dict(facts.startup or {}),
         worst_case_passed=facts.worst_case_passed,
-        host_peak=row.host_peak,
+        watchdog_peak=row.host_peak,
         created_at=row.created_at,
         started_at=facts.started_at,
         finished_at=row.finished_at,

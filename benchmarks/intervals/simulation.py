@@ -72,9 +72,9 @@ def shape_of(found: Sequence[Recording]) -> Array:
     return np.concatenate([r.processes / math.sqrt(r.variance) for r in found if len(r.processes) >= ENOUGH])
 
 
-def made(noise: Noise, draw: np.random.Generator) -> Made:
-    """One study with ``ROUNDS`` rounds."""
-    gains = [0.0, GAIN, *(GAIN * draw.uniform(-0.5, 1.0) for _ in range(SEARCHED - 1))]
+def made(noise: Noise, draw: np.random.Generator, gain: float = GAIN, rounds: int = ROUNDS) -> Made:
+    """One study with so many rounds, whose fastest configuration has ``gain``; with 0 all are as fast."""
+    gains = [0.0, gain, *(gain * draw.uniform(-0.5, 1.0) for _ in range(SEARCHED - 1))]
     configurations = [Configuration({"micro_batch_size": n + 1}) for n in range(len(gains))]
     kinds = [TrialKind.BASELINE, *[TrialKind.SEARCH] * SEARCHED]
     on_gpu = noise.recording.on_gpu
@@ -83,7 +83,7 @@ def made(noise: Noise, draw: np.random.Generator) -> Made:
         for n, kind in enumerate(kinds)
     ]
     leader = max(range(1, len(gains)), key=lambda n: trials[n].tokens_per_hour or 0.0)
-    for pair in range(ROUNDS):
+    for pair in range(rounds):
         drift = noise.drift()
         for n in (0, leader):
             logs = gains[n] + drift + noise.cycles()

@@ -10,8 +10,9 @@ import pytest
 
 from autotune.statistics import evidence
 from autotune.statistics.noise import GPU_PROCESS, PROCESS, Prior
-from benchmarks.intervals import fitting, report, scoring
+from benchmarks.intervals import fitting, limits, report, scoring
 from benchmarks.intervals.__main__ import main
+from benchmarks.intervals.looks import looked
 from benchmarks.intervals.recordings import Recording, recordings
 from benchmarks.intervals.scoring import NEW, OLD, UNSEEN
 from benchmarks.intervals.simulation import Noise, made, shape_of
@@ -102,12 +103,35 @@ def test_the_command_prints_plain_data(capsys: pytest.CaptureFixture[str]) -> No
     said = json.loads(capsys.readouterr().out)
     assert len(said["recordings"]) == 12
     assert set(said["recordings"]["defaults-cpu"]["1"]) == {NEW, UNSEEN, OLD, "known"}
+    assert set(said["looks"]["defaults-cpu"]) == {"false", "without", "proven"}
     assert set(said["recorded_study"]) == {NEW, UNSEEN, OLD}
 
 
 def test_it_tells_what_the_prior_is_fitted_to(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--fit"]) == 0
     assert capsys.readouterr().out.count("\n") == len(report.fit_table(recordings()).splitlines())
+
+
+def test_a_level_for_later_looks_makes_fewer_studies_wrong(found: list[Recording]) -> None:
+    noisy = next(one for one in found if one.name == "search-cpu-16m-engines")
+    looks = looked(noisy, found, 60, 0)
+    assert looks.false < looks.without
+    assert looks.false <= 0.1 * looks.studies
+    assert looks.proven == tuple(sorted(looks.proven)), "what is proven stays so"
+    assert 0.8 * looks.provable < looks.proven[-1] <= looks.provable < looks.studies
+
+
+def test_more_processes_prove_more_and_more_cycles_do_where_cycles_scatter(found: list[Recording]) -> None:
+    shown = {(one.recording, one.cycles, one.processes): one.tallies for one in limits.limits(found, 12, 0)}
+    assert len(shown) == 2 * len(limits.MANY) * len(limits.PROCESSES)
+    today, known = (limits.WAYS.index(way) for way in (limits.TODAY, limits.EXACT))
+    for (name, cycles, processes), tallies in shown.items():
+        if processes == 2:
+            assert tallies[today].width < shown[name, cycles, 1][today].width
+        assert tallies[known].width < tallies[today].width
+    steady, restless = (f"H100, 2026-11-{day}" for day in (22, 27))
+    less = [shown[name, 12, 1][known].width / shown[name, 3, 1][known].width for name in (steady, restless)]
+    assert less[1] < 0.8 < less[0] < 1.0
 
 
 def test_no_studies_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
