@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any
 
 from autotune.errors import AutotuneError, MachineError
 from autotune.settings import Settings
@@ -70,22 +69,27 @@ class Serving:
         Raises ``UsageError`` for an address or token that cannot be used, ``MachineError`` for a missing package.
         """
         require_packages()
-        listening = import_module("api.listening")
-        access = import_module("api.guard.access").access_for(
-            address.host, os.environ, address.token_file, address.names, control=address.allow_control
-        )
-        bound = listening.listen(address.host, address.port)
-        self.url: str = listening.url_of(bound, address.host)
-        self._library: Any = import_module("api.cache.studies").Library(settings, partial(_open_store, settings))
+        from api.app import create_app
+        from api.cache.studies import Library
+        from api.cache.warm_up import EarlyReading
+        from api.guard.access import access_for
+        from api.guard.codes import Codes
+        from api.listening import listen, url_of
+        from api.server import ThreadServer
+        from autotune.wiring import open_store_for
+
+        access = access_for(address.host, os.environ, address.token_file, address.names, control=address.allow_control)
+        bound = listen(address.host, address.port)
+        self.url = url_of(bound, address.host)
+        self._library = Library(settings, partial(open_store_for, settings))
         crashed = Crashes(settings, talk)
         self._needs_code = access.token is not None
-        self._codes: Any = import_module("api.guard.codes").Codes(lambda code: talk(self._invitation(code)))
-        app = import_module("api.app").create_app(
+        self._codes = Codes(lambda code: talk(self._invitation(code)))
+        app = create_app(
             self._library, access, crashed, _version(), allow_control=address.allow_control, codes=self._codes
         )
-        self._server: Any = import_module("api.server").ThreadServer(app, bound)
-        warm_up: Any = import_module("api.cache.warm_up")
-        self._early: Any = warm_up.EarlyReading(self._library, partial(_not_read, talk, crashed))
+        self._server = ThreadServer(app, bound)
+        self._early = EarlyReading(self._library, partial(_not_read, talk, crashed))
         self._server.start()
         if read_ahead:
             self._early.start()
@@ -96,7 +100,9 @@ class Serving:
             self._codes.invite()
 
     def _invitation(self, code: str) -> str:
-        minutes = round(import_module("api.guard.codes").LIFE_S / 60)
+        from api.guard.codes import LIFE_S
+
+        minutes = round(LIFE_S / 60)
         return f"log in at {self.url}/login with the code {code} (once, within {minutes} minutes)"
 
     def wait(self) -> None:
@@ -142,10 +148,6 @@ def require_packages() -> None:
             raise MachineError(
                 f"the page needs {name} ({error}); `pip install {name}` into the tool's environment"
             ) from None
-
-
-def _open_store(settings: Settings) -> Any:
-    return import_module("autotune.wiring").open_store_for(settings)
 
 
 def _version() -> str:

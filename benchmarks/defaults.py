@@ -26,6 +26,7 @@ from pathlib import Path
 import yaml
 
 from autotune.domain import Configuration, Study, Trial
+from autotune.domain.measures import phase_seconds
 from autotune.insights import phases
 from autotune.proposals.openings import COMPETENT, competent
 from autotune.recommendation.recommend import recommend
@@ -81,10 +82,7 @@ def ratio(here: Sequence[Trial], there: Sequence[Trial]) -> tuple[float, float, 
 def show(name: str, runs: Sequence[Trial]) -> None:
     """One line: tokens/hour over all rounds, and seconds of a cycle by phase."""
     cycles = [c for t in runs for c in t.speed_cycles()]
-    spent: dict[str, float] = {}
-    for cycle in cycles:
-        for phase, seconds in cycle.phases.items():
-            spent[phase] = spent.get(phase, 0.0) + seconds / len(cycles)
+    spent = {phase: seconds / len(cycles) for phase, seconds in phase_seconds(cycles).items()}
     speed = statistics.geometric_mean([t.tokens_per_hour or 1.0 for t in runs])
     parts = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in sorted(spent.items(), key=lambda p: -p[1]))
     noisy = sum(c.noisy for c in cycles)

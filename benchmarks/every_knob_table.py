@@ -65,7 +65,7 @@ def _trial(row: Mapping[str, str]) -> Trial:
         state=TrialState.COMPLETE,
         outcome=Outcome(),
         worst_case_passed=True,
-        host_peak=int(float(row["tree GiB"]) * GIB),
+        watchdog_peak=int(float(row["tree GiB"]) * GIB),
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from autotune.domain import Configuration, FailureReason, Pool, Trial
 from autotune.errors import AutotuneError, UsageError
-from autotune.insights import phases
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory import MemoryModel
 from benchmarks.study_table import recorded
@@ -68,7 +67,7 @@ def compared(head: Mapping[str, Any], trials: Iterable[Trial]) -> list[Compared]
     model, found = MemoryModel.before(task_of(head)), []
     for trial in trials:
         said = model.forecast([trial.configuration])
-        peak = phases.peak(trial, Pool.DEVICE) if trial.worst_case_passed else None
+        peak = trial.peak(Pool.DEVICE) if trial.worst_case_passed else None
         if peak is not None or _full(trial):
             one = Compared(
                 head["study"], trial.number, trial.configuration, peak, float(said.peak[0]), float(said.fits[0])

@@ -35,7 +35,6 @@ import numpy as np
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool, Study, Trial, TrialState
 from autotune.errors import AutotuneError
-from autotune.insights import phases
 from autotune.proposals.forecasts import SURE, Task
 from autotune.proposals.grey.choice import LESS_LIKELY, LIKELY
 from autotune.proposals.memory import MemoryModel, Part, features, pools
@@ -71,7 +70,7 @@ class Replay:
 
     def peak(self, trial: Trial) -> int | None:
         """Bytes, of a trial that went through the worst case."""
-        return phases.peak(trial, self.pool) if trial.fits else None
+        return trial.peak(self.pool) if trial.fits else None
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ def retold(trial: Trial, peak: int | None, limit: int) -> Trial:
     if peak is None or peak <= limit:
         return trial
     outcome = Outcome(FailureReason.OOM, Phase.UPDATE.value, Pool.HOST)
-    return trial.with_(state=TrialState.FAIL, outcome=outcome, cycles=(), host_peak=limit, worst_case_passed=False)
+    return trial.with_(state=TrialState.FAIL, outcome=outcome, cycles=(), watchdog_peak=limit, worst_case_passed=False)
 
 
 def errors_table(name: str, found: Sequence[Guess]) -> str:

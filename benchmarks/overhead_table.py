@@ -9,12 +9,11 @@ from typing import Any
 
 from autotune.statistics.distributions import t95
 from autotune.statistics.noise import pooled
+from trainer.child.contract import FailureReason
 
 Row = Mapping[str, Any]
 BARE, COLD, WARM = "bare", "cold", "warm"
 MODES = (COLD, WARM)
-UNDECIDED = ("INFRA", "CANCELLED")
-"""Endings that decide nothing of a configuration."""
 PREPARING = ("server", "spawn", "import", "restore", "load", "engine", "capture")
 """Parts of a trial before the framework does anything a user's run would do again and again."""
 GIB = 1 << 30
@@ -36,7 +35,7 @@ def cycle_noise(rows: Sequence[Row]) -> float | None:
 
 def decided(rows: Sequence[Row]) -> int:
     """Trials that say something of their configuration."""
-    return sum(row["reason"] not in UNDECIDED for row in rows)
+    return sum(row["reason"] is None or FailureReason(row["reason"]).blames_configuration for row in rows)
 
 
 def per_hour(rows: Sequence[Row]) -> float:

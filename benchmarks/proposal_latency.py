@@ -97,12 +97,12 @@ def trial(number: int, configuration: Configuration) -> Trial:
         rows_per_update=ROWS,
         source="grey/headline",
         startup={"spawn": 0.1, "import": 8.0, "load": 2.0, "engine": 20.0, "first_batch": 3.0},
-        host_peak=int(GIB * (2.0 + 0.1 * int(configuration["micro_batch_size"]))),
+        watchdog_peak=int(GIB * (2.0 + 0.1 * int(configuration["micro_batch_size"]))),
         seconds=60.0,
     )
     if number and chance.random() < 1 / FAILS and int(configuration["micro_batch_size"]) >= 16:
         outcome = Outcome(FailureReason.OOM, Phase.UPDATE.value, Pool.HOST, log_path="log.txt")
-        return base.with_(state=TrialState.FAIL, outcome=outcome, host_peak=8 * GIB)
+        return base.with_(state=TrialState.FAIL, outcome=outcome, watchdog_peak=8 * GIB)
     rows = int(configuration["micro_batch_size"])
     phases = {
         Phase.GENERATE.value: 3.0 + 40.0 / int(configuration["max_num_seqs"]),

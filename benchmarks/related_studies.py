@@ -120,7 +120,7 @@ class Machine:
         peak = float(self.peaks[place]) * math.exp(chance.normal(0.0, PEAK_NOISE))
         if self.task.memory_limit is not None and peak >= self.task.memory_limit:
             limit = self.task.memory_limit
-            return factories.failed(number, factories.oom(), configuration=configuration, host_peak=limit)
+            return factories.failed(number, factories.oom(), configuration=configuration, watchdog_peak=limit)
         process = chance.normal(0.0, PROCESS_NOISE)
         cycles = []
         for index in range(CYCLES):
@@ -133,7 +133,7 @@ class Machine:
             whole = sum(phases.values())
             cycles.append(factories.cycle(index, seconds=whole, phases=phases, lengths=lengths, peaks={}))
         kind = TrialKind.BASELINE if number == 0 else TrialKind.SEARCH
-        made = factories.finished(number, kind=kind, configuration=configuration, cycles=0, host_peak=int(peak))
+        made = factories.finished(number, kind=kind, configuration=configuration, cycles=0, watchdog_peak=int(peak))
         return made.with_(cycles=tuple(cycles))
 
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain import FailureReason, Study, Trial, TrialKind
+from autotune.domain.differences import spec_differences
 from autotune.errors import AutotuneError, UsageError
 from autotune.settings import read_settings
-from autotune.specification.build import differences
 from autotune.store import open_store
 from autotune.wording.numbers import format_duration
 from trainer.child.contract import StartupPart
@@ -42,7 +42,6 @@ HEADS = (
     *("study", "sampler", "spent", "search trials", f"OOMs in {FIRST}", "lost to them", "fastest / baseline"),
     *("at trial", "after", *(f"to {share:.0%}" for share in SHARES)),
 )
-_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def search_of(study: Study, trials: Sequence[Trial], spent_s: float) -> Search:
     baseline = first.tokens_per_hour if first is not None and first.feasible else None
     if not baseline:
         raise UsageError(f"study {study.spec.name!r}: its baseline has no tokens/hour")
-    own = [t for t in ordered if t.kind is TrialKind.SEARCH and t.state.is_finished and _tells(t)]
+    own = [t for t in ordered if t.kind is TrialKind.SEARCH and t.state.is_finished and not t.inconclusive]
     longest = max((_engine_s(t) for t in ordered), default=0.0)
     return Search(study.spec.name, study.spec.sampler, spent_s, baseline, tuple(own), longest)
 
@@ -104,7 +103,7 @@ def check(studies: Sequence[Study]) -> None:
     """Raises ``UsageError`` where they are not of one workload, or one began with what another had measured."""
     first = studies[0]
     for other in studies[1:]:
-        found = [d for d in differences(first.spec, other.spec) if d.partition(":")[0] not in UNLIKE]
+        found = [d for d in spec_differences(first.spec, other.spec) if d.partition(":")[0] not in UNLIKE]
         if found:
             raise UsageError(f"studies {first.spec.name!r} and {other.spec.name!r} are not alike: {'; '.join(found)}")
     ids = {study.id for study in studies}
@@ -162,10 +161,6 @@ def _engine_s(trial: Trial) -> float:
 
 def _ran_out(trial: Trial) -> bool:
     return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
-
-
-def _tells(trial: Trial) -> bool:
-    return trial.outcome is None or trial.outcome.reason not in _NOTHING
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -18,7 +18,6 @@ from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
-from autotune.insights import phases
 from autotune.insights.roofline import Roof, roof_for, told
 from autotune.settings import read_settings
 from autotune.store import open_store
@@ -75,7 +74,7 @@ def line(trial: Trial, baseline: Trial, roof: Roof | None) -> list[str]:
     changed = trial.configuration.difference(baseline.configuration)
     own = {n: here for n, (here, _) in changed.items() if n not in FOLLOWING and here is not None}
     words = ", ".join(f"{n} {show(v)}" for n, v in own.items()) or "the baseline"
-    spent, used = seconds(trial), phases.device_peak(trial)
+    spent, used = seconds(trial), trial.device_peak
     share = None if roof is None else roof.share(trial)
     ended = "ok" if trial.outcome is not None and trial.outcome.ok else "did not end"
     if trial.outcome is not None and not trial.outcome.ok:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from api.responses import dumps
-from autotune.documents.study import device_peak, trial_json
+from autotune.documents.study import trial_json
 from autotune.domain import Configuration, Trial
 from autotune.insights.standings import place
 
@@ -33,7 +33,7 @@ class Listed:
     @cached_property
     def by_peak(self) -> Key:
         """Least memory first (of the device, else of the host); those that measured none last."""
-        peak = device_peak(self.trial) or self.trial.host_peak
+        peak = self.trial.device_peak or self.trial.host_peak
         return (1.0, 0.0, self.trial.number) if peak is None else (0.0, peak, self.trial.number)
 
     @property

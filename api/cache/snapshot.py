@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from api.cache.row import Key, Listed
-from autotune.documents.study import device_peak
 from autotune.domain import Budget, Fingerprint, Recommendation, RecommendationRow, Study, Trial
 from autotune.errors import NotFoundError
 from autotune.insights.nearest import Neighbour, neighbours
@@ -82,7 +81,7 @@ class Snapshot:
 
     def _peak(self, numbers: Sequence[int]) -> float:
         """Bytes; infinite if any of the trials measured none."""
-        peaks = [device_peak(self.trials[n]) or self.trials[n].host_peak for n in numbers]
+        peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
         return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
 
     @cached_property

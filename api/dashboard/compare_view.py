@@ -14,7 +14,6 @@ from autotune.charts.chart import Chart
 from autotune.charts.memory_dots import by_phase
 from autotune.charts.phase_bars import Bar, mean_phases, ordered, stacked
 from autotune.domain import Trial
-from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words, percent
@@ -120,8 +119,8 @@ def _figures(found: Snapshot, trials: Sequence[Trial]) -> list[Line]:
         ("speed cycles", lambda t: str(len(t.speed_cycles()))),
         ("took", lambda t: "-" if t.seconds is None else format_duration(t.seconds)),
         ("starting up", lambda t: format_duration(sum(t.startup.values())) if t.startup else "-"),
-        ("host peak", lambda t: _size(host_peak(t))),
-        ("GPU peak", lambda t: _size(device_peak(t))),
+        ("host peak", lambda t: _size(t.host_peak)),
+        ("GPU peak", lambda t: _size(t.device_peak)),
         ("GPU busy", lambda t: percent(use.whole.gpu.busy) if (use := trial_use(t)) is not None else "-"),
         ("energy", lambda t: energy_words(trial_use(t)) or "-"),
         ("cause", lambda t: clean(t.outcome.sentence()) if t.outcome is not None and not t.outcome.ok else "-"),

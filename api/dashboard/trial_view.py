@@ -19,7 +19,7 @@ from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Configuration, Trial, TrialState
-from autotune.insights.phases import device_peak, host_peak, limit_sentence
+from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
@@ -173,7 +173,7 @@ def knob_lines(
 
 def _facts(found: Snapshot, trial: Trial) -> tuple[tuple[str, str], ...]:
     spec = found.study.spec
-    host, device = host_peak(trial), device_peak(trial)
+    host, device = trial.host_peak, trial.device_peak
     facts = [
         ("state", trial.state.value.lower()),
         ("proposed by", clean(trial.source)),

@@ -17,12 +17,12 @@ from autotune.charts.phase_bars import by_trial
 from autotune.charts.scatter import Forecast, memory_front, predicted, teaching_front
 from autotune.charts.share_bars import importance_chart, useful_share
 from autotune.domain import Pool, StudySpec, Trial, TrialState
+from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
 from autotune.insights.importance import importance
 from autotune.report.verified import verdict_of
 from autotune.verify import long_run
 from autotune.wording.text import clean
-from search_spaces.knobs import KNOBS
 
 AGAINST = {"memory": "peak memory", "groups": "share of groups that teach"}
 DEFAULT_AXES = 8
@@ -140,7 +140,7 @@ def capacity_of(spec: StudySpec) -> Capacity:
 
 def settled(found: Snapshot, asked: Asked) -> Asked:
     """``asked`` with knobs of this study: the two the map is about, and the axes."""
-    names = [n for n in found.differing if n not in KNOBS or not KNOBS[n].derived] or list(found.differing)
+    names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
     x = asked.x if asked.x in found.differing else next((n for n in by_failure if n != asked.y), "")
     y = asked.y if asked.y in found.differing else next((n for n in by_failure if n != x), "")

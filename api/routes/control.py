@@ -20,7 +20,6 @@ from api.schemas.problems import problems
 from api.schemas.study_examples import REQUEST_EXAMPLE
 from autotune.documents.study import event_json
 from autotune.domain import Event
-from autotune.errors import StudyBusyError
 from autotune.ports import Store
 from autotune.study.control import Action
 
@@ -83,15 +82,6 @@ def _refused(store: Store, study_id: int, asking: Asking) -> Response | None:
         return problem(422, f"{need['field']}: {need['message']}", errors=[need])
     if asking.trial is not None and not store.trial(study_id, asking.trial).state.is_finished:
         return problem(409, f"trial {asking.trial} has not ended; only a finished trial can be run again")
-    if not is_run(store, study_id):
+    if not store.is_locked(study_id):  # the only word for it that survives a tuner that was killed
         return problem(409, f"no tuner runs study {study_id}; `autotune start` and `autotune retry` do")
     return None
-
-
-def is_run(store: Store, study_id: int) -> bool:
-    """Whether a tuner holds the study's lock: the only word for it that survives a tuner that was killed."""
-    try:
-        with store.lock(study_id):
-            return False
-    except StudyBusyError:
-        return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from api.schemas.examples import RECOMMENDATION, ROW, STUDY, TRIAL, answering
+from autotune.documents.study import cycle_json
+from autotune.domain import CycleKind, CycleRecord, Peaks, ProcessUse
 
 _RUNNING: dict[str, Any] = {
     **TRIAL,
@@ -24,63 +26,47 @@ _RUNNING: dict[str, Any] = {
     "phase_age_seconds": 0.4,
 }
 
+_BY_THREAD = {"generate": 2.4, "reward": 0.1, "logprob": 0.5, "update": 1.8}
+_BY_ALL = {"generate": 4.7, "reward": 0.1, "logprob": 1.0, "update": 3.7}
 _CYCLE: dict[str, Any] = {
-    "index": 3,
-    "rank": 0,
-    "kind": "recorded",
-    "started_at": "2026-11-20T12:00:31.000Z",
-    "seconds": 5.0,
-    "phase_seconds": {"generate": 2.5, "reward": 0.1, "logprob": 0.5, "update": 1.9},
-    "completion_tokens": 448,
-    "prompt_tokens": 96,
-    "computed_tokens": 1120,
-    "tokens_per_hour": 322560.0,
+    **cycle_json(
+        CycleRecord(
+            index=3,
+            cycle_kind=CycleKind.RECORDED,
+            started=1795176031.0,
+            seconds=5.0,
+            phases={"generate": 2.5, "reward": 0.1, "logprob": 0.5, "update": 1.9},
+            completion_tokens=448,
+            prompt_tokens=96,
+            computed_tokens=1120,
+            rows=8,
+            updates=1,
+            lengths=(16, 24, 32, 40, 48, 64, 96, 128),
+            clipped_share=0.0,
+            peaks={"update": Peaks(host=2684354560)},
+            cpu_seconds=9.8,
+            drift=0.004,
+            outside_cpu=0.01,
+            reference_seconds=0.0052,
+            groups=2,
+            zero_std_groups=1,
+            reward_mean=0.25,
+            loss=0.0,
+            grad_norm=0.8,
+            process=ProcessUse(
+                main_thread=_BY_THREAD,
+                all_threads=_BY_ALL,
+                system_seconds=0.3,
+                minor_faults=40211,
+                preempted=12,
+                gc_seconds=0.02,
+                new_shapes=0,
+            ),
+        )
+    ),
     "useful_share": 0.4857,
-    "rows": 8,
-    "updates": 1,
-    "lengths_tokens": [16, 24, 32, 40, 48, 64, 96, 128],
-    "clipped_share": 0.0,
-    "peaks": {
-        "update": {
-            "device_allocated_bytes": None,
-            "device_reserved_bytes": None,
-            "device_used_bytes": None,
-            "host_bytes": 2684354560,
-        }
-    },
-    "cpu_seconds": 9.8,
-    "drift_share": 0.004,
-    "outside_cpu_share": 0.01,
-    "reference_seconds": 0.0052,
-    "accepted": True,
-    "noisy": False,
-    "groups": 2,
-    "zero_std_groups": 1,
-    "reward_mean": 0.25,
-    "loss": 0.0,
-    "grad_norm": 0.8,
-    "logp_mismatch": None,
-    "preemptions": None,
-    "cache_usage_share": None,
-    "engine_bytes": None,
-    "alloc_retries": None,
-    "process": {
-        "main_thread_cpu_seconds": {"generate": 2.4, "reward": 0.1, "logprob": 0.5, "update": 1.8},
-        "all_threads_cpu_seconds": {"generate": 4.7, "reward": 0.1, "logprob": 1.0, "update": 3.7},
-        "system_cpu_seconds": 0.3,
-        "minor_faults": 40211,
-        "preempted": 12,
-        "gc_seconds": 0.02,
-        "new_shapes": 0,
-        "device_allocations": None,
-        "device_frees": None,
-        "device_ooms": None,
-        "new_segments": None,
-        "reserved_growth_bytes": None,
-        "split_bytes": None,
-    },
-    "gpu": {},
 }
+"""A figure that is added to ``CycleRecord`` is ``null`` here until somebody gives it a value."""
 
 _PROTOCOL: dict[str, Any] = {
     "warmup_cycles": 1,

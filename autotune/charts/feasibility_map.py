@@ -11,7 +11,6 @@ from autotune.charts.scales import Bands
 from autotune.charts.svg import Svg, group, label, linked, tag
 from autotune.domain import FailureReason, Outcome, Trial
 from autotune.insights.feasibility import cause, has_verdict
-from autotune.insights.ranking import SEARCHED_KINDS
 from autotune.statistics.retries import corrected
 from autotune.wording.numbers import rate
 from autotune.wording.text import knob_value
@@ -93,7 +92,7 @@ def feasibility_map(
     if not across or not up or across == up:
         return empty(NAME, "What fits", "A map needs two different knobs whose values differ between trials.")
     title = f"What fits: {across} and {up}"
-    decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and has_verdict(t)]
+    decided = [t for t in corrected(trials) if t.kind.is_searched and has_verdict(t)]
     columns = [knob_value(v) for v in values_of(across, trials, listed.get(across, ()))]
     rows = [knob_value(v) for v in values_of(up, trials, listed.get(up, ()))]
     if not columns or not rows:

@@ -10,8 +10,8 @@ from autotune.charts.chosen import chosen, name_of
 from autotune.charts.phase_bars import ordered, style
 from autotune.charts.scales import Bands, Scale, linear
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
-from autotune.domain import Configuration, CycleRecord, Peaks, Pool, Trial
-from autotune.insights.phases import peak
+from autotune.domain import Configuration, Pool, Trial
+from autotune.domain.measures import peak_reader, peaks_by_phase
 from autotune.wording.numbers import format_size
 
 GIB = float(1 << 30)
@@ -32,29 +32,22 @@ class Capacity:
     limit: int | None
 
 
-def of_pool(peaks: Peaks, pool: Pool) -> int | None:
-    """Bytes; of a device by the driver where it told, else what the allocator held."""
-    if pool is Pool.HOST:
-        return peaks.host
-    return peaks.device_used or peaks.device_reserved or peaks.device_allocated
-
-
 def by_phase(trial: Trial, pool: Pool) -> dict[str, int]:
     """Highest bytes by phase over all cycles."""
-    found = _highest(trial.cycles, pool)
-    return {name: found[name] for name in ordered(found)}
+    found = trial.peaks_by_phase(pool)
+    return {name: found[name] for name in ordered(found) if name != WHOLE}
 
 
 def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity, href: Href = nowhere) -> Chart:
     """A line for each of the fastest trials and of the latest that ran out: a bar to its peak, a dot for each phase."""
     pool = capacity.pool
-    failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and peak(t, pool) is not None][-3:]
-    shown = [t for t in (*chosen(trials, baseline), *failed) if peak(t, pool) is not None]
+    failed = [t for t in trials if t.outcome is not None and t.outcome.pool is pool and t.peak(pool) is not None][-3:]
+    shown = [t for t in (*chosen(trials, baseline), *failed) if t.peak(pool) is not None]
     title = f"Peak of the {POOL_WORDS.get(pool, pool.value)}, by phase"
     if not shown:
         return empty("memory", title, "No peak was measured.")
     frame = Frame(130.0, 840.0, 16.0, 16.0 + ROW * len(shown))
-    tops = [peak(t, pool) or 0 for t in shown] + ([capacity.limit] if capacity.limit else [])
+    tops = [t.peak(pool) or 0 for t in shown] + ([capacity.limit] if capacity.limit else [])
     across = linear([v / GIB for v in tops], frame.left, frame.right)
     lines = Bands(len(shown), frame.top, frame.bottom)
     names = ordered(n for t in shown for n in by_phase(t, pool))
@@ -66,7 +59,7 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
     rows = tuple(
         (
             name_of(t, baseline) + ("" if t.feasible else " (failed)"),
-            format_size(peak(t, pool) or 0),
+            format_size(t.peak(pool) or 0),
             *(_size(by_phase(t, pool).get(n)) for n in names),
         )
         for t in shown
@@ -82,13 +75,15 @@ def memory(trials: Sequence[Trial], baseline: Configuration, capacity: Capacity,
 
 def over_cycles(trial: Trial, capacity: Capacity) -> Chart:
     """The peak of each phase, cycle by cycle, under the limit; of many cycles neighbours share a dot, the highest."""
-    pool, title = capacity.pool, "Memory, cycle by cycle"
+    title = "Memory, cycle by cycle"
     own = [c for c in trial.cycles if c.rank == 0]
+    read = peak_reader(trial.cycles, capacity.pool)
     each = max(1, -(-len(own) // MOST_DOTS))
     series: dict[str, list[tuple[int, int]]] = {}
     for place in range(0, len(own), each):
-        for name, used in _highest(own[place : place + each], pool).items():
-            series.setdefault(name, []).append((place, used))
+        for name, used in peaks_by_phase(own[place : place + each], read).items():
+            if name != WHOLE:
+                series.setdefault(name, []).append((place, used))
     if not series:
         return empty("memory-cycles", title, "No peak was measured in any cycle.")
     frame = Frame(74.0, 840.0, 26.0, 200.0)
@@ -109,7 +104,7 @@ def over_cycles(trial: Trial, capacity: Capacity) -> Chart:
         y = up.at(capacity.limit / GIB)
         parts.append(line(frame.left, y, frame.right, y, "capacity"))
     rows = tuple(
-        (f"{c.index} {c.cycle_kind.value}", *(_size(_used(c.peaks.get(n), pool)) for n in names))
+        (f"{c.index} {c.cycle_kind.value}", *(_size(peaks_by_phase([c], read).get(n)) for n in names))
         for c in own[:MOST_ROWS]
     )
     legend = tuple(Mark(f"phase-{style(n)}", n, "●") for n in names)
@@ -121,26 +116,11 @@ def over_cycles(trial: Trial, capacity: Capacity) -> Chart:
     return Chart("memory-cycles", title, says, view, ("cycle", *names), rows, legend, " ".join(notes))
 
 
-def _highest(cycles: Sequence[CycleRecord], pool: Pool) -> dict[str, int]:
-    """By phase."""
-    found: dict[str, int] = {}
-    for cycle in cycles:
-        for name, peaks in cycle.peaks.items():
-            used = of_pool(peaks, pool)
-            if used is not None and name != WHOLE:
-                found[name] = max(used, found.get(name, 0))
-    return found
-
-
 def _says(shown: Sequence[Trial], capacity: Capacity) -> str:
-    most = max(shown, key=lambda t: peak(t, capacity.pool) or 0)
-    used = peak(most, capacity.pool) or 0
+    most = max(shown, key=lambda t: t.peak(capacity.pool) or 0)
+    used = most.peak(capacity.pool) or 0
     share = f", {used / capacity.limit:.0%} of the limit" if capacity.limit else ""
     return f"Of {counted(len(shown), 'trial')} #{most.number} used most: {format_size(used)}{share}."
-
-
-def _used(peaks: Peaks | None, pool: Pool) -> int | None:
-    return None if peaks is None else of_pool(peaks, pool)
 
 
 def _size(used: int | None) -> str:
@@ -148,7 +128,7 @@ def _size(used: int | None) -> str:
 
 
 def _row(trial: Trial, baseline: Configuration, pool: Pool, across: Scale, y: float, href: Href) -> Svg:
-    used = peak(trial, pool) or 0
+    used = trial.peak(pool) or 0
     name = name_of(trial, baseline) + ("" if trial.feasible else " ✕")
     words = f"{name}: {format_size(used)} in all"
     style_ = "memory-bar" if trial.feasible else "memory-bar over"

@@ -11,7 +11,7 @@ from autotune.charts.scales import Bands, Scale, linear, logarithmic, thinned
 from autotune.charts.svg import Svg, group, label, line, linked, path, tag
 from autotune.domain import Trial, TrialState
 from autotune.insights.feasibility import cause, has_verdict
-from autotune.insights.ranking import SEARCHED_KINDS, ranked, speed
+from autotune.insights.ranking import ranked, speed
 from autotune.wording.numbers import rate
 from autotune.wording.text import knob_value, short_name
 from search_spaces.configuration import KnobValue
@@ -94,7 +94,7 @@ def _cause(trial: Trial) -> str:
 
 
 def _failed(trials: Sequence[Trial]) -> list[Trial]:
-    return [t for t in trials if t.state is TrialState.FAIL and t.kind in SEARCHED_KINDS and has_verdict(t)]
+    return [t for t in trials if t.state is TrialState.FAIL and t.kind.is_searched and has_verdict(t)]
 
 
 def _some(trials: Sequence[Trial], most: int) -> list[Trial]:

@@ -12,7 +12,6 @@ from autotune.charts.scales import Scale, linear
 from autotune.charts.svg import Svg, group, line, linked, path, tag
 from autotune.domain import CycleKind, Pool, Trial
 from autotune.insights.pareto import pareto
-from autotune.insights.phases import peak
 from autotune.insights.ranking import ranked, speed
 from autotune.wording.numbers import format_size, rate, signed_percent
 
@@ -58,7 +57,7 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
     best = {p.trial for p in pareto(trials, pool)}
     points = []
     for trial in ranked(trials):
-        used = peak(trial, pool)
+        used = trial.peak(pool)
         if used is not None:
             words = f"{rate(speed(trial))} tokens/hour, {format_size(used)}"
             points.append(Point(trial.number, used / GIB, speed(trial), words, trial.number in best))

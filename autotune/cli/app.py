@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
 from typing import Annotated
 
 import typer
 
 from autotune.cli import console
-from autotune.cli.commands import read, serve, trial
+from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, sweep, trial, verify
 from autotune.cli.commands.remote import add_url_option
 from autotune.cli.database import add_database_option
 from autotune.cli.doctor import command as doctor
@@ -46,6 +45,8 @@ spent before a result, 5 environment, 6 database failed, 130 interrupted.
 
 def version() -> str:
     """Of the installed distribution."""
+    from importlib import metadata
+
     try:
         return metadata.version("grpo-autotune")
     except metadata.PackageNotFoundError:
@@ -78,18 +79,18 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": console.WIDTH},
     )
     app.callback(help=HELP)(_root)
-    import_module("autotune.cli.commands.start").register(app)
+    app.command()(start.start)
     for command in (read.status, read.trials, read.best, trial.show, trial.logs, doctor.doctor):
         app.command()(command)
     app.command()(serve.serve)
-    app.command()(import_module("autotune.cli.commands.compare").compare)
-    app.command()(import_module("autotune.cli.commands.retry").retry)
-    app.command()(import_module("autotune.cli.commands.sweep").sweep)
-    app.command("report")(import_module("autotune.cli.commands.report").report_command)
-    app.command()(import_module("autotune.cli.commands.export").export)
-    app.command()(import_module("autotune.cli.commands.verify").verify)
-    app.command()(import_module("autotune.cli.commands.plan").plan)
-    app.add_typer(import_module("autotune.cli.commands.space").app, name="space")
+    app.command()(compare.compare)
+    app.command()(retry.retry)
+    app.command()(sweep.sweep)
+    app.command("report")(report.report_command)
+    app.command()(export.export)
+    app.command()(verify.verify)
+    app.command()(plan.plan)
+    app.add_typer(space.app, name="space")
     add_url_option(app)
     add_database_option(app)
     return app

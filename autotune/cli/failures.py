@@ -6,16 +6,13 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from autotune.cli import console
+from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
 from autotune.cli.screens.text import clean
 from autotune.errors import AutotuneError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
 from search_spaces.errors import SpaceError
 from trainer.child.contract import write_atomic
-
-EXIT_INTERNAL = 1
-EXIT_INTERRUPTED = 130
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
@@ -30,7 +27,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
     except SystemExit as ended:
         return _code(ended)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return exit_codes.INTERRUPTED
     except AutotuneError as error:
         return _expected(error, error.exit_code)
     except SpaceError as error:
@@ -46,7 +43,7 @@ def _code(ended: SystemExit) -> int:
     if isinstance(ended.code, int):
         return ended.code
     console.say(f"autotune: {clean(ended.code)}")
-    return EXIT_INTERNAL
+    return exit_codes.INTERNAL
 
 
 def _expected(error: Exception, code: int) -> int:
@@ -68,7 +65,7 @@ def _unexpected(error: Exception) -> int:
     except OSError as problem:
         where = f"the details could not be saved ({problem.strerror or problem}); {DEBUG_VARIABLE}=1 shows them"
     console.say(f"autotune: unexpected {type(error).__name__}: {clean(error) or 'no message'}; {where}")
-    return EXIT_INTERNAL
+    return exit_codes.INTERNAL
 
 
 def _settings() -> Settings:

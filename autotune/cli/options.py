@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -75,8 +74,9 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    open_store = import_module("autotune.wiring").open_store_for
-    store: Store = open_store(settings) if stop is None else open_store(settings, stop)
+    from autotune.wiring import open_store_for
+
+    store = open_store_for(settings, stop)
     try:
         yield settings, store
     finally:

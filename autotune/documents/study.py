@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -127,7 +128,7 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         "outcome": None if trial.outcome is None else outcome_json(trial.outcome),
         "startup_seconds": plain(trial.startup),
         "host_peak_bytes": trial.host_peak,
-        "device_peak_bytes": device_peak(trial),
+        "device_peak_bytes": trial.device_peak,
         "created_at": timestamp(trial.created_at),
         "started_at": timestamp(trial.started_at),
         "finished_at": timestamp(trial.finished_at),
@@ -137,12 +138,6 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         document["protocol"] = protocol_json(trial.protocol)
         document["cycles"] = [cycle_json(cycle) for cycle in trial.cycles]
     return document
-
-
-def device_peak(trial: Trial) -> int | None:
-    """Bytes: the highest the driver saw in any cycle, else what the framework's allocator reserved."""
-    figures = [f for c in trial.cycles for p in c.peaks.values() if (f := p.device_used or p.device_reserved)]
-    return max(figures, default=None)
 
 
 def outcome_json(outcome: Outcome) -> Document:
@@ -183,6 +178,19 @@ def protocol_json(protocol: Protocol) -> Document:
     }
 
 
+_SHOWN_APART = frozenset(
+    {
+        *("index", "rank", "cycle_kind", "kind", "started", "seconds", "phases", "rows", "updates", "lengths"),
+        *("completion_tokens", "prompt_tokens", "computed_tokens", "clipped_share", "peaks", "cpu_seconds"),
+        *("drift", "outside_cpu", "reference_seconds", "accepted", "noisy", "process", "gpu"),
+    }
+)
+"""Fields of a cycle that ``cycle_json`` names itself."""
+_FIGURES = tuple(each.name for each in fields(CycleRecord) if each.name not in _SHOWN_APART)
+"""The others: shown as they are, so a figure that is added to ``CycleRecord`` is shown without a change here."""
+_UNIT_ADDED = {"cache_usage": "cache_usage_share"}
+
+
 def cycle_json(cycle: CycleRecord) -> Document:
     """One cycle as one rank saw it."""
     return {
@@ -208,16 +216,7 @@ def cycle_json(cycle: CycleRecord) -> Document:
         "reference_seconds": plain(cycle.reference_seconds),
         "accepted": cycle.accepted,
         "noisy": cycle.noisy,
-        "groups": cycle.groups,
-        "zero_std_groups": cycle.zero_std_groups,
-        "reward_mean": plain(cycle.reward_mean),
-        "loss": plain(cycle.loss),
-        "grad_norm": plain(cycle.grad_norm),
-        "logp_mismatch": plain(cycle.logp_mismatch),
-        "preemptions": cycle.preemptions,
-        "cache_usage_share": plain(cycle.cache_usage),
-        "engine_bytes": cycle.engine_bytes,
-        "alloc_retries": cycle.alloc_retries,
+        **{_UNIT_ADDED.get(name, name): plain(getattr(cycle, name)) for name in _FIGURES},
         "process": None if cycle.process is None else process_json(cycle.process),
         "gpu": {plain(name): gpu_json(use) for name, use in cycle.gpu.items()},
     }

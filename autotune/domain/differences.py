@@ -1,13 +1,49 @@
-"""Where two pieces of plain data differ, as lines for people."""
+"""In what two configurations, two specifications or two pieces of plain data differ."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
+
+from autotune.domain.studies import StudySpec
+from search_spaces.configuration import Configuration, KnobValue
+from search_spaces.knobs import KNOBS
+
+Differences = dict[str, tuple[KnobValue | None, KnobValue | None]]
+"""Knob -> (before, after); ``None`` where a side does not set it."""
+
+DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
+"""Knobs that nobody chooses: their values follow from others."""
+
+STEPS, ACCUMULATION = "steps_per_generation", "gradient_accumulation_steps"
 
 SHORT_LIST = 8
 """Longer ones are shown as a whole where two differ."""
+
+
+def chosen_differences(before: Configuration, after: Configuration) -> Differences:
+    """``before.difference(after)`` without what follows from other knobs.
+
+    Steps per generation are compared as a share of an update, because that is what they do.
+    """
+    found = {name: pair for name, pair in before.difference(after).items() if name not in DERIVED}
+    share = update_share(before)
+    if STEPS in found and share is not None and share == update_share(after):
+        del found[STEPS]
+    return found
+
+
+def update_share(configuration: Configuration) -> Fraction | None:
+    """Of an update's rows, those of one generation; ``None`` if it is not set in numbers."""
+    steps, whole = configuration.get(STEPS), configuration.get(ACCUMULATION)
+    return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
+
+
+def spec_differences(before: StudySpec, after: StudySpec) -> list[str]:
+    """``place: before -> after`` for everything in which two specifications differ."""
+    return differing(before.identity(), after.identity())
 
 
 def differing(before: Any, after: Any, where: str = "") -> list[str]:

@@ -49,6 +49,11 @@ class Outcome:
     def ok(self) -> bool:
         return self.reason is None
 
+    @property
+    def inconclusive(self) -> bool:
+        """It was ended by the machine or by a person: the configuration may hold or not."""
+        return self.reason is not None and not self.reason.blames_configuration
+
     def sentence(self) -> str:
         """``OOM in update (host memory): ...``, ``OK`` or what stopped it."""
         if self.reason is None:

@@ -8,11 +8,12 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from autotune.domain.measures import peak_reader, peaks_by_phase, phase_seconds
 from autotune.domain.outcomes import Outcome
 from autotune.domain.warm_up import still_warming
 from search_spaces.configuration import Configuration
 from search_spaces.native import emulated
-from trainer.child.contract import CycleKind, CycleRecord, Protocol
+from trainer.child.contract import CycleKind, CycleRecord, Pool, Protocol
 
 
 class TrialKind(StrEnum):
@@ -21,8 +22,12 @@ class TrialKind(StrEnum):
     BASELINE = "baseline"
     SEARCH = "search"
     CONFIRM = "confirm"
-    WORST_CASE = "worst_case"
     VERIFY = "verify"
+
+    @property
+    def is_searched(self) -> bool:
+        """The search itself ran it: the baseline, or a configuration it proposed. Other kinds repeat one of these."""
+        return self in (TrialKind.BASELINE, TrialKind.SEARCH)
 
 
 class TrialState(StrEnum):
@@ -75,8 +80,8 @@ class Trial:
     startup: Mapping[str, float] = field(default_factory=dict)
     """Seconds by ``StartupPart`` value."""
     worst_case_passed: bool = False
-    host_peak: int | None = None
-    """Summed PSS of the process tree, by the parent's watchdog."""
+    watchdog_peak: int | None = None
+    """Highest summed PSS of the process tree that the parent's watchdog saw, in bytes; see ``host_peak``."""
     created_at: float = 0.0
     started_at: float | None = None
     finished_at: float | None = None
@@ -98,10 +103,36 @@ class Trial:
         return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
 
     @property
+    def inconclusive(self) -> bool:
+        """It was ended by the machine or by a person, and says nothing of its configuration."""
+        return self.outcome is not None and self.outcome.inconclusive
+
+    @property
     def on_gpu(self) -> bool:
         """Whether its cycles tell of device memory, as they do on a GPU alone."""
         peaks = (p for c in self.cycles for p in c.peaks.values())
         return any(p.device_allocated is not None or p.device_used is not None for p in peaks)
+
+    @cached_property
+    def host_peak(self) -> int | None:
+        """Highest summed PSS of the process tree, in bytes, by the watchdog or the trial itself, whichever saw more."""
+        seen = self.peaks_by_phase(Pool.HOST).values()
+        return max(seen if self.watchdog_peak is None else (*seen, self.watchdog_peak), default=None)
+
+    @cached_property
+    def device_peak(self) -> int | None:
+        """Highest memory of one device, in bytes: by the driver if it told in any cycle, else by the allocator."""
+        return max(self.peaks_by_phase(Pool.DEVICE).values(), default=None)
+
+    def peak(self, pool: Pool) -> int | None:
+        """``host_peak`` or ``device_peak``; the rollout cache is reserved as a whole and has no peak."""
+        if pool is Pool.HOST:
+            return self.host_peak
+        return self.device_peak if pool is Pool.DEVICE else None
+
+    def peaks_by_phase(self, pool: Pool) -> dict[str, int]:
+        """Highest bytes of ``pool`` by phase, over all cycles."""
+        return peaks_by_phase(self.cycles, peak_reader(self.cycles, pool))
 
     @property
     def fits(self) -> bool:
@@ -126,6 +157,18 @@ class Trial:
         timed = tuple(c for c in self.cycles if c.cycle_kind is CycleKind.RECORDED and c.accepted and c.rank == 0)
         first = still_warming([c.seconds / max(1, c.completion_tokens) for c in timed])
         return timed[:first], timed[first:]
+
+    @cached_property
+    def phase_shares(self) -> Mapping[str, float]:
+        """Share of the speed cycles' time by phase, largest first; they sum to 1. Empty without such a cycle.
+
+        Cycles weigh by their length, so the shares are of all the time spent, not a mean of ratios.
+        """
+        seconds = phase_seconds(self.speed_cycles())
+        total = sum(seconds.values())
+        if total <= 0:
+            return {}
+        return {p: s / total for p, s in sorted(seconds.items(), key=lambda item: (-item[1], item[0]))}
 
     @cached_property
     def tokens_per_hour(self) -> float | None:

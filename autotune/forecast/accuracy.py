@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from autotune.domain import Pool, Study, Trial
 from autotune.forecast.answer import Accuracy
-from autotune.insights.phases import peak
 from autotune.insights.ranking import ranked
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 
@@ -65,7 +64,7 @@ def _errors(one: Recorded, models: Unfitted) -> tuple[list[tuple[float, float]],
     bytes_ = sizes.forecast(configurations).peak
     measured = [math.log(statistics.fmean(c.seconds for c in t.speed_cycles())) for t in chosen]
     pool = Pool.DEVICE if task.resources.device == "cuda" else Pool.HOST
-    seen = [peak(t, pool) for t in chosen]
+    seen = [t.peak(pool) for t in chosen]
     return (
         [(float(s), m) for s, m in zip(seconds, measured, strict=True)],
         [math.log(float(b)) - math.log(s) for b, s in zip(bytes_, seen, strict=True) if s],

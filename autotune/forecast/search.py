@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.domain import Configuration, Resources
+from autotune.domain.differences import DERIVED, STEPS
 from autotune.forecast.forecasting import Forecasts, Table
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 
@@ -129,7 +129,7 @@ def _around(asked: Asked, here: Configuration, block: Sequence[str]) -> tuple[Co
 
 def _follows(name: str) -> bool:
     """It follows from the micro-batch, as a share of the accumulation or the accumulation itself."""
-    return name == "steps_per_generation" or (name in KNOBS and KNOBS[name].derived)
+    return name == STEPS or name in DERIVED
 
 
 def _best_shapes(table: Table, count: int) -> tuple[int, ...]:

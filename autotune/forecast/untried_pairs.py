@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from autotune.charts.feasibility_map import Foreseen, Pair, pair_of
 from autotune.charts.foretold import Foretold
 from autotune.domain import Configuration, StudySpec, Trial
-from autotune.insights.phases import peak
 from autotune.proposals.dominance import Region, covers, sentence
 from autotune.proposals.dominated import regions
 from autotune.proposals.forecasts import PeakForecast, Task
@@ -124,7 +123,7 @@ def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:
     asked: list[tuple[int, Trial, int]] = []
     seen: set[Configuration] = set()
     for before, trial in enumerate(finished):
-        measured = peak(trial, pool) if trial.fits and trial.configuration not in seen else None
+        measured = trial.peak(pool) if trial.fits and trial.configuration not in seen else None
         if measured:
             asked.append((before, trial, measured))
         seen.add(trial.configuration)

@@ -8,11 +8,12 @@ from typing import Any
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
 from trainer.frameworks import ms_swift
-from trainer.frameworks.exported import Wanted
+from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
 from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
-from trainer.frameworks.trl.import_config import Field, Imported
 
 ADDED = ("model_type", "template", "system", "use_chat_template")
 """Arguments a trial adds to load a model and read its prompts where nobody names them."""

@@ -9,12 +9,13 @@ from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
 from autotune.ports import Assignment
 from trainer.frameworks import open_r1
-from trainer.frameworks.exported import Wanted
+from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
 from trainer.frameworks.open_r1.import_config import import_config, named_files, read_keys
-from trainer.frameworks.trl.import_config import Field, Imported
 
 
 class OpenR1Framework(Packaged):

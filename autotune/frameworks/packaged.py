@@ -18,10 +18,10 @@ from search_spaces.framework_names import TITLES
 from search_spaces.native import acting
 from search_spaces.yaml_edit import YamlEditError
 from trainer.child.contract import FailureReason, Phase, Pool, TrialSpec
-from trainer.frameworks import diagnosis
-from trainer.frameworks.config_entries import ConfigError
-from trainer.frameworks.exported import Export, Wanted
-from trainer.frameworks.trl.import_config import Field, Imported
+from trainer.frameworks.common.config_entries import ConfigError
+from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 
 _LISTENING = (
     "--logging_strategy", "steps", "--logging_steps", "1", "--save_strategy", "no", "--eval_strategy", "no",
@@ -47,7 +47,7 @@ class Package(Protocol):
         """From a ``Wanted`` of the package's own (``Packaged._whole``)."""
         ...
 
-    def diagnose(self, text: str) -> diagnosis.Diagnosis | None: ...
+    def diagnose(self, text: str) -> Diagnosis | None: ...
 
     def suggest(self, reason: FailureReason, phase: str | Phase | None, pool: Pool | None) -> str: ...
 
@@ -143,10 +143,7 @@ class Packaged:
         return None
 
     def diagnose(self, text: str) -> Diagnosis | None:
-        found = self.package.diagnose(text)
-        if found is None:
-            return None
-        return Diagnosis(found.reason, found.pool, found.phase, found.message, found.suggestion)
+        return self.package.diagnose(text)
 
     def suggest(self, outcome: Outcome) -> str:
         if outcome.reason is None:

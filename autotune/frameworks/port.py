@@ -10,8 +10,9 @@ from typing import Protocol as Port
 from autotune.frameworks.environments import Environment
 from autotune.ports import Framework
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.exported import Export, Wanted
-from trainer.frameworks.trl.import_config import Field, Imported
+from trainer.frameworks.common.exported import Export, Wanted
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from autotune.frameworks.port import ExportNames
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
-from trainer.frameworks.gpu_split import split
+from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.trl import import_config, server
 from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, PROMPTS, RUN
 

@@ -8,7 +8,8 @@ from typing import Any
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import ExportNames, Source
 from trainer.frameworks import verl
-from trainer.frameworks.trl.import_config import Field, Imported
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.verl.exported import PROMPTS, RUN
 from trainer.frameworks.verl.import_config import Imported as VerlImported
 from trainer.frameworks.verl.import_config import import_config

@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from autotune.domain import FailureReason, Outcome, Trial
-from autotune.insights.ranking import SEARCHED_KINDS
+from autotune.domain import Outcome, Trial
 from autotune.statistics.retries import corrected
 from search_spaces.configuration import KnobValue
-
-_NO_VERDICT = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 
     Trials that never got a verdict (unfinished, cancelled, disturbed from outside) are left out.
     """
-    decided = [t for t in corrected(trials) if t.kind in SEARCHED_KINDS and has_verdict(t)]
+    decided = [t for t in corrected(trials) if t.kind.is_searched and has_verdict(t)]
     tried: dict[str, dict[KnobValue, list[Trial]]] = {}
     for trial in decided:
         for name, value in trial.configuration.items():
@@ -65,7 +62,7 @@ def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
 
 def has_verdict(trial: Trial) -> bool:
     """It has finished, and was neither cancelled nor disturbed from outside."""
-    return trial.state.is_finished and (trial.outcome is None or trial.outcome.reason not in _NO_VERDICT)
+    return trial.state.is_finished and not trial.inconclusive
 
 
 def _value_order(value: KnobValue) -> tuple[bool, float, str]:

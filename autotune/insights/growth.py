@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain import CycleRecord, Peaks, Pool
+from autotune.domain import CycleRecord, Pool
+from autotune.domain.measures import DEVICE_FIGURES, PeakOf, peaks_by_phase
 
 LEAST_CYCLES = 8
 """After the first third; fewer tell no rise from chance."""
 MOST_POINTS = 300
 """Slopes are taken between all pairs; of more cycles, blocks that follow each other count by their highest."""
 _NORMAL95 = 1.960
-
-_OF_DEVICE: tuple[Callable[[Peaks], int | None], ...] = (
-    lambda p: p.device_used,
-    lambda p: p.device_reserved,
-    lambda p: p.device_allocated,
-)
-"""By the driver where it told, else by the allocator, as ``phases.device_peak`` has it."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +60,13 @@ def growths(cycles: Sequence[CycleRecord], host_limit: int | None, device_limit:
         peak.
     """
     host = [_highest(c, lambda p: p.host) for c in cycles]
-    device = next((s for s in ([_highest(c, of) for c in cycles] for of in _OF_DEVICE) if None not in s), [])
+    device = next((s for s in ([_highest(c, of) for c in cycles] for of in DEVICE_FIGURES) if None not in s), [])
     found = (_growth(Pool.HOST, host, host_limit), _growth(Pool.DEVICE, device, device_limit))
     return tuple(growth for growth in found if growth is not None)
 
 
-def _highest(cycle: CycleRecord, of: Callable[[Peaks], int | None]) -> int | None:
-    return max((seen for p in cycle.peaks.values() if (seen := of(p)) is not None), default=None)
+def _highest(cycle: CycleRecord, of: PeakOf) -> int | None:
+    return max(peaks_by_phase([cycle], of).values(), default=None)
 
 
 def _growth(pool: Pool, peaks: Sequence[int | None], limit: int | None) -> Growth | None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Trial
+from autotune.domain.differences import DERIVED, STEPS, chosen_differences
 from autotune.insights.ranking import ranked, speed
 from autotune.wording.numbers import signed_percent
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
-
-_DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
 
 
 @dataclass(frozen=True)
@@ -47,13 +45,13 @@ def neighbours(trials: Iterable[Trial], configuration: Configuration) -> tuple[N
 
 def closest(trials: Iterable[Trial], configuration: Configuration) -> Trial | None:
     """The measured trial that differs in the fewest knobs; of equals the fastest. ``None`` if none was measured."""
-    return min(ranked(trials), key=lambda t: len(_changed(t.configuration, configuration)), default=None)
+    return min(ranked(trials), key=lambda t: len(chosen_differences(t.configuration, configuration)), default=None)
 
 
 def _neighbour(trial: Trial, configuration: Configuration, own: float | None) -> Neighbour | None:
     if _far(trial.configuration, configuration):
         return None
-    changed = _changed(trial.configuration, configuration)
+    changed = chosen_differences(trial.configuration, configuration)
     if len(changed) != 1:
         return None
     ((knob, (there, here)),) = changed.items()
@@ -62,17 +60,13 @@ def _neighbour(trial: Trial, configuration: Configuration, own: float | None) ->
 
 def _far(there: Configuration, here: Configuration) -> bool:
     """Whether two knobs that ``there`` sets differ: most of a large study are told apart by a few of their knobs."""
-    differing = 0
+    count = 0
     for name, value in there.items():
-        if name not in _DERIVED and here.get(name) != value:
-            differing += 1
-            if differing > 1:
+        if name not in DERIVED and name != STEPS and here.get(name) != value:
+            count += 1
+            if count > 1:
                 return True
     return False
-
-
-def _changed(there: Configuration, here: Configuration) -> Mapping[str, tuple[KnobValue | None, KnobValue | None]]:
-    return {name: pair for name, pair in there.difference(here).items() if name not in _DERIVED}
 
 
 def _shown(value: KnobValue | None) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.domain import Pool, Trial
-from autotune.insights.phases import peak
 from autotune.insights.ranking import ranked, speed
 
 
@@ -25,7 +24,7 @@ def pareto(trials: Iterable[Trial], pool: Pool) -> tuple[ParetoPoint, ...]:
 
     Feasible trials whose peak of that pool is not known are left out.
     """
-    points = [ParetoPoint(t.number, speed(t), used) for t in ranked(trials) if (used := peak(t, pool)) is not None]
+    points = [ParetoPoint(t.number, speed(t), used) for t in ranked(trials) if (used := t.peak(pool)) is not None]
     front: list[ParetoPoint] = []
     for point in sorted(points, key=lambda p: (-p.tokens_per_hour, p.peak, p.trial)):
         if not front or point.peak < front[-1].peak:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.domain import Trial, TrialKind
+from autotune.domain import Trial
 from autotune.statistics.retries import corrected
-
-SEARCHED_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
-"""Kinds that measure a configuration for its own sake; the others repeat one."""
 
 
 def measured(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Feasible baseline and search trials with a speed that is not an emulation's, by number."""
-    own = (t for t in corrected(trials) if t.kind in SEARCHED_KINDS and not t.emulated)
+    own = (t for t in corrected(trials) if t.kind.is_searched and not t.emulated)
     found = (t for t in own if t.feasible and t.tokens_per_hour)
     return tuple(sorted(found, key=lambda t: t.number))
 

@@ -10,7 +10,6 @@ from autotune.domain import Configuration, FailureReason, Trial, TrialState
 from autotune.insights.feasibility import cause
 from autotune.statistics.retries import disproved
 
-_NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
 GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
 """Failures that say the numbers came out wrong, not that the run broke."""
 
@@ -76,11 +75,11 @@ def by_trials(
 
 
 def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[By, str] | None:
-    reason = None if trial.outcome is None else trial.outcome.reason
-    if trial.state is TrialState.FAIL and trial.outcome is not None and reason is not None:
-        if reason in _NO_VERDICT:
+    outcome = trial.outcome
+    if trial.state is TrialState.FAIL and outcome is not None and outcome.reason is not None:
+        if outcome.inconclusive:
             return None
-        return (By.GUARD if reason in GUARDS else By.FAILURE), cause(trial.outcome)
+        return (By.GUARD if outcome.reason in GUARDS else By.FAILURE), cause(outcome)
     if trial.at_most is not None:
         return By.STOPPED, "cannot win"
     if trial.feasible and trial.tokens_per_hour and not trial.emulated:

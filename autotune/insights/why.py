@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
-from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
+from autotune.domain.differences import DERIVED, STEPS, Differences, chosen_differences, update_share
+from autotune.domain.measures import phase_seconds
 from autotune.insights.feasibility import cause
 from autotune.insights.ruled_out import Ruled
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
 
 MOST_KNOBS = 3
 """Knobs two configurations may differ in and still say something of each; of more nobody could tell which it was."""
@@ -28,10 +28,6 @@ MOST_PAIRS = 5
 """Pairs of other configurations that are shown for a knob."""
 MOST_CONTRASTS = 20
 """Neighbours that are shown for a knob, and of those without a figure too; a study of thousands has thousands."""
-
-_DERIVED = frozenset(name for name, knob in KNOBS.items() if knob.derived)
-_NO_VERDICT = frozenset({FailureReason.INFRA, FailureReason.CANCELLED})
-_STEPS, _ACCUMULATION = "steps_per_generation", "gradient_accumulation_steps"
 
 
 @dataclass(frozen=True)
@@ -137,8 +133,8 @@ def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Co
     held = evidence.feasible(trials)
     if configuration not in held:
         return ()
-    changed = differences(reference, configuration)
-    near = {c: found for c in held if 1 <= len(found := differences(c, configuration)) <= MOST_KNOBS}
+    changed = chosen_differences(reference, configuration)
+    near = {c: found for c in held if 1 <= len(found := chosen_differences(c, configuration)) <= MOST_KNOBS}
     ends = fates(trials, configuration)
     names = {*changed, *(next(iter(d)) for d in near.values() if len(d) == 1), *(f.change.knob for f in ends)}
     made = (_reason(trials, configuration, changed, near, ends, name) for name in sorted(names))
@@ -148,8 +144,8 @@ def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Co
 def _reason(
     trials: Sequence[Trial],
     configuration: Configuration,
-    changed: Mapping[str, tuple[KnobValue | None, KnobValue | None]],
-    near: Mapping[Configuration, Mapping[str, tuple[KnobValue | None, KnobValue | None]]],
+    changed: Differences,
+    near: Mapping[Configuration, Differences],
     ends: Sequence[Fate],
     name: str,
 ) -> Reason:
@@ -179,7 +175,7 @@ def contrast(trials: Sequence[Trial], before: Configuration, after: Configuratio
     if gain is None:
         return None
     return Contrast(
-        changes=tuple(Change(n, a, b) for n, (a, b) in differences(before, after).items()),
+        changes=tuple(Change(n, a, b) for n, (a, b) in chosen_differences(before, after).items()),
         gain=gain,
         before=tuple(t.number for t in held[before]),
         after=tuple(t.number for t in held[after]),
@@ -193,7 +189,7 @@ def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, 
     own = evidence.speed(held[configuration]) if configuration in held else None
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
-        apart = differences(configuration, trial.configuration)
+        apart = chosen_differences(configuration, trial.configuration)
         if len(apart) != 1 or trial.number in mended:
             continue
         ((name, (here, there)),) = apart.items()
@@ -206,24 +202,9 @@ def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, 
 
 
 def _failed(trial: Trial) -> bool:
-    searched = trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH, TrialKind.CONFIRM)
-    reason = None if trial.outcome is None else trial.outcome.reason
-    return searched and trial.state is TrialState.FAIL and reason is not None and reason not in _NO_VERDICT
-
-
-def differences(before: Configuration, after: Configuration) -> dict[str, tuple[KnobValue | None, KnobValue | None]]:
-    """Knob -> (before, after) where they differ, without what follows from other knobs."""
-    found = {n: pair for n, pair in before.difference(after).items() if n not in _DERIVED}
-    share = _share(before)
-    if _STEPS in found and share is not None and share == _share(after):
-        del found[_STEPS]
-    return found
-
-
-def _share(configuration: Configuration) -> Fraction | None:
-    """Of an update's rows, those of one generation; ``None`` if it is not set in numbers."""
-    steps, whole = configuration.get(_STEPS), configuration.get(_ACCUMULATION)
-    return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
+    searched = trial.kind.is_searched or trial.kind is TrialKind.CONFIRM
+    blamed = trial.outcome is not None and not trial.outcome.ok and not trial.inconclusive
+    return searched and trial.state is TrialState.FAIL and blamed
 
 
 def _elsewhere(
@@ -254,17 +235,17 @@ def _pair(
     held = list(evidence.feasible(trials))
     there = [c for c in held if c.get(name) == step[0]][:MOST_LOOKED_AT]
     here = [configuration, *(c for c in held if c.get(name) == step[1] and c != configuration)][:MOST_LOOKED_AT]
-    sized = [(len(differences(a, b)), b != configuration, i, a, b) for i, b in enumerate(here) for a in there]
+    sized = [(len(chosen_differences(a, b)), b != configuration, i, a, b) for i, b in enumerate(here) for a in there]
     near = [found for found in sized if found[0] <= MOST_KNOBS]
     return min(near, key=lambda found: found[:3])[3:] if near else None
 
 
 def _without(configuration: Configuration, name: str) -> tuple[object, ...]:
     """What a configuration has beside ``name`` and what follows from others; equal for equal ones."""
-    share = _share(configuration)
-    dropped = {name, *_DERIVED} if share is None else {name, _STEPS, *_DERIVED}
+    share = update_share(configuration)
+    dropped = {name, *DERIVED} if share is None else {name, STEPS, *DERIVED}
     rest = tuple((n, type(v).__name__, v) for n, v in configuration.items() if n not in dropped)
-    return (rest, share if name != _STEPS else None)
+    return (rest, share if name != STEPS else None)
 
 
 def _phase_changes(before: Sequence[Trial], after: Sequence[Trial]) -> Mapping[str, float]:
@@ -278,10 +259,6 @@ def _phase_changes(before: Sequence[Trial], after: Sequence[Trial]) -> Mapping[s
 
 def _seconds_per_token(runs: Iterable[Trial]) -> Mapping[str, float]:
     """By phase, over all speed cycles of ``runs``; empty without any."""
-    seconds: dict[str, float] = {}
-    tokens = 0
-    for cycle in (c for t in runs for c in t.speed_cycles()):
-        tokens += cycle.completion_tokens
-        for phase, spent in cycle.phases.items():
-            seconds[phase] = seconds.get(phase, 0.0) + max(0.0, spent)
-    return {phase: spent / tokens for phase, spent in seconds.items()} if tokens else {}
+    cycles = [c for t in runs for c in t.speed_cycles()]
+    tokens = sum(c.completion_tokens for c in cycles)
+    return {phase: spent / tokens for phase, spent in phase_seconds(cycles).items()} if tokens else {}

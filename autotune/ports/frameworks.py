@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from typing import Protocol as Port
 
 from autotune.domain import Outcome
 from autotune.ports.runners import Assignment
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.diagnosis import Diagnosis
+
+__all__ = ["Companion", "Diagnosis", "Framework", "Place"]
 
 
 @dataclass(frozen=True)
@@ -42,18 +44,6 @@ class Companion:
     """The server's, on top of what a trial sees."""
     trial_environment: Mapping[str, str] = field(default_factory=dict)
     """The trial's own, the same way."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """A failure recognised by its text."""
-
-    reason: Any
-    """``FailureReason``."""
-    pool: Any = None
-    phase: str | None = None
-    message: str = ""
-    suggestion: str = ""
 
 
 class Framework(Port):

@@ -30,6 +30,10 @@ class StudyLock(Port):
 
     def __exit__(self, *details: object) -> None: ...
 
+    def is_held(self) -> bool:
+        """Whether a tuner holds this study's lock, by this object or another."""
+        ...
+
 
 class Store(Port):
     """Where everything is kept. Values in and out are copies. Each method is one transaction.
@@ -159,6 +163,10 @@ class Store(Port):
 
     def lock(self, study_id: int) -> StudyLock:
         """Entering raises ``StudyBusyError`` if another tuner holds it."""
+        ...
+
+    def is_locked(self, study_id: int) -> bool:
+        """Whether a tuner holds the study's lock. Asking refuses no tuner that starts meanwhile."""
         ...
 
     def close(self) -> None: ...

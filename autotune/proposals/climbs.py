@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from autotune.domain import FailureReason, Trial
 from autotune.proposals.lattice import STEPS, Lattice, Mask, Point, steps_for
-from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, last_run, next_move, shares
+from autotune.proposals.moves import PAYS, Ascent, Seen, Step, ascent, last_run, next_move
 from autotune.proposals.translation import Evidence, Standing
 from search_spaces.configuration import Configuration
 from search_spaces.knobs import Knob
@@ -180,4 +180,5 @@ def _value(evidence: Evidence) -> float | None:
 
 
 def _phases(trials: Sequence[Trial], base: Evidence | None) -> Mapping[str, float]:
-    return shares(next((t for t in trials if base is not None and t.number == base.number), None))
+    measured = next((t for t in trials if base is not None and t.number == base.number), None)
+    return {} if measured is None else measured.phase_shares

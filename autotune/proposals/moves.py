@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.domain import Phase, Trial, TrialKind
+from autotune.domain import Phase, Trial
 from autotune.proposals.lattice import Dimension, Lattice, Mask, Point
 from search_spaces.configuration import Configuration, KnobValue
 from search_spaces.knobs import Knob
@@ -97,16 +97,6 @@ def _leading(changed: Collection[str], knobs: Mapping[str, Knob]) -> tuple[str, 
     return tuple(n for n in changed if n not in knobs or not set(knobs[n].needs) & set(changed))
 
 
-def shares(trial: Trial | None) -> Mapping[str, float]:
-    """Share of a trial's cycles by phase; empty if none was measured."""
-    seconds: dict[str, float] = {}
-    for cycle in trial.speed_cycles() if trial is not None else ():
-        for phase, spent in cycle.phases.items():
-            seconds[phase] = seconds.get(phase, 0.0) + spent
-    whole = sum(seconds.values())
-    return {phase: spent / whole for phase, spent in seconds.items()} if whole > 0 else {}
-
-
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
     """Whether ``knob`` acts on the limiting phase, and the share of a cycle in the phases it acts on.
 
@@ -125,7 +115,7 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
 def last_run(trials: Sequence[Trial]) -> Configuration | None:
     """What the process that may be kept for the next trial has run; ``None`` if none is kept."""
     last = max(trials, key=lambda t: t.number, default=None)
-    return last.configuration if last is not None and last.kind in (TrialKind.BASELINE, TrialKind.SEARCH) else None
+    return last.configuration if last is not None and last.kind.is_searched else None
 
 
 def next_move(

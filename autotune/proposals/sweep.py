@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial, TrialKind
+from autotune.domain import SWEEP, Configuration, FailureReason, Resources, Trial
 from autotune.proposals.space_filling import spread
 from autotune.proposals.translation import is_taken
 from search_spaces.knobs.restart import Restart, RestartKey, preload_key, restart_key
@@ -118,10 +118,9 @@ def _places(
 
 def _broken(history: Sequence[Trial]) -> set[str]:
     """Keys of rows the machine broke so often that they are not tried again."""
-    kinds = (TrialKind.BASELINE, TrialKind.SEARCH)
     counted = Counter(
         t.configuration.key
         for t in history
-        if t.kind in kinds and t.outcome is not None and t.outcome.reason is FailureReason.INFRA
+        if t.kind.is_searched and t.outcome is not None and t.outcome.reason is FailureReason.INFRA
     )
     return {key for key, times in counted.items() if times >= BROKEN}

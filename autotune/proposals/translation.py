@@ -17,13 +17,8 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Trial, TrialState
 from autotune.proposals.lattice import Lattice, Point
-
-_TEACHING_KINDS = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
-"""Confirmations repeat configurations that are known already."""
-
-_NOT_THE_CONFIGURATION = frozenset({FailureReason.CANCELLED, FailureReason.INFRA})
 
 _CONSTRAINT = "feasible"
 
@@ -55,8 +50,7 @@ class Evidence:
 
 def is_taken(trial: Trial) -> bool:
     """The trial's configuration has been had. Where the trial never got a verdict, it has not."""
-    outcome = trial.outcome
-    return outcome is None or outcome.reason not in _NOT_THE_CONFIGURATION
+    return not trial.inconclusive
 
 
 def evidence(trials: Iterable[Trial]) -> tuple[Evidence, ...]:
@@ -66,7 +60,7 @@ def evidence(trials: Iterable[Trial]) -> tuple[Evidence, ...]:
 
 
 def _evidence(trial: Trial) -> Evidence | None:
-    if trial.kind not in _TEACHING_KINDS or not is_taken(trial):
+    if not trial.kind.is_searched or not is_taken(trial):  # others repeat what is known already
         return None
     if not trial.state.is_finished:
         return Evidence(trial.number, trial.configuration, Standing.PENDING)

@@ -10,7 +10,6 @@ from typing import Any
 
 from autotune.domain import Configuration, Fingerprint, Study, Trial
 from autotune.domain.differences import differing
-from autotune.insights import phases
 from autotune.insights.usage import TrialUse, use_of
 from autotune.statistics import evidence
 from autotune.statistics.noise import Noise
@@ -199,8 +198,8 @@ def _side(label: str, study: Study, configuration: Configuration, runs: Sequence
         cycle_tokens=statistics.fmean(c.completion_tokens for c in cycles) if cycles else None,
         phases=_mean([c.phases for c in cycles]),
         startup=_mean([t.startup for t in runs if t.startup]),
-        host_peak=max((p for t in runs if (p := phases.host_peak(t)) is not None), default=None),
-        device_peak=max((p for t in runs if (p := phases.device_peak(t)) is not None), default=None),
+        host_peak=max((p for t in runs if (p := t.host_peak) is not None), default=None),
+        device_peak=max((p for t in runs if (p := t.device_peak) is not None), default=None),
         use=use_of(cycles),
     )
 

@@ -21,7 +21,7 @@ from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
 from trainer.child.contract import write_atomic
-from trainer.frameworks.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, Wanted
 
 HERE = "{here}"
 README = "README.md"

@@ -221,10 +221,10 @@ def _row(
         gain=None if is_anchor else evidence.gain(trials, configuration, anchor.configuration),
         confirmed=bool(confirmed),
         worst_case_passed=all(t.worst_case_passed for t in runs),
-        phase_shares=phases.shares(_pooled(shown)),
+        phase_shares=_pooled(shown).phase_shares,
         limit=phases.limit_sentence(_pooled(shown), spec.memory_limit, spec.resources.device_memory),
-        host_peak=_highest([phases.host_peak(t) for t in runs]),
-        device_peak=_highest([phases.device_peak(t) for t in runs]),
+        host_peak=_highest([t.host_peak for t in runs]),
+        device_peak=_highest([t.device_peak for t in runs]),
         headroom=phases.headroom(runs, spec.memory_limit, spec.resources.device_memory),
         trials=tuple(t.number for t in runs),
         changes=changes(configuration, spec.baseline),
@@ -237,7 +237,7 @@ def _row(
 def _pooled(runs: Sequence[Trial]) -> Trial:
     """One trial with the cycles of all runs of a configuration, and the highest peak of any."""
     cycles = tuple(c for t in runs for c in t.cycles)
-    return runs[0].with_(cycles=cycles, host_peak=_highest([t.host_peak for t in runs]))
+    return runs[0].with_(cycles=cycles, watchdog_peak=_highest([t.watchdog_peak for t in runs]))
 
 
 def changes(configuration: Configuration, baseline: Configuration) -> tuple[str, ...]:

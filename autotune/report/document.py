@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial, TrialState
-from autotune.insights import phases
 from autotune.insights.why import Why
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
@@ -125,7 +124,7 @@ def _times(material: Material) -> list[str]:
     anchor = evidence.reference(material.trials, material.study.spec.baseline)
     shown: list[tuple[str, Mapping[str, float]]] = []
     if anchor is not None:
-        shown.append((f"trial #{anchor.number} ({anchor.kind.value})", phases.shares(anchor)))
+        shown.append((f"trial #{anchor.number} ({anchor.kind.value})", anchor.phase_shares))
     for row in material.recommendation.rows if material.recommendation is not None else ():
         shown.append((row.title, row.phase_shares))
     lines: list[str] = []

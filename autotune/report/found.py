@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.domain import Pool, Recommendation, Study, Trial, TrialState
+from autotune.domain.differences import DERIVED
 from autotune.insights.feasibility import feasibility
 from autotune.insights.importance import importance
 from autotune.insights.nearest import neighbours
 from autotune.insights.pareto import pareto
-from autotune.insights.phases import device_peak, host_peak
 from autotune.insights.standings import outcome_word
 from autotune.report.markdown import code, table
 from autotune.statistics import evidence
@@ -17,7 +17,6 @@ from autotune.statistics.retries import disproved
 from autotune.wording.numbers import format_duration, format_size, rate, signed_percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import changes, in_order, knob_value
-from search_spaces.knobs import KNOBS
 
 SHOWN = 10
 """Neighbours and points of a front that are shown."""
@@ -31,7 +30,7 @@ def outcome(trial: Trial) -> str:
 def against(trial: Trial, study: Study) -> str:
     """The knobs that differ from the baseline, without those that follow from others."""
     changed = changes(trial.configuration, study.spec.baseline)
-    chosen = [f"{name} {after}" for name, _, after in changed if name not in KNOBS or not KNOBS[name].derived]
+    chosen = [f"{name} {after}" for name, _, after in changed if name not in DERIVED]
     return code(", ".join(chosen)) if chosen else "the baseline" if not changed else code(changed)
 
 
@@ -44,7 +43,7 @@ def trials_section(study: Study, trials: Sequence[Trial]) -> list[str]:
     rows = []
     for trial in sorted(trials, key=lambda t: t.number):
         speed = trial.tokens_per_hour
-        peak = device_peak(trial) or host_peak(trial)
+        peak = trial.device_peak or trial.host_peak
         rows.append(
             [
                 f"#{trial.number}",

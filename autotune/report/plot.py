@@ -16,7 +16,6 @@ _COLOURS = {
     TrialKind.SEARCH: "#7f7f7f",
     TrialKind.CONFIRM: "#2ca02c",
     TrialKind.VERIFY: "#9467bd",
-    TrialKind.WORST_CASE: "#8c564b",
 }
 
 

@@ -24,8 +24,6 @@ from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
 LIMIT = Restart.NONE
 """The costliest restart a worker does itself; beyond it another process is started."""
-NOT_AGAINST = (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT)
-"""Endings that say nothing of the configuration, or (TIMEOUT) that would cost as much again to be sure of."""
 
 
 def restores_memory(device: str) -> bool:
@@ -50,7 +48,7 @@ class Wanted:
 
 def shares_process(trial: Trial) -> bool:
     """Whether another trial may run in this one's process, before it or after it. Pure."""
-    return trial.attempt <= 1 and trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)
+    return trial.attempt <= 1 and trial.kind.is_searched
 
 
 def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
@@ -68,9 +66,10 @@ def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str
 def in_used_process(outcome: Outcome, before: int) -> Outcome:
     """An outcome as it counts, the process having run ``before`` other trials. Pure.
 
-    A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own.
+    A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own. Not so
+    a TIMEOUT: to be sure of it would cost as much again.
     """
-    if before == 0 or outcome.ok or outcome.reason in NOT_AGAINST:
+    if before == 0 or outcome.ok or outcome.inconclusive or outcome.reason is FailureReason.TIMEOUT:
         return outcome
     trials = "another trial" if before == 1 else f"{before} other trials"
     why = f"in a process that had run {trials} before: {outcome.sentence()}"

@@ -16,7 +16,6 @@ from autotune.domain import (
     StudySpec,
     Workload,
 )
-from autotune.domain.differences import differing
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
@@ -27,7 +26,7 @@ from search_spaces.knobs import defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
-from trainer.frameworks.trl.import_config import located
+from trainer.frameworks.common.imported import located
 
 RANKS_WITH_GPUS = "--ranks is for runs on a CPU; every GPU held trains, or generates for the others (--gpus N holds N)"
 
@@ -270,8 +269,3 @@ def fingerprint_of(spec: StudySpec, hardware: Mapping[str, Any]) -> Fingerprint:
         software=dict(spec.resources.software),
         workload=spec.workload.digest,
     )
-
-
-def differences(before: StudySpec, after: StudySpec) -> list[str]:
-    """``place: before -> after`` for everything in which two specifications differ."""
-    return differing(before.identity(), after.identity())

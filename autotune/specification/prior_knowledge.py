@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.domain import Beforehand, EarlierStudy, Study, Trial, TrialKind, TrialState
+from autotune.domain import Beforehand, EarlierStudy, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.insights.related import began_words, related
 from autotune.ports import Store
@@ -27,7 +27,6 @@ PRESUMED = "the search begins with what such a machine mostly does"
 MOST_STUDIES = 3
 MOST_TRIALS = 40
 """Of each."""
-_TELLING = frozenset({TrialKind.BASELINE, TrialKind.SEARCH})
 _MEASURED = frozenset({TrialState.COMPLETE, TrialState.PRUNED})
 
 
@@ -113,7 +112,7 @@ def earlier_studies(study: Study, store: Store) -> tuple[EarlierStudy, ...]:
 def telling(trials: Sequence[Trial]) -> tuple[int, ...]:
     """Numbers of the measured trials of a search; of many some, spread over all of it, the first one among them."""
     numbers = [
-        t.number for t in trials if t.kind in _TELLING and t.state in _MEASURED and t.speed_cycles() and not t.emulated
+        t.number for t in trials if t.kind.is_searched and t.state in _MEASURED and t.speed_cycles() and not t.emulated
     ]
     if len(numbers) <= MOST_TRIALS:
         return tuple(numbers)

@@ -14,7 +14,8 @@ from autotune.specification.request import Request, default_micro_batch
 from autotune.specification.user_input import model_named, rewards_configured
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import key_of
-from trainer.frameworks.trl.import_config import Field, Imported
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported
 
 MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_steps", "max_completion_length"
 

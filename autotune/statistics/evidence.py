@@ -11,7 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.statistics.noise import (
     SAME_MACHINE_DEGREES,
     Noise,
@@ -35,8 +35,6 @@ FIRST_LOOK, LATER_LOOKS = 0.95, 0.98
 """Levels of the interval of a gain after one round, and after more. A study looks after each round and ends when the
 interval excludes no gain, so later looks get more chances to be wrong. With these, of studies whose leader is truly no
 faster, 2.3 % call it faster within five looks; with 0.95 at each look 4.5 % do (decision 42)."""
-
-_SAYS_NOTHING = (FailureReason.INFRA, FailureReason.CANCELLED)
 
 
 class Row(StrEnum):
@@ -66,10 +64,7 @@ def failed_configurations(trials: Iterable[Trial]) -> frozenset[Configuration]:
     return frozenset(
         t.configuration
         for t in trials
-        if t.state is TrialState.FAIL
-        and t.number not in mended
-        and t.outcome is not None
-        and t.outcome.reason not in _SAYS_NOTHING
+        if t.state is TrialState.FAIL and t.number not in mended and t.outcome is not None and not t.inconclusive
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import Configuration, Trial, TrialKind
+from autotune.domain import Configuration, Trial
 from search_spaces.knobs.restart import Restart, restart_between
 from trainer.child.contract import StartupPart
 
@@ -32,11 +32,11 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
     newest = trials[-1] if trials else None
     if newest is None or device != "cuda" or not newest.fits:
         return False
-    if newest.kind not in (TrialKind.BASELINE, TrialKind.SEARCH):  # confirmations have processes of their own
+    if not newest.kind.is_searched:  # confirmations have processes of their own
         return False
     if restart_between(newest.configuration, configuration, framework) is not Restart.NONE:
         return False
-    searched = [t for t in trials if t.kind in (TrialKind.BASELINE, TrialKind.SEARCH)]
+    searched = [t for t in trials if t.kind.is_searched]
     return processes_go_on((*searched[:1], *searched[1:][-RECENT:]), framework)
 
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
+from autotune.domain import Configuration, FailureReason, Trial, TrialState
 
 SOURCE = "retry"
 """``Trial.source`` of a retry."""
 
 BUDGET_ENDED = "the study's budget ended"
 """``Outcome.message`` of a trial that was stopped because the study's budget ended."""
-
-_NO_VERDICT = (FailureReason.INFRA, FailureReason.CANCELLED)
-_SEARCHED = (TrialKind.BASELINE, TrialKind.SEARCH)
 
 
 def is_retry(trial: Trial) -> bool:
@@ -63,7 +60,7 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     gone, kinds = set(disproved(trials)), {}
     for trial in trials:
         retry = latest.get(trial.configuration)
-        if retry is None or trial.kind not in _SEARCHED or is_retry(trial):
+        if retry is None or not trial.kind.is_searched or is_retry(trial):
             continue
         if not decided(trial) or trial.feasible != retry.feasible:
             gone.add(trial.number)
@@ -74,5 +71,5 @@ def corrected(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 def decided(trial: Trial) -> bool:
     """Whether a finished trial tells what its configuration is worth: it held, or failed for a reason of its own."""
     if trial.state is TrialState.FAIL:
-        return trial.outcome is not None and trial.outcome.reason not in _NO_VERDICT
+        return trial.outcome is not None and not trial.inconclusive
     return trial.feasible

@@ -83,6 +83,10 @@ class AdvisoryLock:
             self._held.remove(self)
         self._session.close()
 
+    def is_held(self) -> bool:
+        with self._explained(), self._engine.connect() as connection:
+            return bool(connection.execute(_HOLDERS, self._key).all())
+
     def hold(self, session: Session) -> None:
         """Make sure that the lock is still ours; take it again if the server has forgotten it.
 

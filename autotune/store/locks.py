@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
@@ -20,7 +21,8 @@ from autotune.ports import StudyLock
 __all__ = ["FileStudyLock", "Holder", "LocalLocks", "busy"]
 
 _NAMING_S = 0.5
-"""A holder names itself at once after it took the lock."""
+"""A holder names itself at once after it took the lock; who only asks about it never does, and lets go at once."""
+_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ class FileStudyLock:
     def __enter__(self) -> FileStudyLock:
         # A new one each time: a FileLock lets its own holder in again, and a second tuner may be a thread of this one.
         lock = FileLock(self._path, timeout=0, thread_local=False)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise busy(self._name, self._named()) from None
-        except OSError as error:
-            raise StoreError(f"study {self._name!r} cannot be locked: {self._path}: {error.strerror}") from error
+        end = time.monotonic() + _NAMING_S
+        while not self._took(lock):
+            holder = self._read()
+            if holder is not None or time.monotonic() >= end:
+                raise busy(self._name, holder)
+            time.sleep(_PAUSE_S)
         self._lock = lock
         with suppress(OSError):
             self._holder.write_text(json.dumps(asdict(Holder.this())) + "\n", encoding="ascii")
@@ -78,11 +80,36 @@ class FileStudyLock:
             self._lock.release()
             self._lock = None
 
-    def _named(self) -> Holder | None:
-        end = time.monotonic() + _NAMING_S
-        while (holder := self._read()) is None and time.monotonic() < end:
-            time.sleep(0.02)
-        return holder
+    def is_held(self) -> bool:
+        """A shared lock for an instant asks the system; a tuner that starts in this instant finds no name and goes on
+        trying (``__enter__``)."""
+        try:
+            file = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        except OSError:  # this file system knows no such locks, and the library makes do with a file
+            return self._read() is not None
+        finally:
+            os.close(file)
+        return False
+
+    def _took(self, lock: FileLock) -> bool:
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+        return True
+
+    def _unusable(self, error: OSError) -> StoreError:
+        return StoreError(f"study {self._name!r} cannot be locked: {self._path}: {error.strerror}")
 
     def _read(self) -> Holder | None:
         """A holder that lives: one that has died may have left its name, and the next not yet written its own."""
@@ -103,6 +130,10 @@ class LocalLocks:
 
     def lock(self, study_id: int, name: str) -> StudyLock:
         return _LocalStudyLock(self, study_id, name)
+
+    def is_held(self, study_id: int) -> bool:
+        with self._guard:
+            return study_id in self._held
 
     def take(self, study_id: int) -> Holder | None:
         """``None`` if it was free, else who has it."""
@@ -134,3 +165,6 @@ class _LocalStudyLock:
         if self._mine:
             self._mine = False
             self._locks.free(self._study_id)
+
+    def is_held(self) -> bool:
+        return self._locks.is_held(self._study_id)

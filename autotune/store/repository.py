@@ -157,3 +157,6 @@ class SqlStore:
     def lock(self, study_id: int) -> StudyLock:
         study = self.study(study_id)
         return self._backend.study_lock(self._engine, study.id, study.spec.name)
+
+    def is_locked(self, study_id: int) -> bool:
+        return self.lock(study_id).is_held()

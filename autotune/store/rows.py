@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_type_hints
 
 from sqlalchemy import Row
 
@@ -16,10 +16,8 @@ from autotune.domain import (
     CycleKind,
     CycleRecord,
     Event,
-    GpuUse,
     Outcome,
     Peaks,
-    ProcessUse,
     Protocol,
     Study,
     StudySpec,
@@ -45,28 +43,35 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class CycleRest:
-    """The part of a ``CycleRecord`` that has no column."""
+_COLUMNS = {
+    "index": "position",
+    "cycle_kind": "cycle_kind",
+    "seconds": "seconds",
+    "completion_tokens": "completion_tokens",
+    "prompt_tokens": "prompt_tokens",
+    "computed_tokens": "computed_tokens",
+    "rows": "row_count",
+    "updates": "updates",
+    "accepted": "accepted",
+    "noisy": "noisy",
+    "rank": "rank",
+    "started": "started",
+}
+"""Field of a ``CycleRecord`` -> its column."""
+_ELSEWHERE = frozenset({"phases", "peaks", "kind"})
+"""In rows of their own, or the same for every cycle."""
 
-    lengths: tuple[int, ...]
-    cpu_seconds: float
-    drift: float | None
-    outside_cpu: float | None
-    clipped_share: float | None
-    groups: int
-    zero_std_groups: int
-    reward_mean: float | None
-    loss: float | None
-    grad_norm: float | None
-    logp_mismatch: float | None
-    preemptions: int | None = None
-    cache_usage: float | None = None
-    engine_bytes: int | None = None
-    alloc_retries: int | None = None
-    reference_seconds: float | None = None
-    process: ProcessUse | None = None
-    gpu: Mapping[str, GpuUse] = field(default_factory=dict)
+
+def _rest() -> type[Any]:
+    """The fields of a ``CycleRecord`` that have no column, each with the default it has there."""
+    types = get_type_hints(CycleRecord)
+    kept = [each for each in fields(CycleRecord) if each.name not in {*_COLUMNS, *_ELSEWHERE}]
+    made = [(e.name, types[e.name], field(default=e.default, default_factory=e.default_factory)) for e in kept]
+    return make_dataclass("CycleRest", made, frozen=True)
+
+
+CycleRest = _rest()
+"""What of a ``CycleRecord`` is stored as one text. A figure that is added there is stored without a change here."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts) -> Trial:
         cycles=facts.cycles,
         startup=dict(facts.startup or {}),
         worst_case_passed=facts.worst_case_passed,
-        host_peak=row.host_peak,
+        watchdog_peak=row.host_peak,
         created_at=row.created_at,
         started_at=facts.started_at,
         finished_at=row.finished_at,
@@ -136,23 +141,9 @@ def cycle_row(attempt_id: int, cycle: CycleRecord) -> CycleRow:
     for name, value in timed.items():
         if not math.isfinite(value):
             raise StoreError(f"cycle {cycle.index} of rank {cycle.rank} is not stored: its {name} is {value}")
-    rest = CycleRest(**{name: getattr(cycle, name) for name in CycleRest.__dataclass_fields__})
-    return CycleRow(
-        attempt_id=attempt_id,
-        rank=cycle.rank,
-        position=cycle.index,
-        cycle_kind=cycle.cycle_kind.value,
-        seconds=cycle.seconds,
-        completion_tokens=cycle.completion_tokens,
-        prompt_tokens=cycle.prompt_tokens,
-        computed_tokens=cycle.computed_tokens,
-        row_count=cycle.rows,
-        updates=cycle.updates,
-        accepted=cycle.accepted,
-        noisy=cycle.noisy,
-        started=cycle.started,
-        rest=codec.dump(rest),
-    )
+    rest = CycleRest(**{each.name: getattr(cycle, each.name) for each in fields(CycleRest)})
+    columns = {column: getattr(cycle, name) for name, column in _COLUMNS.items()}
+    return CycleRow(attempt_id=attempt_id, **{**columns, "cycle_kind": cycle.cycle_kind.value}, rest=codec.dump(rest))
 
 
 def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
@@ -178,24 +169,9 @@ def phase_rows(cycle_id: int, cycle: CycleRecord) -> list[PhaseRow]:
 
 def cycle_of(row: CycleRow | Row[Any], phases: Mapping[str, float], peaks: Mapping[str, Peaks]) -> CycleRecord:
     """The cycle a row (with the columns of ``CycleRow``) and its phases' rows tell of."""
-    rest: CycleRest = codec.load(CycleRest, row.rest)
-    return CycleRecord(
-        index=row.position,
-        cycle_kind=CycleKind(row.cycle_kind),
-        seconds=row.seconds,
-        phases=phases,
-        completion_tokens=row.completion_tokens,
-        prompt_tokens=row.prompt_tokens,
-        rows=row.row_count,
-        updates=row.updates,
-        computed_tokens=row.computed_tokens,
-        peaks=peaks,
-        accepted=row.accepted,
-        noisy=row.noisy,
-        rank=row.rank,
-        started=row.started,
-        **vars(rest),
-    )
+    columns = {name: getattr(row, column) for name, column in _COLUMNS.items()}
+    rest = codec.load(CycleRest, row.rest)
+    return CycleRecord(**{**columns, "cycle_kind": CycleKind(row.cycle_kind)}, phases=phases, peaks=peaks, **vars(rest))
 
 
 def event_of(row: EventRow) -> Event:

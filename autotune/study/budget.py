@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialKind, TrialState
+from autotune.domain import Budget, Configuration, CycleKind, Protocol, Trial, TrialState
 from autotune.ports import Clock, Store
 from trainer.child.contract import StartupPart
 
@@ -103,7 +103,7 @@ def limit_reached(budget: Budget, spent: Spent, trials: Sequence[Trial]) -> str 
 
 def searched(trials: Sequence[Trial]) -> int:
     """How many trials count against ``max_trials``."""
-    return sum(t.kind in (TrialKind.BASELINE, TrialKind.SEARCH) for t in trials)
+    return sum(t.kind.is_searched for t in trials)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.domain import SWEEP, Fingerprint, Study, StudySpec
-from autotune.domain.differences import differing
+from autotune.domain.differences import differing, spec_differences
 from autotune.errors import NotFoundError, StudyDiffersError
 from autotune.ports import Store
-from autotune.specification import build
 from trainer.child.contract import encode
 
 
@@ -35,7 +34,7 @@ def find_or_create(
         return there, True
     if fork:
         return _beside(store, spec, now, any_sampler=any_sampler)
-    changed = "; ".join(build.differences(there.spec, spec)[:8])
+    changed = "; ".join(spec_differences(there.spec, spec)[:8])
     raise StudyDiffersError(
         f"study {spec.name!r} exists with another specification ({changed}); "
         "--new starts a study beside it, --name gives it another name"

@@ -101,7 +101,7 @@ def _run_json(trial: Trial, header: Header) -> dict[str, Any]:
         "cycles": [_cycle_json(cycle, header) for cycle in trial.cycles],
         "startup": dict(trial.startup),
         "worst_case_passed": trial.worst_case_passed,
-        "host_peak": trial.host_peak,
+        "host_peak": trial.watchdog_peak,
         "started_at": trial.started_at,
         "finished_at": trial.finished_at,
         "seconds": trial.seconds,

@@ -145,7 +145,7 @@ def _run_of(data: Mapping[str, Any], configuration: Configuration, header: Heade
         cycles=tuple(_cycle_of(cycle, header) for cycle in data["cycles"]),
         startup={str(part): _number(data["startup"], part) for part in data["startup"]},
         worst_case_passed=bool(data["worst_case_passed"]),
-        host_peak=None if data["host_peak"] is None else _whole(data, "host_peak", least=0),
+        watchdog_peak=None if data["host_peak"] is None else _whole(data, "host_peak", least=0),
         started_at=_time(data, "started_at"),
         finished_at=_time(data, "finished_at"),
         seconds=_number(data, "seconds"),

@@ -51,7 +51,7 @@ def fastest(trials: Sequence[Trial], top: int) -> tuple[Configuration, ...]:
 
 def is_row(trial: Trial) -> bool:
     """Whether it is a row's own trial, and not one that repeats it."""
-    return trial.kind in (TrialKind.BASELINE, TrialKind.SEARCH)
+    return trial.kind.is_searched
 
 
 def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
@@ -63,9 +63,8 @@ def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
     """
     best = fastest(trials, again.top)
     ended = [t for t in trials if t.source == repeats.SOURCE and t.state.is_finished and t.outcome]
-    reasons = [(t.configuration, None if t.outcome is None else t.outcome.reason) for t in ended]
-    broken = Counter(c for c, reason in reasons if reason is FailureReason.INFRA)
-    said = Counter(c for c, reason in reasons if reason not in (FailureReason.CANCELLED, FailureReason.INFRA))
+    broken = Counter(t.configuration for t in ended if t.outcome and t.outcome.reason is FailureReason.INFRA)
+    said = Counter(t.configuration for t in ended if not t.inconclusive)
     done = {c: said[c] + broken[c] // BROKEN for c in best}
     rounds = ((turn, best if turn % 2 == 0 else best[::-1]) for turn in range(again.times))
     return tuple(c for turn, order in rounds for c in order if done[c] <= turn)

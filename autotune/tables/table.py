@@ -14,7 +14,6 @@ from typing import Any
 
 from autotune.domain import (
     Configuration,
-    FailureReason,
     Fingerprint,
     Protocol,
     Resources,
@@ -32,8 +31,6 @@ from trainer.child.contract import WorstCaseRecord
 
 VERSION = 1
 """Of the file; a reader refuses a later one."""
-
-_ROW_KINDS = (TrialKind.BASELINE, TrialKind.SEARCH)
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def table_of(
             trial=trial,
             same_learning=evidence.same_learning(trial.configuration, baseline, spec.framework),
             worst_case=worst_cases.get(trial.number),
-            repeats=tuple(t for t in again if t.configuration == trial.configuration and _says_something(t)),
+            repeats=tuple(t for t in again if t.configuration == trial.configuration and not t.inconclusive),
         )
         for trial in chosen
     )
@@ -176,7 +173,7 @@ def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]
     found: dict[Configuration, Trial] = {}
     reasons: Counter[str] = Counter()
     for trial in sorted(retries.corrected(trials), key=lambda t: t.number):
-        if trial.kind not in _ROW_KINDS or not trial.state.is_finished:
+        if not trial.kind.is_searched or not trial.state.is_finished:
             continue
         because = _no_row(trial)
         if because:
@@ -190,7 +187,7 @@ def _no_row(trial: Trial) -> str:
     """Why a finished trial tells nothing a replay could use; empty if it does."""
     if trial.state is TrialState.PRUNED:
         return "stopped early"
-    if not _says_something(trial):
+    if trial.inconclusive:
         return "broken by the machine or cancelled"
     if trial.emulated:
         return "FP8 in emulation"
@@ -202,8 +199,3 @@ def _no_row(trial: Trial) -> str:
 def _repeats(trial: Trial) -> bool:
     """In a fresh process, and measured as a row is: a repeat of a sweep, or the confirmation of a search."""
     return trial.kind is TrialKind.CONFIRM or trial.source == repeats.SOURCE
-
-
-def _says_something(trial: Trial) -> bool:
-    reason = None if trial.outcome is None else trial.outcome.reason
-    return reason not in (FailureReason.INFRA, FailureReason.CANCELLED)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Phase, Study, Trial
+from autotune.domain.measures import phase_seconds
 from autotune.statistics.distributions import t95
 from search_spaces.batch import training_gpus
 
@@ -202,18 +203,15 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> 
     lengths = [n for c in cycles for n in c.lengths]
     if not lengths:
         return None
-    total = sum(sum(c.phases.values()) for c in cycles)
-    shares: dict[str, float] = {}
-    for cycle in cycles:
-        for phase, spent in cycle.phases.items():
-            shares[phase] = shares.get(phase, 0.0) + spent / total
+    spent = phase_seconds(cycles)
+    total = sum(spent.values())
     return Stated(
         tokens_per_hour,
         statistics.fmean(lengths),
         statistics.fmean([m for c in cycles for m in longest_rows(c.lengths, shape)]),
         sum(c.prompt_tokens for c in cycles) / sum(c.rows for c in cycles),
         sum(c.computed_tokens for c in cycles) / (len(cycles) * shape.trained_rows),
-        shares,
+        {phase: seconds / total for phase, seconds in spent.items()},
     )
 
 

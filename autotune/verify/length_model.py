@@ -30,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain import CycleKind, CycleRecord, Phase, Trial
+from autotune.domain.measures import phase_seconds
 from autotune.statistics.lengths import MAXIMUM, ONCE, TWICE, cycles_at
 from autotune.verify.compare_run import Shape, longest_rows
 
@@ -251,8 +252,4 @@ def _mean_work(cycles: Sequence[CycleRecord], shape: Shape) -> Work:
 
 def _mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
     """Seconds of a cycle by phase; what no phase tells of is idle already."""
-    total: dict[str, float] = {}
-    for cycle in cycles:
-        for phase, seconds in cycle.phases.items():
-            total[phase] = total.get(phase, 0.0) + seconds / len(cycles)
-    return total
+    return {phase: seconds / len(cycles) for phase, seconds in phase_seconds(cycles).items()}

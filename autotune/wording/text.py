@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 from autotune.domain import Configuration
+from autotune.domain.differences import Differences
 from search_spaces.configuration import KnobValue
 
 _ESCAPES = re.compile(
@@ -99,8 +100,12 @@ def _key(value: KnobValue | None) -> tuple[str, str]:
 
 def changes(configuration: Configuration, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
     """(knob, before, after) for every knob that differs from the baseline, as text."""
-    difference = baseline.difference(configuration)
-    return tuple((clean(n), knob_value(difference[n][0]), knob_value(difference[n][1])) for n in in_order(difference))
+    return change_words(baseline.difference(configuration))
+
+
+def change_words(found: Differences) -> tuple[tuple[str, str, str], ...]:
+    """(knob, before, after) as text, in the order knobs are shown everywhere."""
+    return tuple((clean(n), knob_value(found[n][0]), knob_value(found[n][1])) for n in in_order(found))
 
 
 def brief(configuration: Configuration, baseline: Configuration) -> str:

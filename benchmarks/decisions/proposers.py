@@ -28,7 +28,6 @@ from benchmarks.search.world import World
 
 FILTERED = {"optuna": "tpe+filter", **{name: f"{name}+filter" for name in ("random", "deepspeed", "smac", "ax")}}
 """Name of an arm -> the peer of ``benchmarks.search`` it is."""
-TELLING = (TrialKind.BASELINE, TrialKind.SEARCH)
 
 
 def world_of(place: Place) -> World:
@@ -42,7 +41,8 @@ def world_of(place: Place) -> World:
     )  # fmt: skip
     every = dict.fromkeys((spec.baseline, *place.candidates))
     trials = (
-        Trial(1, n, TELLING[1], c, Protocol(), spec.workload.rows_per_update, "row", 0.0) for n, c in enumerate(every)
+        Trial(1, n, TrialKind.SEARCH, c, Protocol(), spec.workload.rows_per_update, "row", 0.0)
+        for n, c in enumerate(every)
     )
     return World(Table(header, tuple(Row(trial, same_learning=True) for trial in trials)))
 
@@ -56,7 +56,7 @@ class OfSession:
     session: Session
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:  # noqa: ARG002
-        trials = [t for t in history if t.kind in TELLING and t.state.is_finished]
+        trials = [t for t in history if t.kind.is_searched and t.state.is_finished]
         taken = {t.configuration for t in history}
         left = np.array([c not in taken for c in self.world.configurations], dtype=np.bool_)
         allowed = left & passing(self.world, self.known, trials)

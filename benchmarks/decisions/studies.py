@@ -246,8 +246,8 @@ def _answer(recommendation: Recommendation | None) -> Any:
 def _decided(trial: Trial) -> bool:
     if trial.state is not TrialState.FAIL:
         return trial.state.is_finished
-    nothing = (FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT)
-    return trial.outcome is not None and trial.outcome.reason not in nothing
+    failed = trial.outcome
+    return failed is not None and not failed.inconclusive and failed.reason is not FailureReason.TIMEOUT
 
 
 def _close_s(place: Place, study: Study, trials: Sequence[Trial]) -> float:

@@ -29,7 +29,6 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.errors import UsageError
-from autotune.insights import phases
 from autotune.tables.table import Header, Row, Table
 from benchmarks.search import discrimination
 from benchmarks.search.discrimination import NEAR, TIMES, Criterion
@@ -116,7 +115,7 @@ def judged(table: Table) -> Judgement:
         UsageError: too few of its rows were measured, the baseline's not, or it had a memory limit.
     """
     trials = [row.trial for row in table.rows]
-    peaks = {t.configuration: float(p) for t in trials if t.feasible and (p := phases.peak(t, Pool.HOST))}
+    peaks = {t.configuration: float(p) for t in trials if t.feasible and (p := t.host_peak)}
     baseline = table.header.baseline
     if table.header.memory_limit is not None:
         raise UsageError("a pilot is recorded without a memory limit: what does not fit has no peak to judge by")
@@ -147,7 +146,7 @@ def judged(table: Table) -> Judgement:
         seconds=tuple(t.seconds for t in good if t.seconds is not None),
         scatter=scatter(good),
         disturbed=statistics.fmean(c.noisy for t in good for c in t.speed_cycles()),
-        baseline_phases=phases.shares(next(t for t in good if t.configuration == baseline)),
+        baseline_phases=next(t for t in good if t.configuration == baseline).phase_shares,
         typical_phases=typical(good),
         workload=discrimination.of_workload(world),
         rows=discrimination.of_rows(expected, models_of(expected.task, table.header.probe)),
@@ -254,7 +253,7 @@ def scatter(trials: Sequence[Trial]) -> float:
 
 def typical(trials: Sequence[Trial]) -> dict[str, float]:
     """Median share of each phase, largest first."""
-    each = [phases.shares(t) for t in trials]
+    each = [t.phase_shares for t in trials]
     names = {name for one in each for name in one}
     middle = {name: statistics.median(one.get(name, 0.0) for one in each) for name in names}
     return dict(sorted(middle.items(), key=lambda item: (-item[1], item[0])))

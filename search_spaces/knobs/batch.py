@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.knobs.build import FORWARD, GENERATE, LOGPROB, TRAIN, UPDATE, cache, native, same, seam, training
-from search_spaces.knobs.model import Effect, Kind, Knob
+from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 ACCUMULATION = "accumulation"
 """A value of ``steps_per_generation``: one generation for each update, the frameworks' default."""
@@ -15,6 +15,7 @@ KNOBS = (
         unit="rows per rank",
         effect=Effect.SPEED,
         phases=FORWARD,
+        restart=Restart.NONE,
         memory=training(1, FORWARD),
         minimum=1,
         maximum=65536,
@@ -31,6 +32,7 @@ KNOBS = (
         unit="micro-batches",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=(),
         minimum=1,
         maximum=1048576,
@@ -47,6 +49,7 @@ KNOBS = (
         unit="completions per prompt",
         effect=Effect.LEARNING,
         phases=FORWARD,
+        restart=Restart.NONE,
         memory=cache(0, GENERATE),
         minimum=1,
         maximum=4096,
@@ -61,6 +64,7 @@ KNOBS = (
         # many tokens it has (docs/decisions/0013-parity.md).
         effect=Effect.LEARNING,
         phases=GENERATE,
+        restart=Restart.NONE,
         memory=(*training(1, GENERATE), *cache(1, GENERATE)),
         minimum=1,
         maximum=1048576,
@@ -77,6 +81,7 @@ KNOBS = (
         unit="rows per rank",
         effect=Effect.SPEED,
         phases=LOGPROB,
+        restart=Restart.NONE,
         memory=training(1, LOGPROB),
         minimum=1,
         maximum=65536,
@@ -94,6 +99,7 @@ KNOBS = (
         unit="tokens",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.NONE,
         memory=training(1, TRAIN),
         minimum=16,
         maximum=1048576,
@@ -109,6 +115,7 @@ KNOBS = (
         unit="vocabulary entries",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.NONE,
         memory=training(1, TRAIN),
         minimum=128,
         maximum=1048576,
@@ -121,6 +128,7 @@ KNOBS = (
         unit="tokens per GPU",
         effect=Effect.SPEED,
         phases=LOGPROB,
+        restart=Restart.NONE,
         memory=training(1, LOGPROB),
         minimum=64,
         maximum=16777216,
@@ -137,6 +145,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.NONE,
         memory=training(0, TRAIN),
         frameworks={"verl": native("actor_rollout_ref.actor.use_dynamic_bsz", False)},
         summary="micro-batches are cut by tokens instead of rows",
@@ -147,6 +156,7 @@ KNOBS = (
         unit="tokens per GPU",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=training(1, UPDATE),
         minimum=64,
         maximum=16777216,
@@ -160,6 +170,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "ms_swift": native("padding_free", False),
@@ -173,6 +184,7 @@ KNOBS = (
         unit="tokens",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.NONE,
         memory=training(1, TRAIN),
         minimum=1,
         maximum=8192,
@@ -189,6 +201,7 @@ KNOBS = (
         unit="",
         effect=Effect.LEARNING,
         phases=GENERATE,
+        restart=Restart.NONE,
         memory=(),
         frameworks={
             "ms_swift": native("dynamic_sample", False),

@@ -16,7 +16,7 @@ from search_spaces.knobs.build import (
     same,
     training,
 )
-from search_spaces.knobs.model import Effect, Kind, Knob
+from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 _SEGMENTS = environment("PYTORCH_CUDA_ALLOC_CONF", False)
 _MALLOC = environment("GLIBC_TUNABLES", "default")
@@ -28,6 +28,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=FORWARD,
+        restart=Restart.PROCESS,
         memory=training(1, FORWARD),
         order=("flash_attention_3", "flash_attention_2", "sdpa", "eager"),
         open=True,
@@ -45,6 +46,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "trl": native("model_init_kwargs.use_kernels", False),
@@ -60,6 +62,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.PROCESS,
         memory=training(-1, TRAIN),
         frameworks={
             "open_r1": native("use_liger_loss", False),
@@ -73,6 +76,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.NONE,
         memory=training(-1, TRAIN),
         frameworks={"verl": native("actor_rollout_ref.actor.entropy_from_logits_with_chunking", False)},
         summary="entropy is computed over chunks of the logits",
@@ -83,6 +87,8 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.PROCESS,
+        preload=True,
         memory=training(0, TRAIN),
         frameworks=same(
             native("torch_compile", False), verl=native("actor_rollout_ref.actor.fsdp_config.use_torch_compile", True)
@@ -95,6 +101,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
+        restart=Restart.PROCESS,
         memory=training(0, TRAIN),
         order=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"),
         needs={"torch_compile": (True,)},
@@ -107,6 +114,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=GENERATE,
+        restart=Restart.PROCESS,
         memory=training(0, GENERATE),
         needs={"rollout_engine": ("transformers",)},
         frameworks={"trl": native("use_transformers_continuous_batching", False)},
@@ -118,6 +126,7 @@ KNOBS = (
         unit="share of free memory",
         effect=Effect.SPEED,
         phases=GENERATE,
+        restart=Restart.PROCESS,
         memory=(*training(1, GENERATE), *cache(-1, GENERATE)),
         minimum=0.001,
         maximum=0.98,
@@ -131,6 +140,8 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=ANY,
+        restart=Restart.PROCESS,
+        preload=True,
         memory=device(-1),
         frameworks=same(_SEGMENTS, verl=_SEGMENTS),
         summary="the allocator grows segments instead of leaving gaps",
@@ -141,6 +152,8 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=ANY,
+        restart=Restart.PROCESS,
+        preload=True,
         memory=host(1),
         order=("default", "keep", "keep_huge_pages"),
         frameworks=same(_MALLOC, verl=_MALLOC),
@@ -152,6 +165,7 @@ KNOBS = (
         unit="steps",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=device(0),
         minimum=0,
         maximum=100000,
@@ -164,6 +178,7 @@ KNOBS = (
         unit="processes",
         effect=Effect.SPEED,
         phases=frozenset({"idle"}),
+        restart=Restart.NONE,
         memory=host(1),
         minimum=0,
         maximum=256,
@@ -180,6 +195,7 @@ KNOBS = (
         unit="processes",
         effect=Effect.SPEED,
         phases=frozenset({"reward"}),
+        restart=Restart.PROCESS,
         memory=host(1),
         minimum=1,
         maximum=1024,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Literal
 
 from search_spaces.configuration import KnobValue
@@ -24,6 +24,18 @@ class Effect(StrEnum):
     @property
     def rank(self) -> int:
         return tuple(Effect).index(self)
+
+
+class Restart(IntEnum):
+    """What has to start anew when a knob changes between two trials of one process; ascending in cost."""
+
+    NONE = 0
+    """The trainer is built anew in the same process, as it is for every trial."""
+    ENGINE = 1
+    """The colocated rollout engine is built anew."""
+    PROCESS = 2
+    """Nothing of the process can be kept: the knob decides what is imported and patched, a switch of the whole process,
+    a variable that is read once, or how many processes there are."""
 
 
 class Reach(StrEnum):
@@ -89,6 +101,7 @@ class Knob:
     """The strongest effect a change can have; ``effect_between`` is exact."""
     phases: frozenset[str]
     """Phases whose time it acts on."""
+    restart: Restart
     memory: tuple[MemoryEffect, ...]
     frameworks: Mapping[str, Setting]
     summary: str
@@ -110,6 +123,9 @@ class Knob:
     """Where it rests if the framework has no default."""
     without_gpu: KnobValue | None = None
     """What it is on a CPU where nothing is set, if a seam of ours sees to that; the framework's default otherwise."""
+    preload: bool = False
+    """Two trials can be forked from one process that has imported everything only if they agree on it: it decides what
+    is imported, whether anything of that compiles, or a variable that an allocator reads once."""
     alike: tuple[tuple[Effect, frozenset[KnobValue]], ...] = ()
     """Sets of values among which a change has a milder effect than ``effect``."""
 

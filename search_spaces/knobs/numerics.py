@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces.knobs.build import ANY, FORWARD, SYNC, UPDATE, device, host, native, same, seam, training
-from search_spaces.knobs.model import Effect, Kind, Knob
+from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 EXACT_ADAMW = frozenset({"adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"})
 LOW_BIT_ADAMW = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_torch_8bit", "adamw_torch_4bit"})
@@ -17,6 +17,7 @@ KNOBS = (
         unit="",
         effect=Effect.NUMERICS,
         phases=FORWARD,
+        restart=Restart.PROCESS,
         # Autocast keeps a copy of fp32 weights in bf16: for small batches it needs more than fp32 does.
         memory=training(0, FORWARD),
         order=("bf16", "fp16", "fp32"),
@@ -35,6 +36,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=FORWARD,
+        restart=Restart.PROCESS,
         memory=training(1, FORWARD),
         needs={"precision": ("fp8",)},
         frameworks={
@@ -49,6 +51,7 @@ KNOBS = (
         unit="",
         effect=Effect.NUMERICS,
         phases=UPDATE | SYNC,
+        restart=Restart.PROCESS,
         memory=training(1, ANY),
         order=("bf16", "fp32"),
         frameworks={
@@ -65,6 +68,7 @@ KNOBS = (
         unit="",
         effect=Effect.NUMERICS,
         phases=UPDATE,
+        restart=Restart.PROCESS,
         memory=training(1, UPDATE),
         order=("bf16", "fp32"),
         frameworks={
@@ -81,6 +85,7 @@ KNOBS = (
         unit="",
         effect=Effect.NUMERICS,
         phases=FORWARD,
+        restart=Restart.PROCESS,
         memory=(),
         frameworks=same(native("tf32", False)),
         summary="TF32 tensor cores for what is left in fp32",
@@ -91,6 +96,7 @@ KNOBS = (
         unit="",
         effect=Effect.LEARNING,
         phases=UPDATE,
+        restart=Restart.NONE,
         # Unfused steps make temporaries; between families nothing is known.
         memory=training(1, ANY),
         order=("adamw_torch_fused", "adamw_torch"),
@@ -121,6 +127,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=training(-1, UPDATE),
         order=(False, True),
         frameworks={
@@ -137,6 +144,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=training(0, UPDATE),
         needs={"gradient_checkpointing": (True,)},
         rest=False,
@@ -154,6 +162,7 @@ KNOBS = (
         unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
+        restart=Restart.NONE,
         memory=(*device(-1, UPDATE), *host(1, UPDATE)),
         frameworks={
             "trl": seam("trl.models.get_act_offloading_ctx_manager", False),

@@ -23,7 +23,7 @@ from search_spaces.space import SearchSpace, preset_for
 from tests.support import factories
 from trainer.child import worker
 from trainer.child.contract import FailureReason, Pool, TrialSpec, decode, encode
-from trainer.frameworks.exported import Export, Wanted
+from trainer.frameworks.common.exported import Export, Wanted
 
 SPACE = {"knobs": {"gradient_checkpointing": [True, False]}}
 CUDA = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 22 GiB"

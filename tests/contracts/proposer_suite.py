@@ -254,7 +254,7 @@ class ProposerSuite:
         made = search(proposer, world, 14)
         repeats = [
             complete(20 + i, t.configuration, 1e6, kind=kind)
-            for i, (t, kind) in enumerate(zip(made, (TrialKind.CONFIRM, TrialKind.WORST_CASE), strict=False))
+            for i, (t, kind) in enumerate(zip(made, (TrialKind.CONFIRM, TrialKind.VERIFY), strict=False))
         ]
         assert proposer.propose([*made, *repeats], 30) == proposer.propose(made, 30)
 

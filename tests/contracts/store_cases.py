@@ -49,6 +49,7 @@ STUDY_READS: dict[str, Callable[[Store, int], object]] = {
     "fingerprint": lambda s, i: s.fingerprint(i),
     "recommendation": lambda s, i: s.recommendation(i),
     "lock": lambda s, i: s.lock(i),
+    "is_locked": lambda s, i: s.is_locked(i),
 }
 
 

@@ -60,7 +60,7 @@ class Model:
             cycles=tuple(last.cycles[key] for key in sorted(last.cycles)) if last else (),
             startup=last.startup if last else {},
             worst_case_passed=last.passed if last else False,
-            host_peak=self.number if self.outcome else None,
+            watchdog_peak=self.number if self.outcome else None,
             created_at=make.NOW,
             started_at=last.started_at if last else None,
             finished_at=self.finished_at,

@@ -223,11 +223,13 @@ class SharedStoreSuite:
         study = store.create_study(make.study_spec(), 1.0).id
         with running(hold_lock, address, study) as (process, gate):
             assert told(gate) == "held"
+            assert store.is_locked(study)
             with pytest.raises(StudyBusyError, match="first"), store.lock(study):
                 pytest.fail("two tuners hold one study")
             store.add_trial(study, make.draft(), 1.0)
             process.kill()
             process.join(PATIENCE_S)
+            assert not store.is_locked(study)
             with store.lock(study):
                 pass
         store.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -129,6 +131,38 @@ class LockTests:
             pytest.fail("two tuners hold one study")
         with store.lock(study):
             pass
+
+    def test_whether_a_study_is_held_can_be_asked(self, store: Store) -> None:
+        first, second = begin(store), begin(store, name="second")
+        assert not store.is_locked(first)
+        lock = store.lock(first)
+        for _ in range(2):
+            with lock:
+                assert [store.is_locked(first), store.is_locked(second)] == [True, False]
+                assert lock.is_held()
+                assert store.lock(first).is_held()
+            assert not store.is_locked(first)
+            assert not lock.is_held()
+
+    def test_a_tuner_that_starts_while_others_ask_is_not_refused(self, store: Store) -> None:
+        study, ended = begin(store), Event()
+
+        def ask() -> list[bool]:
+            said = []
+            while not ended.is_set():
+                said.append(store.is_locked(study))
+            return said
+
+        with ThreadPoolExecutor(2) as pool:
+            asking = [pool.submit(ask) for _ in range(2)]
+            try:
+                for _ in range(20):
+                    with store.lock(study):
+                        assert store.is_locked(study)
+            finally:
+                ended.set()
+            assert all(one.result() for one in asking), "nobody asked"
+        assert not store.is_locked(study)
 
     def test_a_lock_object_is_not_its_own_key(self, store: Store) -> None:
         lock = store.lock(begin(store))

@@ -60,7 +60,7 @@ class TrialTests:
         assert (running.seconds, running.outcome, running.finished_at) == (None, None, None)
         ended = finish(store, study, state=TrialState.FAIL, outcome=make.oom(), now=8.0, seconds=5.0, host_peak=77)
         assert (ended.state, ended.outcome, ended.finished_at) == (TrialState.FAIL, make.oom(), 8.0)
-        assert (ended.seconds, ended.host_peak, ended.started_at) == (5.0, 77, 3.0)
+        assert (ended.seconds, ended.watchdog_peak, ended.started_at) == (5.0, 77, 3.0)
         assert store.trial(study, 0) == ended == store.trials(study)[0]
 
     @pytest.mark.parametrize("state", [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL])

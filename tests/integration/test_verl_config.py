@@ -20,8 +20,8 @@ from tests.support.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
 from trainer.child.frameworks.verl import Plan, read_log
-from trainer.frameworks.scripts import HERE
-from trainer.frameworks.trl.fields import fields_of
+from trainer.frameworks.common.fields import fields_of
+from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.verl import RUN, ConfigError, export, import_config
 from trainer.frameworks.verl.hydra import parsed, split
 

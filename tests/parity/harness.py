@@ -58,7 +58,7 @@ class Harness:
         ranks.before_import(specs[-1])
         if not any(spec.settings.get("use_vllm") for spec in specs):
             engine.leave_out()
-        self.build, self.loop = self.module("build"), self.module("loop")
+        self.build, self.drive = self.module("build"), self.module("drive")
         ranks.after_import(specs[-1])
         self._constants = {place: getattr(importlib.import_module(place[0]), place[1]) for place in CONSTANTS}
 
@@ -87,8 +87,8 @@ class Harness:
         model = build.load_model(spec, config, spec.model)
         prompts = build.load_prompts(spec.prompts, UPDATES * spec.rows_per_update // 2)
         trainer = build.build_trainer(spec, config, model, build.rewards_of(spec), prompts)
-        seams = {name: value for name, value in spec.seams.items() if name not in self.loop.EARLIER}
-        self.loop.apply_seams(seams, trainer)
+        seams = {name: value for name, value in spec.seams.items() if name not in self.drive.EARLIER}
+        self.drive.apply_seams(seams, trainer)
         return trainer
 
 

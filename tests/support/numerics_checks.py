@@ -214,7 +214,7 @@ def guard(
     child: str, *, apart: float, at: float = -1.0, correction: bool = True, kind: str = "recorded", **sampling: Any
 ) -> Any:
     """One cycle of a trainer whose log-probs are ``at``, and a rollout's ``apart`` from them."""
-    quality = importlib.import_module(f"{child}.frameworks.trl.quality")
+    quality = importlib.import_module(f"{child}.frameworks.hf_trainer.quality")
     kinds = importlib.import_module(f"{child}.contract").CycleKind
     given = inputs()
     own = torch.full(given["completion_ids"].shape, at)
@@ -248,7 +248,7 @@ def guard(
 
 def broken_gradient(child: str, float8: Any) -> dict[str, Any]:
     """The guard in the warm-up of a trainer whose FP8 has a scale off by 4."""
-    quality = importlib.import_module(f"{child}.frameworks.trl.quality")
+    quality = importlib.import_module(f"{child}.frameworks.hf_trainer.quality")
     kinds = importlib.import_module(f"{child}.contract").CycleKind
     policy, journal = model(), Notes()
     float8.convert(policy, EMULATED, "cpu")
@@ -341,8 +341,8 @@ def offloading(child: str) -> dict[str, Any]:
 
 def main(path: str) -> None:
     child = package()
-    float8 = importlib.import_module(f"{child}.frameworks.trl.float8")
-    gradient = importlib.import_module(f"{child}.frameworks.trl.gradient")
+    float8 = importlib.import_module(f"{child}.frameworks.hf_trainer.float8")
+    gradient = importlib.import_module(f"{child}.frameworks.hf_trainer.gradient")
     limits = importlib.import_module(f"{child}.contract.limits")
     found = {
         "refusals": refusals(float8),

@@ -24,4 +24,4 @@ def record(store: Store, study: Study, trial: Trial) -> None:
         store.add_cycle(study.id, number, 1, cycle)
     if trial.state.is_finished and trial.outcome is not None:
         ended, seconds = trial.finished_at or factories.NOW, trial.seconds or 0.0
-        store.finish_trial(study.id, number, trial.state, trial.outcome, ended, seconds, trial.host_peak)
+        store.finish_trial(study.id, number, trial.state, trial.outcome, ended, seconds, trial.watchdog_peak)

@@ -48,7 +48,7 @@ def refusal(call: Any) -> str:
 
 
 def main(file: Path) -> None:
-    remedies = importlib.import_module(f"{package()}.frameworks.trl.remedies")
+    remedies = importlib.import_module(f"{package()}.frameworks.hf_trainer.remedies")
     switched = {}
     for value in ("0", "1"):
         remedies.switch_attention({remedies.CUDNN: value})

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer.frameworks.trl.fields import fields_of
+from trainer.frameworks.common.fields import fields_of
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "trl_fields.json").read_text())
 FIELDS = fields_of(RECORDED["fields"])

@@ -39,7 +39,7 @@ from trainer.child.contract import (
     write_atomic,
 )
 from trainer.frameworks import trl
-from trainer.frameworks.told import Told
+from trainer.frameworks.common.told import Told
 
 ROOT = Path(__file__).resolve().parents[2]
 START = ROOT / "trainer" / "child" / "start.py"

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.knobs import KNOBS
+from search_spaces.knobs import KNOBS, Knob
 from search_spaces.legality import RULES, Case, Reference, is_legal
 from trainer.child.contract import RewardSpec
 from trainer.frameworks.verl import SUPPORTED, Wanted, explicit
@@ -18,7 +18,21 @@ PROMPT, COMPLETION = 512, 1024
 LONGEST = PROMPT + COMPLETION
 REWARDS = (RewardSpec("reasoning_gym", "chain_sum", options={"min_terms": 2}),)
 SWITCHES = tuple(sorted(name for name in SUPPORTED if KNOBS[name].kind.value == "bool" and name != "dynamic_batching"))
+_OF_THE_BATCH = frozenset(
+    {
+        *("micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "logprob_rows"),
+        *("sequence_parallel_size", "tensor_parallel_size", "rollout_engine", "rollout_mode", "host_allocator"),
+    }
+)
+
+
+def _some_values(knob: Knob) -> Sequence[KnobValue]:
+    """For a knob that ``VALUES`` says nothing of: those of a choice, or the least of a number and twice that."""
+    return knob.choices or (int(knob.minimum or 0), max(1, 2 * int(knob.minimum or 0)))
+
+
 VALUES: Mapping[str, Sequence[KnobValue]] = {
+    **{name: _some_values(KNOBS[name]) for name in sorted(SUPPORTED - _OF_THE_BATCH - {*SWITCHES, "dynamic_batching"})},
     "fsdp": ("fsdp1", "fsdp2"),
     "precision": ("bf16", "fp16", "fp32"),
     "master_weights": ("fp32", "bf16"),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from autotune.cli.app import build_app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -130,6 +135,22 @@ def test_decisions_tests_and_files_it_names_exist(page: Path) -> None:
         assert any((ROOT / "tests").rglob(name)), name
     for path in re.findall(r"`((?:autotune|trainer|api|search_spaces|benchmarks|tests|tools|docs)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), path
+    for room, name in re.findall(r"`(autotune|search_spaces)\.(?!sqlite)(\w+)[\w.]*`", text):
+        assert (ROOT / room / name).exists() or (ROOT / room / f"{name}.py").exists(), f"{room}.{name}"
+
+
+@EACH_PAGE
+def test_autotune_has_every_command_and_option_it_shows(page: Path) -> None:
+    blocks = "\n".join(FENCE.findall(page.read_text(encoding="utf-8"))).replace("\\\n", " ")
+    for line in re.findall(r"^(?:\$ )?autotune (.+)$", blocks, re.MULTILINE):
+        command: Any = get_command(build_app())
+        words = line.partition(" #")[0].split()
+        while words and isinstance(command, TyperGroup):
+            word = words.pop(0)
+            command = command.commands.get(word)
+            assert command is not None, line
+        options = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
+        assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} - options == set(), line
 
 
 def adding() -> dict[str, str]:

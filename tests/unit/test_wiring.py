@@ -9,6 +9,7 @@ import pytest
 
 from autotune import wiring
 from autotune.domain import Budget
+from autotune.domain.differences import spec_differences
 from autotune.errors import StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
 from autotune.ports import Assignment
@@ -78,8 +79,8 @@ def test_a_recorded_table_is_no_study_that_a_search_goes_on_with() -> None:
 def test_differences_name_the_place() -> None:
     spec = f.study_spec()
     changed = replace(spec, baseline=spec.baseline.with_(micro_batch_size=8), memory_limit=None)
-    assert build.differences(spec, spec) == []
-    found = build.differences(spec, changed)
+    assert spec_differences(spec, spec) == []
+    found = spec_differences(spec, changed)
     assert "baseline.micro_batch_size: 2 -> 8" in found
     assert any(line.startswith("memory_limit:") for line in found)
 
@@ -94,7 +95,7 @@ def test_where_the_prompts_lie_and_what_the_config_looks_like_make_no_other_stud
 
 def test_an_edited_reward_file_is_another_study_and_the_difference_says_so() -> None:
     before, after = (f.study_spec(workload=f.workload(rewards=(f.reward(sha256=text),))) for text in ("a", "b"))
-    assert build.differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
+    assert spec_differences(before, after) == ["workload.rewards[0].sha256: a -> b"]
 
 
 def test_a_hub_model_is_rendered_with_its_commit() -> None:

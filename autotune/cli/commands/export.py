@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +18,9 @@ from autotune.errors import UsageError
 from autotune.recommendation.current import answer
 from autotune.settings import HomePaths
 from search_spaces.framework_names import SHORT
+
+if TYPE_CHECKING:
+    from autotune.recommendation.export import Choice, Exported
 
 
 class Format(StrEnum):
@@ -67,19 +69,20 @@ def export(
       autotune export my-study --row 2 -o ./run
       autotune export --trial 7 --native-only --force
     """
-    exporting = import_module("autotune.recommendation.export")
+    from autotune.recommendation.export import build, write
+
     with reading(home) as (_, store):
         found = find_study(store, study)
         word = _format(found, form)
         trials = store.trials(found.id)
-        choice = choice_of(exporting, row, trial, native_only)
-        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
+        choice = choice_of(row, trial, native_only)
+        made = build(found, trials, choice, answer(store, found, trials)[1], store)
     folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
-    files = exporting.write(made, found, folder, force=force)
+    files = write(made, found, folder, force=force)
     if as_json:
-        console.document(_document(exporting, made, found, folder, files))
+        console.document(_document(made, found, folder, files))
         return
-    _tell(exporting, made, folder, files)
+    _tell(made, folder, files)
 
 
 def _format(study: Study, asked: Format | None) -> str:
@@ -93,30 +96,36 @@ def _format(study: Study, asked: Format | None) -> str:
     return own
 
 
-def choice_of(exporting: Any, row: int, trial: int | None, native_only: bool) -> Any:
-    """Which configuration the options mean, as ``export.Choice``. Raises ``UsageError`` if they contradict."""
+def choice_of(row: int, trial: int | None, native_only: bool) -> Choice:
+    """Which configuration the options mean. Raises ``UsageError`` if they contradict."""
+    from autotune.recommendation.export import Choice
+
     if trial is not None and native_only:
         raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
-    return exporting.Choice(row=row, trial=trial, native_only=native_only)
+    return Choice(row=row, trial=trial, native_only=native_only)
 
 
-def _document(exporting: Any, made: Any, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
-    words, place, environment = exporting.command_of(made.export, folder)
+def _document(made: Exported, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
+    from autotune.recommendation.export import command_of, seam_sentence, shell_line
+
+    words, place, environment = command_of(made.export, folder)
     return {
         "study": plain(study.spec.name),
         "row": row_json(made.row),
         "folder": plain(str(folder)),
         "files": [plain(str(path.relative_to(folder))) for path in files],
         "command": {"argv": plain(words), "folder": plain(place) or None, "environment": plain(environment)},
-        "shell": plain(exporting.shell_line(made.export, made.framework.names.run, folder)),
+        "shell": plain(shell_line(made.export, made.framework.names.run, folder)),
         "seams": plain(made.export.seams),
-        "launcher": exporting.seam_sentence(made) or None,
+        "launcher": seam_sentence(made) or None,
         "native_only": None if made.native is None else row_json(made.native),
         "diff": plain(made.export.diff) or None,
     }
 
 
-def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> None:
+def _tell(made: Exported, folder: Path, files: tuple[Path, ...]) -> None:
+    from autotune.recommendation.export import native_sentence, seam_sentence, shell_line
+
     row = made.row
     sure = "confirmed" if row.confirmed else "not confirmed"
     if made.export.diff:
@@ -128,12 +137,12 @@ def _tell(exporting: Any, made: Any, folder: Path, files: tuple[Path, ...]) -> N
         console.line(f"{'' if place else 'change':<9}{clean(change)}")
     console.line(f"folder   {clean(folder)}")
     console.line(f"files    {', '.join(sorted(clean(path.relative_to(folder)) for path in files))}")
-    seams = exporting.seam_sentence(made)
+    seams = seam_sentence(made)
     if seams:
         console.line(f"launcher {seams}")
-        console.line(f"         {exporting.native_sentence(made.native)}")
+        console.line(f"         {native_sentence(made.native)}")
     if made.export.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line("train    " + exporting.shell_line(made.export, made.framework.names.run, folder))
+    console.line("train    " + shell_line(made.export, made.framework.names.run, folder))
     if not made.export.server:
         console.line(f"or       sh {folder / made.framework.names.run}")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from importlib import import_module
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli import console
-from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption
+from autotune.cli import console, exit_codes
+from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption, space_named
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
 from autotune.settings import Settings
 from search_spaces.framework_names import resolved
 from search_spaces.knobs import FRAMEWORKS
-from search_spaces.space import SearchSpace, SpaceError, preset_for
 
-NOTHING_FITS = 3
+if TYPE_CHECKING:
+    from autotune.forecast.question import Question, Wanted
 
 
 class Format(StrEnum):
@@ -83,10 +82,14 @@ def plan(
     framework = resolved(framework)
     if framework not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
-    question = import_module("autotune.forecast.question")
-    wanted = question.Wanted(
+    from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_named
+    from autotune.forecast.model_file import model_at
+    from autotune.forecast.question import Question, Wanted
+
+    wanted = Wanted(
         model=model,
-        architecture=import_module("autotune.forecast.model_file").model_at(model),
+        architecture=model_at(model),
         framework=framework,
         rows_per_update=rows_per_update,
         num_generations=num_generations,
@@ -98,35 +101,35 @@ def plan(
     if need:
         _show_needs(wanted, as_json)
         return
-    kind = import_module("autotune.forecast.gpus").gpu_named(gpu)
-    machine = import_module("autotune.forecast.answer").Machine(kind.name, kind.memory, gpus, nodes)
-    name = space or preset_for(gpus, nodes)
-    asked = question.Question(wanted.load(machine), machine, kind, name, _space(name))
+    kind = gpu_named(gpu)
+    machine = Machine(kind.name, kind.memory, gpus, nodes)
+    asked = Question(wanted.load(machine), machine, kind, *space_named(space, gpus, nodes))
     _show_plan(asked, settings_for(home), as_json)
 
 
-def _show_plan(asked: object, settings: Settings, as_json: bool) -> None:
-    found = import_module("autotune.forecast.with_models").planned(asked, settings)
+def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:
+    from autotune.cli.screens.plan import plan_screen
+    from autotune.forecast.documents import plan_json
+    from autotune.forecast.with_models import planned
+
+    found = planned(asked, settings)
     if as_json:
-        console.document(import_module("autotune.forecast.documents").plan_json(found))
+        console.document(plan_json(found))
     else:
-        console.show(import_module("autotune.cli.screens.plan").plan_screen(found))
+        console.show(plan_screen(found))
     if not found.feasible:
-        raise typer.Exit(NOTHING_FITS)
+        raise typer.Exit(exit_codes.NOTHING_FEASIBLE)
 
 
-def _show_needs(wanted: object, as_json: bool) -> None:
-    found = import_module("autotune.forecast.with_models").needed(wanted)
+def _show_needs(wanted: Wanted, as_json: bool) -> None:
+    from autotune.cli.screens.plan import needs_screen
+    from autotune.forecast.documents import needs_json
+    from autotune.forecast.with_models import needed
+
+    found = needed(wanted)
     if as_json:
-        console.document(import_module("autotune.forecast.documents").needs_json(found))
+        console.document(needs_json(found))
     else:
-        console.show(import_module("autotune.cli.screens.plan").needs_screen(found))
+        console.show(needs_screen(found))
     if all(n.machine is None for n in found.needs):
-        raise typer.Exit(NOTHING_FITS)
-
-
-def _space(name: str) -> SearchSpace:
-    try:
-        return SearchSpace.load(name)
-    except SpaceError as error:
-        raise UsageError(str(error)) from None
+        raise typer.Exit(exit_codes.NOTHING_FEASIBLE)

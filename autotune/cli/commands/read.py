@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from enum import StrEnum
-from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -178,13 +177,16 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
       autotune best --json | jq '.recommendation.rows[0].configuration'
       autotune best --json | jq '.why.rows[0].knobs'
     """
+    from autotune.cli.screens.why import why_screen
+    from autotune.forecast.explain import explain
+
     with reading(home) as (settings, store):
         found = find_study(store, study)
         every = store.trials(found.id)
         source, recommendation = answer(store, found, every)
         wall_s, _ = store.spent(found.id)
         verified = last_event(store, found, "verified")
-    why = import_module("autotune.forecast.explain").explain(found.spec, every, recommendation, found.beforehand)
+    why = explain(found.spec, every, recommendation, found.beforehand)
     if as_json:
         console.document({**answer_document(found, source, recommendation), "why": why_json(why)})
         return
@@ -203,6 +205,6 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
         )
     )
     if why is not None:
-        console.show(import_module("autotune.cli.screens.why").why_screen(why))
+        console.show(why_screen(why))
     if verified is not None:
         console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")

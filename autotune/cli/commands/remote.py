@@ -7,8 +7,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -18,6 +17,13 @@ from autotune.cli.commands.remote_export import export
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
 from autotune.wording.numbers import rate, signed_percent
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from api.client import Client
+    from autotune.cli.commands.read import Sort
+    from autotune.domain import TrialKind, TrialState
 
 __all__ = ["add_url_option"]
 
@@ -44,7 +50,9 @@ def _with_url(command: Callable[..., Any], answer: Callable[..., None]) -> Calla
             return command(*arguments, **options)
         if options.get("home") is not None:
             raise UsageError("--url and --home name two places; give one of them")
-        client = import_module("api.client").Client(url, os.environ.get("AUTOTUNE_TOKEN", "").strip() or None)
+        from api.client import Client
+
+        client = Client(url, os.environ.get("AUTOTUNE_TOKEN", "").strip() or None)
         return answer(client, **options)
 
     shape = inspect.signature(command, eval_str=True)
@@ -55,7 +63,7 @@ def _with_url(command: Callable[..., Any], answer: Callable[..., None]) -> Calla
     return run
 
 
-def status(client: Any, *, study: str | None = None, as_json: bool = False, **_: Any) -> None:
+def status(client: Client, *, study: str | None = None, as_json: bool = False, **_: Any) -> None:
     """How a study stands."""
     document = _plain(client.status(client.find(study)))
     if as_json:
@@ -72,12 +80,12 @@ def status(client: Any, *, study: str | None = None, as_json: bool = False, **_:
 
 
 def trials(
-    client: Any,
+    client: Client,
     *,
     study: str | None = None,
-    state: Any = None,
-    kind: Any = None,
-    sort: Any = None,
+    state: TrialState | None = None,
+    kind: TrialKind | None = None,
+    sort: Sort | None = None,
     as_json: bool = False,
     **_: Any,
 ) -> None:
@@ -100,7 +108,7 @@ def trials(
     console.show(table)
 
 
-def show(client: Any, *, number: int, study: str | None = None, as_json: bool = False, **_: Any) -> None:
+def show(client: Client, *, number: int, study: str | None = None, as_json: bool = False, **_: Any) -> None:
     """One trial."""
     document = _plain(client.trial(client.find(study), number))
     if as_json:
@@ -116,7 +124,7 @@ def show(client: Any, *, number: int, study: str | None = None, as_json: bool = 
         console.line(f"  {clean(name)}: {clean(json.dumps(value))}{changed}")
 
 
-def best(client: Any, *, study: str | None = None, as_json: bool = False, **_: Any) -> None:
+def best(client: Client, *, study: str | None = None, as_json: bool = False, **_: Any) -> None:
     """The recommendation, or the best so far."""
     document = _plain(client.recommendation(client.find(study)))
     if as_json:
@@ -151,7 +159,7 @@ def _why_lines(row: Document) -> None:
         console.line(f"  {len(lines) - MOST_REASONS} more in --json")
 
 
-def _plain(shape: Any) -> Any:
+def _plain(shape: BaseModel) -> dict[str, Any]:
     """As the server sent it."""
     return shape.model_dump(mode="json")
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.cli import console
 from autotune.cli.screens.text import clean, clean_line, rate
 from autotune.errors import MachineError, UsageError
 from autotune.settings import HomePaths
 
+if TYPE_CHECKING:
+    from api.client import Client
+    from api.schemas.exports import Export as Sent
+    from autotune.cli.commands.export import Format
+    from trainer.frameworks.trl import Export
+
 RUN = "run.sh"
 """The script of every framework's export."""
 
 
 def export(
-    client: Any,
+    client: Client,
     *,
     study: str | None = None,
     row: int = 1,
     trial: int | None = None,
-    form: Any = None,
+    form: Format | None = None,
     native_only: bool = False,
     output: Path | None = None,
     force: bool = False,
@@ -29,6 +34,8 @@ def export(
     **_: Any,
 ) -> None:
     """Write the files of a configuration, and say what trains with them."""
+    from autotune.recommendation.export import put
+
     if trial is not None and native_only:
         raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
     number = client.find(study)
@@ -36,17 +43,16 @@ def export(
     suffix = form.value if form is not None else "trl"
     name = f"{HomePaths(Path()).study(number, found.study).name}-{suffix}"
     folder = (output or Path(name)).absolute()
-    exporting = import_module("autotune.recommendation.export")
     texts = {plain_name(file.name): file.text for file in found.files}
-    files = exporting.put(texts, folder, force=force)
+    files = put(texts, folder, force=force)
     for file in found.files:
         if file.executable:
             (folder / file.name).chmod(0o755)
     made = _export(found, texts)
     if as_json:
-        console.document(_document(exporting, made, found, folder, files))
+        console.document(_document(made, found, folder, files))
     else:
-        _tell(exporting, made, found, folder)
+        _tell(made, found, folder)
 
 
 def plain_name(name: str) -> str:
@@ -56,15 +62,18 @@ def plain_name(name: str) -> str:
     return name
 
 
-def _export(found: Any, texts: dict[str, str]) -> Any:
+def _export(found: Sent, texts: dict[str, str]) -> Export:
     """The export as the framework's own room made it."""
-    trl = import_module("trainer.frameworks.trl")
-    command = trl.Command(tuple(found.command.argv), found.command.folder, found.command.environment)
-    return trl.Export(texts, command, found.seams, (), found.prompts is not None, found.diff or "", found.server)
+    from trainer.frameworks.trl import Command, Export
+
+    command = Command(tuple(found.command.argv), found.command.folder, found.command.environment)
+    return Export(texts, command, found.seams, (), found.prompts is not None, found.diff or "", found.server)
 
 
-def _document(exporting: Any, made: Any, found: Any, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
-    words, place, environment = exporting.command_of(made, folder)
+def _document(made: Export, found: Sent, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
+    from autotune.recommendation.export import command_of, shell_line
+
+    words, place, environment = command_of(made, folder)
     sent = found.model_dump(mode="json")
     return {
         "study": sent["study"],
@@ -72,7 +81,7 @@ def _document(exporting: Any, made: Any, found: Any, folder: Path, files: tuple[
         "folder": str(folder),
         "files": [str(path.relative_to(folder)) for path in files],
         "command": {"argv": list(words), "folder": place or None, "environment": environment},
-        "shell": exporting.shell_line(made, RUN, folder),
+        "shell": shell_line(made, RUN, folder),
         "seams": sent["seams"],
         "launcher": sent["launcher"],
         "native_only": sent["native"],
@@ -81,7 +90,9 @@ def _document(exporting: Any, made: Any, found: Any, folder: Path, files: tuple[
     }
 
 
-def _tell(exporting: Any, made: Any, found: Any, folder: Path) -> None:
+def _tell(made: Export, found: Sent, folder: Path) -> None:
+    from autotune.recommendation.export import shell_line
+
     row = found.row
     for line in (found.diff or "").splitlines():
         console.line(clean_line(line))
@@ -102,5 +113,5 @@ def _tell(exporting: Any, made: Any, found: Any, folder: Path) -> None:
         console.line(f"missing  {clean(found.prompts)}: the study's prompts stay where it ran; put them there")
     if found.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
-    console.line("train    " + clean_line(exporting.shell_line(made, RUN, folder)))
+    console.line("train    " + clean_line(shell_line(made, RUN, folder)))
     console.say("paths in it are those of the machine the study ran on")

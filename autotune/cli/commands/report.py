@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
@@ -16,8 +15,10 @@ from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Source, answer, answer_document
-from autotune.report import Material, plot, report
 from trainer.child.contract import write_atomic
+
+if TYPE_CHECKING:
+    from autotune.report import Material
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
@@ -44,6 +45,8 @@ def report_command(
       autotune report my-study -o - | less
       autotune report --json | jq '.why.ruled_out'
     """
+    from autotune.report import plot, report
+
     if as_json:
         if output != STANDARD_OUTPUT:
             raise UsageError("--json prints one document; it cannot be used with --output")
@@ -82,9 +85,10 @@ def _document(material: Material) -> Document:
 def _page(target: Path, study: str | None, home: Path | None, *, force: bool) -> None:
     """The study as one self-contained HTML file."""
     _refuse_to_overwrite([target], force=force)
-    page = import_module("api.dashboard.report_page")
+    from api.dashboard.report_page import read, report_page
+
     with reading(home) as (_, store):
-        text = page.report_page(page.read(store, find_study(store, study)))
+        text = report_page(read(store, find_study(store, study)))
     try:
         write_atomic(target, text)
     except OSError as error:
@@ -103,13 +107,16 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
 
 
 def _material(study: str | None, home: Path | None, picture: str) -> Material:
+    from autotune.forecast.explain import explain
+    from autotune.report import Material
+    from search_spaces.space import SearchSpace
+
     with reading(home) as (_, store):
         found = find_study(store, study)
         trials = store.trials(found.id)
         source, recommendation = answer(store, found, trials)
         spec = found.spec
-        explain = import_module("autotune.forecast.explain").explain
-        space = import_module("search_spaces.space").SearchSpace.from_json(spec.space)
+        space = SearchSpace.from_json(spec.space)
         return Material(
             study=found,
             trials=trials,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from autotune.cli import console
+from autotune.cli import console, exit_codes
 from autotune.cli.commands.compare import comparison_screen
 from autotune.cli.options import HomeOption, StudyArgument, TrialArgument, find_study, find_trial, reading
 from autotune.cli.screens.durations import parse_duration
@@ -22,10 +21,6 @@ from autotune.errors import UsageError
 from autotune.ports import Store
 from autotune.recommendation.comparison import StudyRecord, compare_trials
 from autotune.study import protocols
-
-EXIT_FAILED = 3
-EXIT_BUDGET = 4
-EXIT_SIGNAL = 128
 
 
 def retry(
@@ -56,22 +51,23 @@ def retry(
     Exit code 3 means that it failed again, 4 that --budget ended first.
     """
     allowed = None if budget is None else parse_duration(budget)
-    wiring = import_module("autotune.wiring")
+    from autotune.wiring import check_machine, loop, present_fingerprint
+
     with stopping(console.say) as stop, reading(home, stop) as (settings, store):
         found = find_study(store, study)
         asked = find_trial(store.trials(found.id), number, found)
         if not asked.state.is_finished:
             state = asked.state.value.lower()
             raise UsageError(f"trial {number} is {state}; only a finished trial can be run again")
-        fingerprint = wiring.present_fingerprint(found.spec, settings, console.say)
-        wiring.check_machine(store, found, fingerprint)
+        fingerprint = present_fingerprint(found.spec, settings, console.say)
+        check_machine(store, found, fingerprint)
         if stop.signal is not None:
-            raise typer.Exit(EXIT_SIGNAL + stop.signal)
+            raise typer.Exit(exit_codes.SIGNAL + stop.signal)
         limits = Budget(wall_s=None if allowed is None else store.spent(found.id)[0] + allowed)
         mode = choose_mode(json=as_json, live=not no_live, quiet=quiet, terminal=console.talk().is_terminal)
         with observing(mode, begin(found, store.trials(found.id), limits, time.time())) as observer:
-            loop = wiring.loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
-            trial: Trial = loop.retry(protocols.retry_draft(found, asked.configuration))
+            again = loop(found, limits, store, settings, observer, stop, fingerprint, allow_busy=allow_busy)
+            trial = again.retry(protocols.retry_draft(found, asked.configuration))
         _show(store, found, asked, trial, as_json=as_json)
     raise typer.Exit(_exit_code(trial, stop.signal))
 
@@ -99,7 +95,7 @@ def sentence(asked: Trial, trial: Trial) -> str:
         mended = "" if asked.feasible else f"; the failure of #{asked.number} no longer counts"
         return f"trial {trial.number}, which repeats #{asked.number}: {how}{mended}{_disturbed(trial)}"
     lost = f"; its configuration, feasible in #{asked.number}, no longer is" if asked.feasible else ""
-    if trial.outcome is not None and trial.outcome.reason in (FailureReason.INFRA, FailureReason.CANCELLED):
+    if trial.inconclusive:
         lost = ""
     return f"trial {trial.number}, which repeats #{asked.number}: {how}{lost}"
 
@@ -114,6 +110,6 @@ def _exit_code(trial: Trial, signal: int | None) -> int:
     if trial.feasible:
         return 0
     if signal is not None:
-        return EXIT_SIGNAL + signal
+        return exit_codes.SIGNAL + signal
     cancelled = trial.outcome is not None and trial.outcome.reason is FailureReason.CANCELLED
-    return EXIT_BUDGET if cancelled else EXIT_FAILED
+    return exit_codes.NO_RESULT if cancelled else exit_codes.NOTHING_FEASIBLE

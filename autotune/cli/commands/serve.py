@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -58,17 +57,19 @@ def serve(
       curl http://127.0.0.1:7788/api/v1/studies
       autotune best --url http://127.0.0.1:7788
     """
-    room = import_module("api.serving")
+    from api.guard.access import is_loopback
+    from api.serving import Address, Serving
+
     settings = settings_for(home)
     give_way(nice)
     with ending_quietly():
-        address = room.Address(host, port, token_file, tuple(allow_host or ()), allow_control)
-        opened = room.Serving(settings, console.say, address, read_ahead=True)
+        address = Address(host, port, token_file, tuple(allow_host or ()), allow_control)
+        opened = Serving(settings, console.say, address, read_ahead=True)
         try:
             console.line(opened.url)
             console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
             opened.invite()
-            if not import_module("api.guard.access").is_loopback(host):
+            if not is_loopback(host):
                 console.say("the token and the figures travel unencrypted; beyond a trusted network use a TLS proxy")
             opened.wait()
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,13 +13,15 @@ from autotune.cli.options import JsonOption
 from autotune.cli.screens.space import counted, knob_table, shown
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
-from autotune.specification.build import RANKS_WITH_GPUS
 from search_spaces import legality
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
+from search_spaces.errors import SpaceError
 from search_spaces.framework_names import SHORT, resolved
 from search_spaces.knobs import FRAMEWORKS
-from search_spaces.space import SearchSpace, SpaceError, parse_value, preset_for
+
+if TYPE_CHECKING:
+    from search_spaces.space import SearchSpace
 
 ILLEGAL = 2
 """Exit code when nothing is legal."""
@@ -83,7 +85,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
-    name, found = _space(space, gpus, nodes)
+    name, found = space_named(space, gpus, nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
     question = _question(framework, gpus, nodes, ranks, rows=rows_per_update)
@@ -149,7 +151,7 @@ def _check_configuration(question: Question, as_json: bool) -> bool:
 
 
 def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
-    name, space = _space(name, question.resources.gpus, question.resources.nodes)
+    name, space = space_named(name, question.resources.gpus, question.resources.nodes)
     baseline = _beside(space, question)
     told = space.explain(baseline, question.resources)
     own = legality.check(baseline, question.resources) if question.configuration else ()
@@ -166,8 +168,14 @@ def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
     return told.legal > 0
 
 
-def _space(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
-    """The space asked for, or the preset for the machine."""
+def space_named(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
+    """The space asked for, or the preset for the machine, with its name.
+
+    Raises:
+        UsageError: there is no such space, or it cannot be read.
+    """
+    from search_spaces.space import SearchSpace, preset_for
+
     wanted = name or preset_for(gpus, nodes)
     try:
         return wanted, SearchSpace.load(wanted)
@@ -179,6 +187,8 @@ def _given(
     rollout_gpus: int | None, num_generations: int | None, micro_batch: int | None, settings: Sequence[str]
 ) -> dict[str, KnobValue]:
     """Knobs of the command line. GPUs for a rollout server mean that there is one."""
+    from search_spaces.space import parse_value
+
     values: dict[str, KnobValue] = {}
     if rollout_gpus:
         values |= served_by(rollout_gpus)
@@ -209,6 +219,8 @@ def _question(
     if framework not in FRAMEWORKS:
         raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
     if ranks is not None and gpus:
+        from autotune.specification.build import RANKS_WITH_GPUS
+
         raise UsageError(RANKS_WITH_GPUS)
     resources = Resources(
         gpus=gpus,

@@ -6,16 +6,16 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
+from rich.console import RenderableType
 
-from autotune.cli import console
+from autotune.cli import console, exit_codes
 from autotune.cli.commands import start_options as o
 from autotune.cli.doctor.machine_checks import busy_note
 from autotune.cli.options import HomeOption, settings_for
@@ -31,14 +31,14 @@ from autotune.errors import UsageError
 from autotune.machine import other_load
 from autotune.ports import Store
 from autotune.settings import Settings
-from autotune.specification.request import DEFAULT_SAMPLER
 from autotune.statistics.retries import decided
 from autotune.study.loop import StudyResult
 from trainer.child.contract import write_atomic
 
-EXIT_NOTHING_FEASIBLE = 3
-EXIT_NO_RESULT = 4
-EXIT_SIGNAL = 128
+if TYPE_CHECKING:
+    from autotune.wiring import Prepared
+
+Say = Callable[[str], None]
 
 
 def start(
@@ -97,10 +97,13 @@ def start(
       autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
-    asked = import_module("autotune.cli.commands.start_request")
-    limits = asked.budget_of(budget, max_trials, gpu_hours)
+    from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
+    from autotune.specification.request import DEFAULT_SAMPLER
+    from autotune.wiring import check_store, prepare
+
+    limits = budget_of(budget, max_trials, gpu_hours)
     settings = settings_for(home)
-    request = asked.request_of(
+    request = request_of(
         folder=Path.cwd(),
         framework=framework,
         config=config,
@@ -125,18 +128,16 @@ def start(
         rollout_gpus=rollout_gpus,
         ranks=ranks,
     )
-    wiring = import_module("autotune.wiring")
-    say = (lambda _: None) if quiet else console.say
-    wiring.check_store(settings)
-    prepared = wiring.prepare(request, settings, say, asked.bundled_model(), limits)
+    say: Say = (lambda _: None) if quiet else console.say
+    check_store(settings)
+    prepared = prepare(request, settings, say, bundled_model(), limits)
     if dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return
     show = Show(as_json, no_live, quiet)
     with _page(settings, say, wanted=not no_serve, port=port):
-        runs = {"allow_busy": allow_busy, "warm": not cold}
-        how = Begin(new, not no_history, sampler is None)
-        ended = _run(wiring, settings, prepared, limits, show, how=how, runs=runs)
+        how = How(new, not no_history, sampler is None, allow_busy, warm=not cold)
+        ended = _run(settings, prepared, limits, show, how)
     raise typer.Exit(ended)
 
 
@@ -150,8 +151,8 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Begin:
-    """How a study begins that is not there yet."""
+class How:
+    """How a study begins that is not there yet, and how its trials run."""
 
     fork: bool
     """Beside one of the same name."""
@@ -159,15 +160,20 @@ class Begin:
     """With what earlier studies measured."""
     any_sampler: bool
     """None was named, so a study that is there goes on with its own."""
+    allow_busy: bool
+    warm: bool
+    """Trials may share a process."""
 
 
 @contextmanager
-def _page(settings: Settings, say: Any, *, wanted: bool, port: int | None) -> Iterator[None]:
+def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> Iterator[None]:
     """The study's page while the block runs; a port that was asked for and is taken is bad input."""
     if not wanted:
         yield
         return
-    with import_module("api.serving").serving(settings, say, port=port) as url:
+    from api.serving import serving
+
+    with serving(settings, say, port=port) as url:
         if url is None and port is not None:
             raise UsageError(f"--port {port} cannot be used; leave it out for the next free one, or --no-serve")
         if url is not None:
@@ -175,33 +181,24 @@ def _page(settings: Settings, say: Any, *, wanted: bool, port: int | None) -> It
         yield
 
 
-def _run(
-    wiring: Any, settings: Settings, prepared: Any, limits: Budget, show: Show, *, how: Begin, runs: Mapping[str, bool]
-) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, show: Show, how: How) -> int:
+    from autotune.wiring import open_store_for
+
     with stopping(console.say) as stop:
-        store = wiring.open_store_for(settings, stop)
+        store = open_store_for(settings, stop)
         try:
-            return _run_in(store, wiring, settings, prepared, limits, show, stop, how=how, runs=runs)
+            return _run_in(store, settings, prepared, limits, show, stop, how)
         finally:
             store.close()
 
 
 def _run_in(
-    store: Store,
-    wiring: Any,
-    settings: Settings,
-    prepared: Any,
-    limits: Budget,
-    show: Show,
-    stop: SignalStop,
-    *,
-    how: Begin,
-    runs: Mapping[str, bool],
+    store: Store, settings: Settings, prepared: Prepared, limits: Budget, show: Show, stop: SignalStop, how: How
 ) -> int:
-    study, existed = wiring.find_or_create(
-        store, prepared.spec, time.time(), fork=how.fork, any_sampler=how.any_sampler
-    )
-    wiring.check_machine(store, study, prepared.fingerprint)
+    from autotune.wiring import begun, check_machine, find_or_create, loop
+
+    study, existed = find_or_create(store, prepared.spec, time.time(), fork=how.fork, any_sampler=how.any_sampler)
+    check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     spent = store.spent(study.id)[0]
     if not (show.quiet or show.as_json):
@@ -212,18 +209,20 @@ def _run_in(
         busy = busy_note(other_load.look(time.sleep))
         if busy is not None:
             console.say(busy)
-    talk = (lambda _: None) if show.quiet or show.as_json else console.say
-    study = wiring.begun(study, store, settings, prepared.fingerprint, talk, history=how.history)
+    talk: Say = (lambda _: None) if show.quiet or show.as_json else console.say
+    study = begun(study, store, settings, prepared.fingerprint, talk, history=how.history)
     mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
     state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
     with observing(mode, state) as observer:
-        loop = wiring.loop(study, limits, store, settings, observer, stop, prepared.fingerprint, **runs)
-        result = loop.run()
+        result = loop(
+            study, limits, store, settings, observer, stop, prepared.fingerprint,
+            allow_busy=how.allow_busy, warm=how.warm,
+        ).run()  # fmt: skip
     _end(settings, study, result, store.spent(study.id)[0], show)
     return exit_code(result, stop)
 
 
-def _plan(prepared: Any, limits: Budget, spent: float) -> Any:
+def _plan(prepared: Prepared, limits: Budget, spent: float) -> RenderableType:
     return screens.plan_screen(
         prepared.spec,
         limits,
@@ -265,12 +264,7 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, sh
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
     """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.signal is not None:
-        return EXIT_SIGNAL + stop.signal
+        return exit_codes.SIGNAL + stop.signal
     if result.recommendation is not None and result.recommendation.rows:
         return 0
-    return EXIT_NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else EXIT_NO_RESULT
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(start)
+    return exit_codes.NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else exit_codes.NO_RESULT

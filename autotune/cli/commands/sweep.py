@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli import console
+from autotune.cli import console, exit_codes
 from autotune.cli.commands import start_options as o
 from autotune.cli.doctor.machine_checks import busy_note
 from autotune.cli.options import HomeOption, find_study, reading, settings_for
@@ -30,8 +30,9 @@ from autotune.settings import Settings
 from autotune.study.loop import StudyResult
 from autotune.tables.sweep import Again, fastest, is_row, owed, steps
 
-EXIT_NOTHING_FEASIBLE = 3
-EXIT_SIGNAL = 128
+if TYPE_CHECKING:
+    from autotune.proposals import SweepProposer
+    from autotune.wiring import Prepared
 
 StoredArgument = Annotated[
     str | None,
@@ -121,57 +122,61 @@ def sweep(
     if stored is not None:
         _export_stored(stored, export, home, as_json=as_json)
         return
-    asking = import_module("autotune.cli.commands.start_request")
-    limits = Budget() if budget is None else asking.budget_of(budget, None, None)
-    request = asking.request_of(
+    from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
+    from autotune.wiring import check_store, prepare
+
+    limits = Budget() if budget is None else budget_of(budget, None, None)
+    request = request_of(
         folder=Path.cwd(), config=config, model=model, python=python, data=data, reward=reward or [], task=task,
         rows_per_update=rows_per_update, max_prompt_length=max_prompt_length,
         max_completion_length=max_completion_length, knobs=baseline or [], space=space, sampler="tpe", seed=seed,
         name=name, memory_limit=None if memory_limit is None else parse_size(memory_limit), gpus=gpus,
         rollout_gpus=rollout_gpus, ranks=ranks,
     )  # fmt: skip
-    wiring = import_module("autotune.wiring")
-    wiring.check_store(settings)
+    check_store(settings)
     _check_export(export)
-    prepared = wiring.prepare(request, settings, (lambda _: None) if quiet else console.say, asking.bundled_model())
+    prepared = prepare(request, settings, (lambda _: None) if quiet else console.say, bundled_model())
     asked = Asked(
         rows, same_learning, Again(repeat_top, times), export, as_json, no_live, quiet, allow_busy, cold, dry_run
     )
-    raise typer.Exit(_run(wiring, settings, as_sweep(prepared, name), limits, asked))
+    raise typer.Exit(_run(settings, as_sweep(prepared, name), limits, asked))
 
 
-def as_sweep(prepared: Any, name: str | None) -> Any:
+def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
     """The prepared study as one that records a table, under a name of its own unless one was given."""
     own = name or f"{prepared.spec.name}-sweep"
     return replace(prepared, spec=replace(prepared.spec, sampler=SWEEP, name=own))
 
 
-def _run(wiring: Any, settings: Settings, prepared: Any, limits: Budget, asked: Asked) -> int:
-    proposer = wiring.sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
+def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: Asked) -> int:
+    from autotune.wiring import open_store_for, sweep_proposer
+
+    proposer = sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
     if not asked.quiet:
         console.say(planned_sentence(proposer, asked.again, prepared.spec.resources.device))
     if asked.dry_run:
         return 0
     with stopping(console.say) as stop:
-        store = wiring.open_store_for(settings, stop)
+        store = open_store_for(settings, stop)
         try:
-            return _run_in(store, wiring, settings, prepared, limits, asked, proposer, stop)
+            return _run_in(store, settings, prepared, limits, asked, proposer, stop)
         finally:
             store.close()
 
 
 def _run_in(
     store: Store,
-    wiring: Any,
     settings: Settings,
-    prepared: Any,
+    prepared: Prepared,
     limits: Budget,
     asked: Asked,
-    proposer: Any,
+    proposer: SweepProposer,
     stop: SignalStop,
 ) -> int:
-    study, existed = wiring.find_or_create(store, prepared.spec, time.time(), fork=False)
-    wiring.check_machine(store, study, prepared.fingerprint)
+    from autotune.wiring import check_machine, find_or_create, loop, measured
+
+    study, existed = find_or_create(store, prepared.spec, time.time(), fork=False)
+    check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     if not asked.quiet:
         there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
@@ -179,21 +184,20 @@ def _run_in(
         busy = busy_note(other_load.look(time.sleep))
         if busy is not None:
             console.say(busy)
-    talk = (lambda _: None) if asked.quiet else console.say
-    study = wiring.measured(study, store, settings, prepared.fingerprint, talk)
+    talk: Callable[[str], None] = (lambda _: None) if asked.quiet else console.say
+    study = measured(study, store, settings, prepared.fingerprint, talk)
     mode = choose_mode(
         json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
     )
     with observing(mode, begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)) as observer:
-        loop = wiring.loop(
+        result = loop(
             study, limits, store, settings, observer, stop, prepared.fingerprint,
             allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
-        )  # fmt: skip
-        result: StudyResult = loop.run()
+        ).run()  # fmt: skip
     return _end(store, result, proposer, asked, stop)
 
 
-def _end(store: Store, result: StudyResult, proposer: Any, asked: Asked, stop: SignalStop) -> int:
+def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: Asked, stop: SignalStop) -> int:
     there = any(is_row(t) and t.state.is_finished for t in result.trials)
     written = export_table(store, result.study, asked.export) if asked.export is not None and there else None
     lines = summary(result.trials, proposer.left(result.trials), asked.again)
@@ -204,15 +208,16 @@ def _end(store: Store, result: StudyResult, proposer: Any, asked: Asked, stop: S
         for line in [*lines, *([written] if written else [])]:
             console.line(line)
     if stop.signal is not None:
-        return EXIT_SIGNAL + stop.signal
-    return 0 if fastest(result.trials, 1) else EXIT_NOTHING_FEASIBLE
+        return exit_codes.SIGNAL + stop.signal
+    return 0 if fastest(result.trials, 1) else exit_codes.NOTHING_FEASIBLE
 
 
-def planned_sentence(proposer: Any, again: Again, device: str) -> str:
+def planned_sentence(proposer: SweepProposer, again: Again, device: str) -> str:
     """How many rows, out of how many, and in how many processes at least: on a CPU each has its own."""
-    keys = import_module("search_spaces.knobs.restart")
+    from search_spaces.knobs.restart import Restart, restart_key
+
     rows = proposer.planned
-    shared = len({keys.restart_key(c, keys.Restart.NONE) for c in rows})
+    shared = len({restart_key(c, Restart.NONE) for c in rows})
     where = "each in a process"
     if device == "cuda":
         where = f"in at least {shared} process{'' if shared == 1 else 'es'}"
@@ -244,11 +249,13 @@ def export_table(store: Store, study: Study, path: Path) -> str:
     Raises:
         UsageError: the study has no row yet, or the file cannot be written.
     """
-    tables, files = import_module("autotune.tables.table"), import_module("autotune.tables.files")
+    from autotune.tables.files import write
+    from autotune.tables.table import table_of
+
     trials = store.trials(study.id)
     worst = {t.number: found for t in trials if (found := store.worst_case(study.id, t.number)) is not None}
-    table = tables.table_of(store.study(study.id), trials, worst, store.fingerprint(study.id))
-    files.write(table, path)
+    table = table_of(store.study(study.id), trials, worst, store.fingerprint(study.id))
+    write(table, path)
     gone = "".join(f"; {number} trials left out: {why}" for why, number in table.header.left_out.items())
     return f"table    {clean(path)}: {len(table.rows)} rows{gone}"
 
@@ -267,8 +274,9 @@ def _export_stored(name: str, path: Path | None, home: Path | None, *, as_json: 
 
 def _check_export(path: Path | None) -> None:
     """Before hours of trials: whether the table could be written at their end."""
-    files = import_module("autotune.tables.files")
-    if path is not None and not path.name.endswith(files.SUFFIXES):
-        raise UsageError(f"--export {path}: a table's name ends in {' or '.join(files.SUFFIXES)}")
+    from autotune.tables.files import SUFFIXES
+
+    if path is not None and not path.name.endswith(SUFFIXES):
+        raise UsageError(f"--export {path}: a table's name ends in {' or '.join(SUFFIXES)}")
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"--export {path}: there is no folder {path.absolute().parent}")

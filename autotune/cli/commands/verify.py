@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotune.cli import console
+from autotune.cli import console, exit_codes
 from autotune.cli.commands.export import NativeOption, RowOption, TrialOption, choice_of
 from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
 from autotune.cli.screens.text import clean, rate, signed_percent
@@ -19,8 +18,10 @@ from autotune.domain import Event, Study
 from autotune.machine.clock import SystemClock
 from autotune.recommendation.current import answer
 
-EXIT_DIFFERS = 3
-EXIT_SIGNAL = 128
+if TYPE_CHECKING:
+    from autotune.recommendation.export import Exported
+    from autotune.verify.compare_run import Step, Verdict
+    from autotune.verify.exported_run import Heard
 
 StepsOption = Annotated[
     str | None,
@@ -71,27 +72,28 @@ def verify(
       autotune verify --repeat 10 --over 8h
     """
     if steps is not None or repeat is not None or over is not None:
-        runs = import_module("autotune.cli.commands.verify_runs")
-        choice = choice_of(import_module("autotune.recommendation.export"), row, trial, native_only)
-        raise typer.Exit(runs.run(study, choice, runs.Asked(steps, repeat, over), as_json, home))
-    exporting = import_module("autotune.recommendation.export")
-    verifying = import_module("autotune.verify.exported_run")
+        from autotune.cli.commands.verify_runs import Asked, run
+
+        raise typer.Exit(run(study, choice_of(row, trial, native_only), Asked(steps, repeat, over), as_json, home))
+    from autotune.recommendation import export
+    from autotune.verify import exported_run
+
     with reading(home) as (settings, store):
         found = find_study(store, study)
         trials = store.trials(found.id)
-        choice = choice_of(exporting, row, trial, native_only)
-        made = exporting.build(found, trials, choice, answer(store, found, trials)[1], store)
-        supporting = exporting.supporting(made.row, trials)
+        choice = choice_of(row, trial, native_only)
+        made = export.build(found, trials, choice, answer(store, found, trials)[1], store)
+        supporting = export.supporting(made.row, trials)
         with store.lock(found.id), interruptible() as stop:
             console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
             try:
-                rehearsal = verifying.Rehearsal(
+                rehearsal = exported_run.Rehearsal(
                     found, supporting, made, settings, updates, stop, _progress(), SystemClock()
                 )
-                verdict = verifying.verify(rehearsal, rounds)
-            except verifying.InterruptedVerification:
+                verdict = exported_run.verify(rehearsal, rounds)
+            except exported_run.InterruptedVerification:
                 console.say("stopped; nothing is left running")
-                raise typer.Exit(EXIT_SIGNAL + (stop.signal or signal.SIGINT)) from None
+                raise typer.Exit(exit_codes.SIGNAL + (stop.signal or signal.SIGINT)) from None
             document = _verdict_document(found, made, verdict)
             event = Event("verified", _sentence(verdict), document, at=time.time())
             store.add_event(found.id, event)
@@ -99,13 +101,13 @@ def verify(
         console.document(document)
     else:
         _tell_verdict(verdict)
-    raise typer.Exit(0 if verdict.agrees else EXIT_DIFFERS)
+    raise typer.Exit(0 if verdict.agrees else exit_codes.NOTHING_FEASIBLE)
 
 
-def _progress() -> Any:
+def _progress() -> Heard:
     before: list[float] = []
 
-    def heard(number: int, update: int, step: Any) -> None:
+    def heard(number: int, update: int, step: Step) -> None:
         took = f"{step.at - before[-1]:.1f} s" if before and update > 1 else "first, not counted"
         length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
         console.say(f"run {number}, update {update}: {took}{length}")
@@ -114,7 +116,7 @@ def _progress() -> Any:
     return heard
 
 
-def _verdict_document(study: Study, made: Any, verdict: Any) -> dict[str, Any]:
+def _verdict_document(study: Study, made: Exported, verdict: Verdict) -> dict[str, Any]:
     return {
         "study": plain(study.spec.name),
         "configuration": plain(made.row.configuration),
@@ -136,7 +138,7 @@ def _verdict_document(study: Study, made: Any, verdict: Any) -> dict[str, Any]:
     }
 
 
-def _sentence(verdict: Any) -> str:
+def _sentence(verdict: Verdict) -> str:
     sure = "within 5 %" if verdict.agrees else "NOT within 5 %"
     return (
         f"verified: observed {rate(verdict.observed)} tokens/hour where {rate(verdict.expected)} were expected at "
@@ -144,7 +146,7 @@ def _sentence(verdict: Any) -> str:
     )
 
 
-def _tell_verdict(verdict: Any) -> None:
+def _tell_verdict(verdict: Verdict) -> None:
     interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
     lengths = _lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt)
     stated = _lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt)

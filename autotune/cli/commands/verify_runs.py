@@ -6,14 +6,12 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from autotune.cli import console
-from autotune.cli.commands.verify import EXIT_DIFFERS, EXIT_SIGNAL
+from autotune.cli import console, exit_codes
 from autotune.cli.options import find_study, reading
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.long_progress import LongProgress
@@ -30,6 +28,7 @@ from autotune.recommendation.current import answer
 from autotune.statistics import evidence
 from autotune.statistics.lengths import ONCE
 from autotune.study import protocols
+from autotune.study.loop import StudyLoop
 from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
 from autotune.verify.length_model import Prediction, predict_from
@@ -58,7 +57,7 @@ class Bench:
     study: Study
     store: Store
     stop: Interrupt
-    loop: Callable[[Observer], Any]
+    loop: Callable[[Observer], StudyLoop]
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -70,11 +69,11 @@ class Bench:
         Raises:
             StudyBusyError: a tuner runs this study.
         """
-        trial: Trial = self.loop(observer).retry(draft, counted=False)
+        trial = self.loop(observer).retry(draft, counted=False)
         if self.stop.signal is not None:
             kept = "" if trial.state is not TrialState.WAITING else "; the same command goes on with it"
             console.say(f"stopped; nothing is left running, and what was measured is kept{kept}")
-            raise typer.Exit(EXIT_SIGNAL + self.stop.signal)
+            raise typer.Exit(exit_codes.SIGNAL + self.stop.signal)
         return trial
 
 
@@ -90,22 +89,23 @@ def run(name: str | None, choice: export.Choice, asked: Asked, as_json: bool, ho
         raise UsageError("--steps is one long run and --repeat many short ones; give one of them")
     if over is not None and asked.repeat is None:
         raise UsageError("--over spreads the runs of --repeat; give both")
-    wiring = import_module("autotune.wiring")
+    from autotune.wiring import check_machine, loop, present_fingerprint
+
     with interruptible() as stop, reading(home, stop) as (settings, store):
         study = find_study(store, name)
         trials = store.trials(study.id)
         row = export.chosen(study, trials, choice, answer(store, study, trials)[1])
         if not study.lengths:
             raise UsageError("the study has recorded no completion lengths yet")
-        fingerprint = wiring.present_fingerprint(study.spec, settings, console.say)
-        wiring.check_machine(store, study, fingerprint)
+        fingerprint = present_fingerprint(study.spec, settings, console.say)
+        check_machine(store, study, fingerprint)
         if stop.signal is not None:
-            raise typer.Exit(EXIT_SIGNAL + stop.signal)
+            raise typer.Exit(exit_codes.SIGNAL + stop.signal)
 
-        def loop(observer: Observer) -> Any:
-            return wiring.loop(study, Budget(), store, settings, observer, stop, fingerprint)
+        def observed(observer: Observer) -> StudyLoop:
+            return loop(study, Budget(), store, settings, observer, stop, fingerprint)
 
-        bench = Bench(study, store, stop, loop)
+        bench = Bench(study, store, stop, observed)
         if asked.repeat is not None:
             return _repeat(bench, row, asked.repeat, over, as_json)
         return _steps(bench, row, asked.steps or "10x", as_json)
@@ -149,7 +149,7 @@ def _judge(bench: Bench, trial: Trial, prediction: Prediction, as_json: bool) ->
     else:
         for text in [*long_lines(verdict), *growth_lines(memory, verdict.updates / verdict.cycles)]:
             console.line(text)
-    return 0 if verdict.agrees else EXIT_DIFFERS
+    return 0 if verdict.agrees else exit_codes.NOTHING_FEASIBLE
 
 
 def long_document(
@@ -210,7 +210,7 @@ def _repeat(bench: Bench, row: RecommendationRow, times: int, over: float | None
         rounds.wait(len(repeats.measured(bench.trials, following)), bench.stop)
         if bench.stop.signal is not None:
             console.say("stopped; nothing is left running, and what was measured is kept")
-            raise typer.Exit(EXIT_SIGNAL + (bench.stop.signal or signal.SIGINT))
+            raise typer.Exit(exit_codes.SIGNAL + (bench.stop.signal or signal.SIGINT))
         drafted = repeats.draft(bench.study, following, protocols.rows(bench.study, following))
         trial = bench.run(drafted, QuietObserver())
         _say_run(bench.study, trial, following, len(repeats.measured(bench.trials, following)), times)

@@ -8,29 +8,24 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune.cli import console
 from autotune.cli.commands.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
-from autotune.cli.commands.start_request import config_text
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
-from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
-from autotune.cli.doctor.training_checks import check_rewards, check_training
 from autotune.cli.options import HomeOption, JsonOption, settings_for
-from autotune.domain import RewardSpec
+from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
-from autotune.frameworks import Environment, Source, environment_named, framework_named
 from autotune.machine import hardware, other_load
 from autotune.settings import Settings
-from autotune.specification.request import PACKAGES
-from autotune.specification.user_input import WITH_PLUGINS, rewards_configured, rewards_named, task_named
-from search_spaces.framework_names import resolved
+
+if TYPE_CHECKING:
+    from autotune.frameworks import Environment
 
 
 def doctor(
@@ -58,15 +53,16 @@ def doctor(
 
     Exit code 5 means that no study can run here yet; warnings alone are 0.
     """
+    from autotune.frameworks import environment_named
+
     environment = environment_named(framework)
     wanted = rewards_of(config, reward or [], task, framework)
     settings = settings_for(home)
-    wiring = import_module("autotune.wiring")
     findings = [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
-        *_places(settings, wiring),
+        *_places(settings),
         *_machine(),
-        *_training(wiring, os.path.expanduser(python), wanted, environment),
+        *_training(os.path.expanduser(python), wanted, environment),
     ]
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
@@ -86,6 +82,11 @@ def rewards_of(config: Path | None, reward: Sequence[str], task: str | None, fra
     Raises:
         UsageError: a file is not there, or a word is not what its option takes.
     """
+    from autotune.cli.doctor.optional_checks import OPTIONAL_KEYS
+    from autotune.specification.request import PACKAGES
+    from autotune.specification.user_input import rewards_configured, rewards_named, task_named
+    from search_spaces.framework_names import resolved
+
     if config is None and not reward and task is None:
         return None
     folder = Path.cwd()
@@ -110,23 +111,28 @@ def _is_on(value: Any) -> bool:
 
 
 def _keys(config: Path, framework: str) -> Mapping[str, Any]:
+    from autotune.cli.commands.start_request import config_text
+    from autotune.frameworks import Source, framework_named
+
     return framework_named(framework).read_keys(Source(config_text(config), str(config)), {})
 
 
-def _places(settings: Settings, wiring: Any) -> list[Finding]:
-    schema = import_module("autotune.store.schema").HEAD
+def _places(settings: Settings) -> list[Finding]:
+    from autotune.store.schema import HEAD
+
     return [
         check_home(settings),
         check_disk(settings.home.root),
-        check_database(settings, lambda: len(_studies(wiring, settings)), schema),
+        check_database(settings, lambda: len(_studies(settings)), HEAD),
     ]
 
 
-def _studies(wiring: Any, settings: Settings) -> Sequence[Any]:
-    store = wiring.open_store_for(settings)
+def _studies(settings: Settings) -> Sequence[Study]:
+    from autotune.wiring import open_store_for
+
+    store = open_store_for(settings)
     try:
-        found: Sequence[Any] = store.studies()
-        return found
+        return store.studies()
     finally:
         store.close()
 
@@ -147,7 +153,11 @@ def _machine() -> list[Finding]:
     ]
 
 
-def _training(wiring: Any, python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+def _training(python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
+    from autotune import wiring
+    from autotune.cli.doctor.training_checks import check_rewards, check_training
+    from autotune.specification.user_input import WITH_PLUGINS
+
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
         python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment

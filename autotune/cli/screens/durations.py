@@ -6,7 +6,6 @@ import math
 import re
 from datetime import timedelta
 
-from pydantic import TypeAdapter, ValidationError
 from pytimeparse.timeparse import timeparse
 
 from autotune.errors import UsageError
@@ -18,7 +17,6 @@ ACCEPTED = "give a duration with its unit, such as 90m, 4h, 1h30m, 1.5h, 2d, 45s
 LONGEST_S = 365 * 86_400.0
 
 _BARE_NUMBER = re.compile(r"[+-]?[\d.,_]+(e[+-]?\d+)?", re.IGNORECASE)
-_ISO = TypeAdapter(timedelta)
 _TWO_PART_CLOCK = re.compile(r"\d+:\d+(\.\d+)?")
 
 
@@ -47,8 +45,10 @@ def parse_duration(text: str) -> float:
 
 
 def _iso_or_clock(text: str) -> float | None:
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        return _ISO.validate_python(text).total_seconds()
+        return TypeAdapter(timedelta).validate_python(text).total_seconds()
     except ValidationError:
         return None
 

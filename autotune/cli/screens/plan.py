@@ -10,11 +10,12 @@ from rich.text import Text
 
 from autotune.cli.screens.grid import LabelGrid
 from autotune.cli.screens.tables import plain_table
-from autotune.cli.screens.text import SHORT_NAMES, clean, in_order, knob_value, rate
+from autotune.cli.screens.text import SHORT_NAMES, clean, rate
 from autotune.domain import Configuration
+from autotune.domain.differences import chosen_differences
 from autotune.forecast.answer import Load, Need, Needs, Plan, Predicted
-from autotune.insights.why import differences
 from autotune.wording.numbers import format_duration, format_size
+from autotune.wording.text import change_words
 
 MOST_PARTS = 8
 HEAD = "PREDICTED from the model's configuration alone; nothing was run."
@@ -141,10 +142,9 @@ def _add_changes(grid: LabelGrid, found: Predicted, plan: Plan) -> None:
         grid.add("" if place else "change", Text(f"{name:<{width}}  {before} → {after}", "green"))
 
 
-def _changes(found: Predicted, baseline: Configuration) -> list[tuple[str, str, str]]:
+def _changes(found: Predicted, baseline: Configuration) -> tuple[tuple[str, str, str], ...]:
     """(knob, before, after), without what follows from other knobs."""
-    apart = differences(baseline, found.configuration)
-    return [(name, knob_value(apart[name][0]), knob_value(apart[name][1])) for name in in_order(apart)]
+    return change_words(chosen_differences(baseline, found.configuration))
 
 
 def _add_predicted(grid: LabelGrid, found: Predicted) -> None:

@@ -11,10 +11,10 @@ from rich.text import Text
 from autotune.cli.screens.text import clean, knob_value
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.knobs import KNOBS
-from search_spaces.space import SearchSpace, preset_names
 
 if TYPE_CHECKING:
     from search_spaces.explanation import Explanation  # brings numpy, which a start of the CLI does without
+    from search_spaces.space import SearchSpace
 
 
 def knob_table(space: SearchSpace, framework: str) -> Table:
@@ -60,6 +60,8 @@ def counted(name: str, space: SearchSpace, told: Explanation, resources: Resourc
         f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
     ]
     if not told.legal and told.removed:
+        from search_spaces.space import preset_names
+
         worst = next(iter(told.removed))
         lines.append(f"nothing is legal; {worst} removes most. Presets: {', '.join(preset_names())}")
     return lines

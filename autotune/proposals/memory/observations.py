@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Configuration, FailureReason, Phase, Pool, Trial, TrialState
-from autotune.insights import phases
 from autotune.proposals.memory.parts import MOMENTS, NOISE, NOISE_BYTES, PARTS, PHASE_NOISE, Moment
 from autotune.proposals.memory.regression import Observations
 from autotune.statistics import retries
@@ -70,7 +69,7 @@ def observations(
     for trial in sorted(trials, key=lambda t: t.number):
         if trial.number in disproved or not trial.state.is_finished:
             continue
-        place, peak = rows.places[trial.configuration], phases.peak(trial, pool)
+        place, peak = rows.places[trial.configuration], trial.peak(pool)
         if trial.fits and peak:
             found.append(_Seen(place, MOMENTS, float(peak), censored=False, whole=True))
             if alone:

@@ -253,10 +253,10 @@ def test_what_trials_showed_changes_what_is_predicted() -> None:
     space = {"knobs": {"micro_batch_size": [1, 2, 4, 8], "gradient_checkpointing": [True, False]}}
     spec = f.study_spec(space=space, memory_limit=2 * f.GIB)
     light = [
-        f.finished(n, host_peak=f.GIB // 2, configuration=f.configuration(precision=p))
+        f.finished(n, watchdog_peak=f.GIB // 2, configuration=f.configuration(precision=p))
         for n, p in enumerate(("fp32", "bf16"))
     ]
-    heavy = [t.with_(host_peak=7 * f.GIB) for t in light]
+    heavy = [t.with_(watchdog_peak=7 * f.GIB) for t in light]
 
     def fits(trials: list[Trial]) -> float:
         return float(foreseen(spec, trials, PAIR)["1", "off"].short.rstrip("%"))

@@ -179,7 +179,7 @@ def any_trial(draw: st.DrawFn, number: int) -> Trial:
         outcome=draw(st.none() | OUTCOMES),
         cycles=cycles,
         worst_case_passed=draw(st.booleans()),
-        host_peak=draw(st.none() | st.integers(0, 2**62)),
+        watchdog_peak=draw(st.none() | st.integers(0, 2**62)),
         seconds=draw(st.none() | SECONDS),
         finished_at=draw(st.none() | st.floats(0, 1e12)),
         pair=draw(st.none() | st.integers(0, 3)),

@@ -71,7 +71,7 @@ def test_memory_is_a_limit_and_not_a_distance(reader: Reader, settings: Settings
     store = open_store(settings.database)
     small = factories.configuration(micro_batch_size=1, gradient_accumulation_steps=8)
     cycles = tuple(factories.cycle(i, seconds=7.0, peaks={}) for i in range(3))
-    light = factories.finished(5, configuration=small, host_peak=factories.GIB).with_(cycles=cycles)
+    light = factories.finished(5, configuration=small, watchdog_peak=factories.GIB).with_(cycles=cycles)
     record(store, study, light)
     store.close()
 

@@ -31,7 +31,7 @@ def configuration(rows: int, **knobs: Any) -> Configuration:
 def trial(number: int, rows: int, factor: float = 1.0, **changes: Any) -> Trial:
     """One that peaked at ``factor`` times what the formulas say."""
     peak = factor * MemoryModel.before(TASK).forecast([configuration(rows)]).peak[0]
-    given = {"configuration": configuration(rows), "host_peak": int(peak), **changes}
+    given = {"configuration": configuration(rows), "watchdog_peak": int(peak), **changes}
     return factories.finished(number, cycles=0, **given)
 
 

@@ -95,7 +95,9 @@ def ran(number: int, c: Configuration, phases: Mapping[str, float], host_peak: i
         factor = 1.0 + 0.02 * (chance.random() - 0.5)
         own = {name: s * factor for name, s in phases.items()}
         cycles.append(f.cycle(index, seconds=sum(own.values()), lengths=LENGTHS, phases=own, peaks={}))
-    return f.finished(number, configuration=c, cycles=3).with_(cycles=tuple(cycles), host_peak=host_peak, seconds=row_s)
+    return f.finished(number, configuration=c, cycles=3).with_(
+        cycles=tuple(cycles), watchdog_peak=host_peak, seconds=row_s
+    )
 
 
 @pytest.fixture(scope="module")

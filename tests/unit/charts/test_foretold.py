@@ -15,7 +15,7 @@ SPEC = f.study_spec(memory_limit=16 * f.GIB)
 
 
 def measured(number: int, peak: float, **knobs: int | bool | str) -> Trial:
-    return f.finished(number, configuration=f.configuration(**knobs), host_peak=int(peak * f.GIB))
+    return f.finished(number, configuration=f.configuration(**knobs), watchdog_peak=int(peak * f.GIB))
 
 
 def study(last: float = 3.0) -> list[Trial]:

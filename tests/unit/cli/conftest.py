@@ -1,13 +1,12 @@
 """A home with a real SQLite store, and the command line as a user meets it."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from autotune import wiring as real_wiring
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
 from autotune.domain import Budget, Outcome, TrialKind, TrialState
@@ -34,10 +33,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return read_settings().home
 
 
+class Wiring:
+    """The real wiring; what is set on it stands in for its own while the test runs, and must be there already."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        object.__setattr__(self, "_patch", monkeypatch.setattr)
+
+    def __setattr__(self, name: str, stand_in: Any) -> None:
+        self._patch(real_wiring, name, stand_in)
+
+
 @pytest.fixture
 def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stands in for the room that starts processes; the store is the real one."""
-    module = SimpleNamespace()
+    """Nothing in it starts a process of its own; the store is the real one."""
+    module = Wiring(monkeypatch)
 
     def open_store_for(settings: Any, stop: Any = None) -> Any:
         settings.home.prepare()
@@ -52,16 +61,12 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
     }
     module.open_store_for = open_store_for
     module.probe = lambda python: {"python": "3.11.7", "packages": packages, "trl_supported": True}
-    monkeypatch.setitem(sys.modules, "autotune.wiring", module)
     return module
 
 
 @pytest.fixture
-def autotune(home: HomePaths, wiring: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def autotune(home: HomePaths, wiring: Any, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs a command line in this process; returns (exit code, stdout, stderr)."""
-    start = SimpleNamespace()
-    start.register = lambda app: app.command("start")(lambda: None)
-    monkeypatch.setitem(sys.modules, "autotune.cli.commands.start", start)
 
     def run(*arguments: str) -> Any:
         capsys.readouterr()

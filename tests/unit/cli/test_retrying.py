@@ -1,5 +1,4 @@
 import json
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -121,12 +120,6 @@ def test_while_a_tuner_runs_it_is_refused(autotune: Run, home: HomePaths, ended:
     assert (code, out) == (5, "")
     assert err.count("\n") == 1
     assert len(trials(home)) == 3
-
-
-def test_wiring_has_what_the_command_calls() -> None:
-    """The fake wiring above would hide a function that was renamed."""
-    real = import_module("autotune.wiring")
-    assert {"present_fingerprint", "check_machine", "loop", "check_rewards"} <= set(real.__all__)
 
 
 def test_a_disturbed_repeat_says_so() -> None:

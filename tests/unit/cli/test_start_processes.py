@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,25 +9,25 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from autotune.cli.commands import start
+from autotune.cli.commands import start, start_request
 
 
 @pytest.mark.parametrize(("options", "warm"), [((), True), (("--cold",), False)])
 def test_cold_gives_every_trial_a_process_of_its_own(
     home: Any, wiring: Any, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], warm: bool
 ) -> None:
-    seen: list[Mapping[str, bool]] = []
+    seen: list[start.How] = []
 
-    def run(*_: Any, runs: Mapping[str, bool], **__: Any) -> int:
-        seen.append(runs)
+    def run(*given: Any) -> int:
+        seen.append(given[-1])
         return 0
 
     wiring.check_store = lambda settings: None
     wiring.prepare = lambda *_: SimpleNamespace()
     monkeypatch.setattr(start, "_run", run)
-    monkeypatch.setattr(import_module("autotune.cli.commands.start_request"), "bundled_model", lambda: "")
+    monkeypatch.setattr(start_request, "bundled_model", lambda: "")
     app = typer.Typer()
-    start.register(app)
+    app.command()(start.start)
     result = CliRunner().invoke(app, ["--budget", "1m", "--no-serve", *options])
     assert result.exit_code == 0, result.output
-    assert seen == [{"allow_busy": False, "warm": warm}]
+    assert [(how.allow_busy, how.warm) for how in seen] == [(False, warm)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.domain import FailureReason, Outcome, Pool, TrialKind, TrialState
+from autotune.domain.differences import chosen_differences
 from autotune.insights.feasibility import cause, feasibility
 from autotune.insights.nearest import closest, neighbours
 from tests.support import factories
@@ -72,6 +73,16 @@ def test_a_configuration_nobody_measured_has_neighbours_without_a_gain() -> None
     unset = type(BASE)({k: v for k, v in BASE.items() if k != "logprob_rows"})
     (found,) = neighbours([factories.finished(0)], unset)
     assert found.sentence() == "logprob_rows 2 -> unset: not measured (trial 0)"
+
+
+def test_neighbours_and_reasons_agree_on_what_differs() -> None:
+    """Half the steps for half the accumulation are the same share of an update: only the micro-batch was chosen."""
+    two = BASE.with_(gradient_accumulation_steps=4, steps_per_generation=4)
+    four = two.with_(micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2)
+    assert chosen_differences(two, four) == {"micro_batch_size": (2, 4)}
+    (found,) = neighbours([factories.finished(0, configuration=two, cycle_seconds=10.0)], four)
+    assert (found.knob, found.there, found.here) == ("micro_batch_size", 2, 4)
+    assert neighbours([factories.finished(0, configuration=two)], four.with_(steps_per_generation=1)) == ()
 
 
 def test_failed_trials_are_nobodys_neighbours() -> None:

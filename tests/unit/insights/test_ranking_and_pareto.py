@@ -29,7 +29,7 @@ def test_fastest_first() -> None:
         factories.finished(1, worst_case_passed=False),
         factories.finished(1, cycles=0),
         factories.finished(1, kind=TrialKind.CONFIRM),
-        factories.finished(1, kind=TrialKind.WORST_CASE),
+        factories.finished(1, kind=TrialKind.VERIFY),
     ],
 )
 def test_what_cannot_be_compared_is_left_out(trial: Trial) -> None:
@@ -46,7 +46,7 @@ def test_one_trial_stands_for_a_configuration_and_not_the_luckiest() -> None:
 
 
 def _point(number: int, fast: int, peak: int) -> Trial:
-    trial = factories.finished(number, cycle_seconds=100.0 / fast, host_peak=peak * GIB)
+    trial = factories.finished(number, cycle_seconds=100.0 / fast, watchdog_peak=peak * GIB)
     return trial.with_(cycles=tuple(replace(c, peaks={}) for c in trial.cycles))
 
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Phase, Trial, TrialKind
+from autotune.domain.differences import chosen_differences
 from autotune.insights.ruled_out import By, by_trials
-from autotune.insights.why import MOST_CONTRASTS, MOST_KNOBS, Reason, differences, reasons
+from autotune.insights.why import MOST_CONTRASTS, MOST_KNOBS, Reason, reasons
 from autotune.insights.why_words import knob_lines, reason_json, reason_lines, ruled_words
 from autotune.statistics.retries import SOURCE
 from tests.support import factories
@@ -23,10 +24,10 @@ def of(found: tuple[Reason, ...], knob: str) -> Reason:
 
 
 def test_what_follows_from_others_is_no_difference() -> None:
-    assert differences(BASE, FOUR) == {"micro_batch_size": (2, 4)}
+    assert chosen_differences(BASE, FOUR) == {"micro_batch_size": (2, 4)}
     half = BASE.with_(steps_per_generation=2)
-    assert differences(BASE, half) == {"steps_per_generation": (4, 2)}, "half an update is another share"
-    assert differences(half, FOUR.with_(steps_per_generation=1)) == {"micro_batch_size": (2, 4)}
+    assert chosen_differences(BASE, half) == {"steps_per_generation": (4, 2)}, "half an update is another share"
+    assert chosen_differences(half, FOUR.with_(steps_per_generation=1)) == {"micro_batch_size": (2, 4)}
 
 
 def test_the_step_from_the_reference_goes_first_and_names_its_trials() -> None:
@@ -76,10 +77,10 @@ def test_knobs_that_moved_together_are_not_told_apart() -> None:
 
 def test_too_many_knobs_apart_say_nothing_of_any() -> None:
     far = EIGHT.with_(logprob_rows=8, precision="bf16", gradient_checkpointing=False)
-    assert len(differences(BASE, far)) > MOST_KNOBS
+    assert len(chosen_differences(BASE, far)) > MOST_KNOBS
     trials = [factories.finished(0, configuration=BASE), factories.finished(1, configuration=far, cycle_seconds=5.0)]
     found = reasons(trials, far, BASE)
-    assert len(found) == len(differences(BASE, far))
+    assert len(found) == len(chosen_differences(BASE, far))
     for reason in found:
         assert (reason.contrasts, reason.together, reason.elsewhere) == ((), None, ())
         assert "was not measured apart" in reason_lines(reason)[0]
@@ -176,7 +177,7 @@ def test_knobs_of_which_nothing_is_known_share_a_line() -> None:
     trials = [factories.finished(0, configuration=BASE), factories.finished(1, configuration=far, cycle_seconds=5.0)]
     (line,) = knob_lines(reasons(trials, far, BASE))
     assert line.startswith("not measured apart from other knobs: ")
-    assert all(name in line for name in differences(BASE, far))
+    assert all(name in line for name in chosen_differences(BASE, far))
 
 
 def test_of_thousands_of_neighbours_the_first_are_told() -> None:

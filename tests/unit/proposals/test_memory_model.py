@@ -68,11 +68,11 @@ def every(values: Mapping[str, tuple[Any, ...]], step: int) -> list[Configuratio
 
 
 def measured(number: int, configuration: Configuration, peak: float, **changes: Any) -> Trial:
-    return factories.finished(number, configuration=configuration, host_peak=int(peak), cycles=0, **changes)
+    return factories.finished(number, configuration=configuration, watchdog_peak=int(peak), cycles=0, **changes)
 
 
 def out_of_memory(number: int, configuration: Configuration, peak: float, **outcome: Any) -> Trial:
-    return factories.failed(number, factories.oom(**outcome), configuration=configuration, host_peak=int(peak))
+    return factories.failed(number, factories.oom(**outcome), configuration=configuration, watchdog_peak=int(peak))
 
 
 def study(task: Task, values: Mapping[str, tuple[Any, ...]], seed: int, count: int) -> list[Trial]:
@@ -242,15 +242,15 @@ def test_which_trials_teach() -> None:
     told = taught(measured(1, BASE, high))
     assert told > 1.15 * untaught, "half of what was measured is many times what anybody believed possible"
     assert taught(*(measured(i, BASE, high) for i in range(8))) > 1.6 * untaught
-    pruned = factories.stopped(1, configuration=BASE, host_peak=int(high), cycles=0)
+    pruned = factories.stopped(1, configuration=BASE, watchdog_peak=int(high), cycles=0)
     assert taught(pruned) == told
     bound = taught(out_of_memory(1, BASE, high))
     assert 1.15 * untaught < bound <= told
     for silent in (
         out_of_memory(1, BASE, high, fresh=False),
         out_of_memory(1, BASE, high, pool=Pool.ROLLOUT_CACHE),
-        factories.failed(1, Outcome(FailureReason.CRASH), configuration=BASE, host_peak=int(high)),
-        factories.trial(1, configuration=BASE, host_peak=int(high)),
+        factories.failed(1, Outcome(FailureReason.CRASH), configuration=BASE, watchdog_peak=int(high)),
+        factories.trial(1, configuration=BASE, watchdog_peak=int(high)),
     ):
         assert taught(silent) == untaught
     passed = measured(2, BASE, 0.9 * untaught, source="retry")
@@ -263,7 +263,7 @@ def test_a_phase_that_held_less_lowers_what_stays() -> None:
     def after(generated: float) -> float:
         peaks = {"update": factories.peaks(host=int(5e9)), "generate": factories.peaks(host=int(generated))}
         cycle = factories.cycle(peaks=peaks)
-        trial = factories.finished(1, configuration=BASE.with_(host_allocator="default"), host_peak=int(5e9))
+        trial = factories.finished(1, configuration=BASE.with_(host_allocator="default"), watchdog_peak=int(5e9))
         return taught(trial.with_(cycles=(cycle,)))
 
     quiet = BASE.with_(host_allocator="default", micro_batch_size=8, gradient_checkpointing=False)

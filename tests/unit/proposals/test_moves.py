@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from autotune.domain import Configuration, CycleKind, FailureReason, Phase, Trial, TrialKind
+from autotune.domain import Configuration, FailureReason, Phase, Trial, TrialKind
 from autotune.proposals.lattice import Dimension, Lattice
 from autotune.proposals.making import make_proposer
-from autotune.proposals.moves import PAYS, TURNS, Ascent, Seen, ascent, last_run, next_move, shares, stake
+from autotune.proposals.moves import PAYS, TURNS, Ascent, Seen, ascent, last_run, next_move, stake
 from autotune.proposals.openings import COMPETENT, ROOMY
 from autotune.proposals.proposer import TwoTrackProposer
 from search_spaces.knobs import KNOBS
@@ -257,13 +257,6 @@ def test_stakes() -> None:
     assert stake(KNOBS["micro_batch_size"], GENERATE_MOST, "transformers") == (True, pytest.approx(0.95))
     assert stake(KNOBS["micro_batch_size"], GENERATE_MOST, "vllm") == (False, pytest.approx(0.35))
     assert stake(KNOBS["num_generations"], GENERATE_MOST, "vllm") == (True, pytest.approx(0.95))
-
-
-def test_shares_are_those_of_speed_cycles_alone() -> None:
-    one = trial(1, BASELINE, {}, UPDATE_MOST)
-    warm = factories.cycle(1, seconds=50.0, phases={"generate": 50.0}, cycle_kind=CycleKind.WARMUP)
-    assert shares(one.with_(cycles=(*one.cycles, warm))) == pytest.approx(dict(UPDATE_MOST))
-    assert shares(None) == shares(factories.failed(2)) == {}
 
 
 def test_a_pending_trial_does_not_make_a_move_twice() -> None:

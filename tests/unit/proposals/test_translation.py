@@ -68,7 +68,7 @@ def test_no_verdict_teaches_nothing_and_takes_nothing(reason: FailureReason) -> 
     assert not is_taken(lost)
 
 
-@pytest.mark.parametrize("kind", [TrialKind.CONFIRM, TrialKind.WORST_CASE, TrialKind.VERIFY])
+@pytest.mark.parametrize("kind", [TrialKind.CONFIRM, TrialKind.VERIFY])
 def test_repeats_teach_nothing_but_are_taken(kind: TrialKind) -> None:
     repeat = complete(2, OTHER, 30.0, kind=kind)
     assert evidence([repeat]) == ()

@@ -150,7 +150,7 @@ def test_throughput_at_maximum_length_stands_apart() -> None:
 
 
 def test_headroom_is_of_the_configurations_highest_peak() -> None:
-    trials = [f.finished(0, host_peak=4 * f.GIB), f.finished(1, configuration=FASTER, cycle_seconds=20.0)]
+    trials = [f.finished(0, watchdog_peak=4 * f.GIB), f.finished(1, configuration=FASTER, cycle_seconds=20.0)]
     found = recommend(SPEC, trials, "")
     assert found is not None
     assert found.rows[0].host_peak == 4 * f.GIB

@@ -113,7 +113,6 @@ class TestOneProcess:
         [
             {"kind": TrialKind.CONFIRM},
             {"kind": TrialKind.VERIFY},
-            {"kind": TrialKind.WORST_CASE},
             {"attempt": 2},
         ],
     )

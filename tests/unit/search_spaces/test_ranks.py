@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.domain import StudySpec
+from autotune.domain.differences import spec_differences
 from autotune.errors import UsageError
 from autotune.specification import build
 from autotune.store import codec
@@ -48,7 +49,7 @@ def test_groups_are_whole_over_all_ranks() -> None:
 def test_two_studies_with_other_ranks_are_two_studies() -> None:
     one, two = (factories.study_spec(resources=factories.resources(cpu_ranks=n)) for n in (1, 2))
     assert one.digest != two.digest
-    assert build.differences(one, two) == ["resources.cpu_ranks: None -> 2"]
+    assert spec_differences(one, two) == ["resources.cpu_ranks: None -> 2"]
 
 
 def test_a_study_stored_before_there_were_ranks_is_read_and_keeps_its_digest() -> None:

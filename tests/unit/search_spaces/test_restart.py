@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from search_spaces.knobs import KNOBS, defaults, restart
+from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.restart import RESTART, Restart, restart_between
 
 
-def test_every_knob_of_the_catalogue_is_classified_once() -> None:
-    named = Counter((*restart._NONE, *restart._ENGINE, *restart._PROCESS))
-    assert set(named) == set(KNOBS)
-    assert max(named.values()) == 1
+def test_what_a_preloaded_process_has_settled_is_built_by_no_trial() -> None:
+    """A knob that a fork cannot change cannot be one that every trial sets anew."""
+    settled = {name for name, knob in KNOBS.items() if knob.preload}
+    assert settled == {
+        *("rollout_engine", "rollout_mode", "enforce_eager", "torch_compile", "host_allocator", "expandable_segments")
+    }
+    assert [name for name in settled if KNOBS[name].restart is Restart.NONE] == []
 
 
 @pytest.mark.parametrize(

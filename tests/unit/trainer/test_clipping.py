@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainer.child.contract import Phase
-from trainer.child.frameworks.trl.clipping import METHODS, wrap_clipping
+from trainer.child.frameworks.hf_trainer.clipping import METHODS, wrap_clipping
 
 
 class Meter:

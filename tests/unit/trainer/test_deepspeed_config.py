@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.trl.deepspeed import CPU_BUCKET, KNOBS, deepspeed_config
+from trainer.frameworks.common.deepspeed import CPU_BUCKET, KNOBS, deepspeed_config
 from trainer.frameworks.trl.keys import training_keys
 
 EVERY: dict[str, KnobValue] = {

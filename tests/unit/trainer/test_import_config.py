@@ -15,9 +15,10 @@ from search_spaces.legality.passthrough import check_passthrough
 from search_spaces.yaml_text import MAX_BYTES, read
 from tests.support.properties import examples
 from tests.support.trl_fields import FIELDS
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.imported import Imported, located
 from trainer.frameworks.trl.fates import Fate, fate_of, for_trial
-from trainer.frameworks.trl.fields import Field
-from trainer.frameworks.trl.import_config import ConfigError, Imported, import_config, located, named_files, read_keys
+from trainer.frameworks.trl.import_config import ConfigError, import_config, named_files, read_keys
 
 OWN = """\
 # what I train with

@@ -14,6 +14,7 @@ from search_spaces.knobs import KNOBS, Kind, defaults
 from search_spaces.space import SearchSpace
 from tests.support.trl_fields import FIELDS
 from trainer.child.frameworks.trl import engine as child_engine
+from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, ENVIRONMENT, NESTED, SERVER, ZERO
 from trainer.frameworks.trl.keys import (
     KEYS,
@@ -29,7 +30,6 @@ from trainer.frameworks.trl.keys import (
     unsupported,
 )
 from trainer.frameworks.trl.render import settings as rendered
-from trainer.frameworks.variables import variables
 
 MACHINES = {
     "cpu": Resources(rows_per_update=16),

@@ -14,8 +14,8 @@ from search_spaces.knobs import defaults
 from search_spaces.legality import check
 from tests.support.openr1_cases import MULTI, OWN, ZERO2, ZERO3, OpenR1Case, cases
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.deepspeed_places import PLACES
-from trainer.frameworks.exported import DEEPSPEED
+from trainer.frameworks.common.deepspeed_places import PLACES
+from trainer.frameworks.common.exported import DEEPSPEED
 from trainer.frameworks.open_r1 import SUPPORTED, Export, Wanted, export, unsupported
 from trainer.frameworks.open_r1.exported import ACCELERATE, RECIPE, RUN, SERVER
 from trainer.frameworks.open_r1.field_table import FIELDS

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.child.frameworks.trl.sampling import exactly
+from trainer.child.frameworks.hf_trainer.sampling import exactly
 
 END, STOP, WORD = 0, 1, 2
 """The end of a sequence, a token a template stops at besides, and any other."""

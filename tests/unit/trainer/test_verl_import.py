@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.frameworks.trl.fields import Field
+from trainer.frameworks.common.fields import Field
 from trainer.frameworks.verl import ConfigError, Imported, import_config
 from trainer.frameworks.verl.fates import Fate, fate_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE

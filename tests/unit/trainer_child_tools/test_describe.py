@@ -12,7 +12,7 @@ import pytest
 
 from trainer.child import describe
 from trainer.child.contract import FailureReason, RunPaths, read_result
-from trainer.frameworks.trl.fields import fields_of
+from trainer.frameworks.common.fields import fields_of
 
 
 class Word(Enum):

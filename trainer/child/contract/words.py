@@ -68,6 +68,11 @@ class FailureReason(str, Enum):
     CANCELLED = "CANCELLED"
     INFRA = "INFRA"
 
+    @property
+    def blames_configuration(self) -> bool:
+        """Whether the configuration is at fault. INFRA is the machine's fault, CANCELLED is nobody's."""
+        return self not in (FailureReason.CANCELLED, FailureReason.INFRA)
+
 
 class CycleKind(str, Enum):
     """What lengths the completions of a cycle had."""

@@ -12,6 +12,8 @@ import yaml
 
 from search_spaces import yaml_edit
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.scripts import VISIBLE
+from trainer.frameworks.common.texts import same_model, sections_text
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import ENVIRONMENT, Argument, given
@@ -20,8 +22,6 @@ from trainer.frameworks.ms_swift.key_tables import ENVIRONMENT as VARIABLES
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.render import own_keys, settings
 from trainer.frameworks.ms_swift.server import PORT, trainer_settings, wants_server
-from trainer.frameworks.scripts import VISIBLE
-from trainer.frameworks.texts import same_model, sections_text
 
 _UNWRITTEN = ZERO | FSDP | SERVER | VARIABLES | SEAMS
 """Knobs that nobody set and that say nothing then."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
+from trainer.frameworks.common.variables import variables as allocators
 from trainer.frameworks.ms_swift.key_tables import BUCKET_VARIABLE
 from trainer.frameworks.ms_swift.keys import acting
-from trainer.frameworks.values import KnobKeyError, parsed
-from trainer.frameworks.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
-from trainer.frameworks.variables import variables as allocators
 
 
 def variables(configuration: Mapping[str, KnobValue]) -> dict[str, str]:

@@ -6,13 +6,13 @@ The user's own file or script is edited in place where there is one; else a YAML
 from __future__ import annotations
 
 from search_spaces.native import seam_values
+from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
 from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.ms_swift.launching import command, script, server_script
 from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
 from trainer.frameworks.ms_swift.server import wants_server
-from trainer.frameworks.texts import difference
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 

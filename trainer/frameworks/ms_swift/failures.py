@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign, StartupPart
-from trainer.frameworks.diagnosis import Diagnosis, read
-from trainer.frameworks.trl import failures as trl
+from trainer.frameworks.common import suggestions as shared
+from trainer.frameworks.common.diagnosis import Diagnosis, read
 
 _ILLEGAL = FailureReason.ILLEGAL
 _ENGINE = StartupPart.ENGINE.value
@@ -63,10 +63,10 @@ OWN: tuple[Sign, ...] = (
 ALL: tuple[Sign, ...] = (*OWN, *SIGNS)
 
 SUGGESTIONS: Mapping[str, str] = {
-    **trl.SUGGESTIONS,
-    "swift_groups": trl.SUGGESTIONS["groups"],
+    **shared.SUGGESTIONS,
+    "swift_groups": shared.SUGGESTIONS["groups"],
     "swift_evaluation": "set per_device_eval_batch_size to a multiple of num_generations_eval, or eval_strategy no",
-    "swift_one_generation": trl.SUGGESTIONS["one_generation"],
+    "swift_one_generation": shared.SUGGESTIONS["one_generation"],
     "swift_mode": "give vllm_mode with use_vllm true, and leave it out without",
     "swift_async": "set rollout_mode server, or async_generation false",
     "swift_processes": "set NPROC_PER_NODE to the number of GPUs, or let the process see one GPU only",
@@ -100,4 +100,4 @@ def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool 
     where = phase.value if isinstance(phase, Phase) else phase
     if reason is FailureReason.OOM and where == Phase.LOGPROB.value and pool is not Pool.ROLLOUT_CACHE:
         return FEWER_LOGPROB_ROWS
-    return trl.suggest(reason, phase, pool)
+    return shared.suggest(reason, phase, pool)

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.config_entries import problem, read_mapping
+from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.ms_swift.key_tables import SERVED
 from trainer.frameworks.ms_swift.shell_text import Command, ShellError, Word, commands
 from trainer.frameworks.ms_swift.words import as_words

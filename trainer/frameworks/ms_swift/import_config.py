@@ -15,7 +15,10 @@ from typing import Any
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
-from trainer.frameworks.config_entries import NAME, ConfigError, check_weights, environment_refusal, problem
+from trainer.frameworks.common.config_entries import NAME, ConfigError, check_weights, environment_refusal, problem
+from trainer.frameworks.common.fields import Field, FieldError, fields_of
+from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.fates import DATASET, INPUTS, LAUNCH, note, refusal
 from trainer.frameworks.ms_swift.given import Argument, Given, given
@@ -23,9 +26,6 @@ from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 from trainer.frameworks.ms_swift.words import typed
-from trainer.frameworks.trl.fields import Field, FieldError, fields_of
-from trainer.frameworks.trl.import_config import Imported as TrlImported
-from trainer.frameworks.values import KnobKeyError
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
@@ -36,7 +36,7 @@ _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
 @dataclass(frozen=True)
-class Imported(TrlImported):
+class Imported(CommonImported):
     """An ms-swift run, understood; ``passthrough`` says all of the objective (``objective.completed``)."""
 
     processes: int = 0

@@ -7,6 +7,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from trainer.frameworks.common.trainer_keys import compiles, inside, micro_batches, weights_held
+from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.ms_swift.key_tables import (
     ALL_REDUCE,
     CHECKPOINTING,
@@ -18,8 +20,6 @@ from trainer.frameworks.ms_swift.key_tables import (
     STEPS,
 )
 from trainer.frameworks.ms_swift.sharding import fsdp_of, zero_left, zero_of
-from trainer.frameworks.trainer_keys import compiles, inside, micro_batches, weights_held
-from trainer.frameworks.values import KnobKeyError, parsed
 
 _FLASH = "flash_attn"
 """An older name of ``flash_attention_2``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.frameworks import scripts
+from trainer.frameworks.common import scripts
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, TRAIN, Command, Wanted
 from trainer.frameworks.ms_swift.plugin import Plugin

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from search_spaces.configuration import KnobValue
 from trainer.child import contract
+from trainer.frameworks.common.reward_module import MODULE, Rewards, rewards_of
 from trainer.frameworks.ms_swift.exported import PLUGIN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.keys import seams
 from trainer.frameworks.ms_swift.templates import fill
-from trainer.frameworks.trl.reward_module import MODULE, Rewards, rewards_of
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift has itself, or that a plugin of the user's registers."""

@@ -7,14 +7,14 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.told import Told, longest
+from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.zero import beside_zero, merged
 from trainer.frameworks.ms_swift.environment import variables
 from trainer.frameworks.ms_swift.fates import for_trial
 from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
-from trainer.frameworks.told import Told, longest
-from trainer.frameworks.trl.sharding import beside_zero, merged
-from trainer.frameworks.updates import following
 
 NO_SERVER = (
     "rollout_mode server: a trial cannot give the completions of ms-swift's rollout server a length; use colocate"

@@ -12,9 +12,9 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
-from trainer.frameworks.trl.deepspeed import CPU_BUCKET, deepspeed_config
-from trainer.frameworks.trl.sharding import zero_knobs, zero_rest
-from trainer.frameworks.values import KnobKeyError, parsed
+from trainer.frameworks.common.deepspeed import CPU_BUCKET, deepspeed_config
+from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.zero import zero_knobs, zero_rest
 
 _BUCKET = 200_000_000
 _HALF = {

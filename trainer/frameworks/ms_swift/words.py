@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.trl.fields import Field, FieldError
+from trainer.frameworks.common.fields import Field, FieldError
 
 _TRUE, _FALSE = ("yes", "true", "t", "y", "1"), ("no", "false", "f", "n", "0")
 

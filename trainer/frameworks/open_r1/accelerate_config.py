@@ -16,13 +16,13 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import read
-from trainer.frameworks.config_entries import lines_of
-from trainer.frameworks.deepspeed_places import PLACES, said, whole
-from trainer.frameworks.exported import DEEPSPEED
+from trainer.frameworks.common.config_entries import lines_of
+from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.deepspeed_places import PLACES, said, whole
+from trainer.frameworks.common.exported import DEEPSPEED
+from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.open_r1.key_tables import SHORT_ZERO
 from trainer.frameworks.open_r1.keys import acting
-from trainer.frameworks.trl.deepspeed import deepspeed_config
-from trainer.frameworks.values import KnobKeyError, parsed
 
 FILE_KEY = "deepspeed_config_file"
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.frameworks.exported import ACCELERATE, LAUNCHER, PROMPTS, RUN, SERVER
-from trainer.frameworks.exported import Wanted as AnyWanted
+from trainer.frameworks.common.exported import ACCELERATE, LAUNCHER, PROMPTS, RUN, SERVER
+from trainer.frameworks.common.exported import Wanted as AnyWanted
 
 __all__ = [
     "ACCELERATE",

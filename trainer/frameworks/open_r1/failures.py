@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer.child.contract import SIGNS, FailureReason, Phase, Pool, Sign
-from trainer.frameworks.diagnosis import Diagnosis, read
-from trainer.frameworks.trl.failures import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
-from trainer.frameworks.trl.failures import SUGGESTIONS as SHARED
-from trainer.frameworks.trl.failures import suggest as shared_suggest
+from trainer.frameworks.common.diagnosis import Diagnosis, read
+from trainer.frameworks.common.suggestions import FEWER_LOGPROB_ROWS, FEWER_ROWS, SMALLER_BATCH
+from trainer.frameworks.common.suggestions import SUGGESTIONS as SHARED
+from trainer.frameworks.common.suggestions import suggest as shared_suggest
 
 SUGGESTIONS: Mapping[str, str] = {
     **SHARED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.trl.fields import Field
+from trainer.frameworks.common.fields import Field
 
 _BY_TYPE: Mapping[str, str] = {
     "bool": """

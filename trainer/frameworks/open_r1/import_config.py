@@ -15,7 +15,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
 from search_spaces.yaml_text import Entry, read
-from trainer.frameworks.config_entries import (
+from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
     check_storable,
@@ -27,15 +27,15 @@ from trainer.frameworks.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
+from trainer.frameworks.common.fields import Field, FieldError, fields_of
+from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.accelerate_config import FILE_KEY, Accelerate, read_accelerate
 from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
 from trainer.frameworks.open_r1.server import read_server, wants_server
-from trainer.frameworks.trl.fields import Field, FieldError, fields_of
-from trainer.frameworks.trl.import_config import Imported as TrlImported
-from trainer.frameworks.trl.import_config import located
-from trainer.frameworks.values import KnobKeyError
 
 __all__ = [
     "FIELDS",
@@ -54,7 +54,7 @@ _OF_COLOCATED = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size")
 
 
 @dataclass(frozen=True)
-class Imported(TrlImported):
+class Imported(CommonImported):
     """An Open-R1 recipe, understood."""
 
     max_prompt_length: int | None = None

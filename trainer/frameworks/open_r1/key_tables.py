@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from search_spaces.legality.openr1_rules import SERVER_OPTIONS
-from trainer.frameworks.deepspeed_places import PLACES
+from search_spaces.knobs import Reach
+from search_spaces.knobs.keys import keys_of, plain_keys
+from search_spaces.legality.openr1_rules import FRAMEWORK, SERVER_OPTIONS
+from trainer.frameworks.common.deepspeed_places import PLACES
 
-NATIVE: Mapping[str, str] = {
-    "micro_batch_size": "per_device_train_batch_size",
-    "gradient_accumulation_steps": "gradient_accumulation_steps",
-    "num_generations": "num_generations",
-    "steps_per_generation": "steps_per_generation",
-    "gradient_checkpointing": "gradient_checkpointing",
-    "optimizer": "optim",
-    "torch_compile": "torch_compile",
-    "torch_compile_mode": "torch_compile_mode",
-    "tf32": "tf32",
-    "empty_cache_steps": "torch_empty_cache_steps",
-    "dataloader_workers": "dataloader_num_workers",
-    "ddp_bucket_mib": "ddp_bucket_cap_mb",
-    "zero3_gather_for_generation": "ds3_gather_for_generation",
-    "hub_kernels": "use_liger_kernel",
-    "fused_loss": "use_liger_loss",
-    "attn_implementation": "attn_implementation",
-    "rollout_mode": "vllm_mode",
-    "gpu_memory_utilization": "vllm_gpu_memory_utilization",
-    "tensor_parallel_size": "vllm_tensor_parallel_size",
-}
+TRANSLATED = frozenset({"precision", "master_weights", "rollout_engine"})
+"""Written in other words than the knob's (``keys``)."""
+NATIVE = plain_keys(FRAMEWORK, TRANSLATED)
 """Knob -> recipe key, where the value goes over as it is (but for 0 in ``empty_cache_steps``)."""
 NULL_IS_UNSET = frozenset(
     {
@@ -54,15 +38,10 @@ SERVER: Mapping[str, str] = {
 }
 """Knob -> option of ``trl vllm-serve``."""
 SERVER_DTYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
-ENVIRONMENT = frozenset({"expandable_segments", "host_allocator"})
+ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
 
-SUPPORTED = frozenset(
-    {
-        *(*NATIVE, *PLACES, *SERVER, *ENVIRONMENT),
-        *("precision", "master_weights", "rollout_engine", "rollout_gpus", "checkpointing_reentrant"),
-    }
-)
+SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *PLACES, *SERVER, *ENVIRONMENT, "rollout_gpus", "checkpointing_reentrant"})
 """Knobs that can be set; those of ``SERVER_OPTIONS`` but the first with a rollout server only."""
 
 KEYS: Mapping[str, str] = MappingProxyType(

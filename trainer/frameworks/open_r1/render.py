@@ -7,13 +7,13 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
+from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.told import Told
+from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.variables import variables
 from trainer.frameworks.open_r1.fates import for_trial
 from trainer.frameworks.open_r1.keys import acting, to_keys
 from trainer.frameworks.open_r1.objective import OBJECTIVE
-from trainer.frameworks.told import Told
-from trainer.frameworks.trl.deepspeed import deepspeed_config
-from trainer.frameworks.updates import following
-from trainer.frameworks.variables import variables
 
 CHECKOUT = "AUTOTUNE_OPENR1"
 """Variable a trial finds the user's checkout of Open-R1 by."""

@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.gpu_split import replicas
+from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.open_r1.key_tables import SERVER, SERVER_DTYPES
 from trainer.frameworks.open_r1.keys import acting, wants_server
-from trainer.frameworks.values import KnobKeyError, parsed
 
 __all__ = ["HOST", "PORT", "read_server", "server_command", "trainer_keys", "wants_server"]
 
-HOST = "127.0.0.1"
 PORT = 8000
 """TRL's own."""
 SERVER_SHARE = 0.9

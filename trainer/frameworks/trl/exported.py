@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.frameworks.exported import (
+from trainer.frameworks.common.exported import (
     ACCELERATE,
     DEEPSPEED,
     LAUNCHER,

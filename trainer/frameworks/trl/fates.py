@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any
 
 from search_spaces.legality.passthrough import REMOVED
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.trl.keys import KEYS
-
-
-class Fate(StrEnum):
-    """What becomes of a key."""
-
-    KNOB = "knob"
-    """The baseline's value; the search may move it."""
-    INPUT = "input"
-    """Model, prompts, rewards and the completion length, which a study has fields of its own for."""
-    MEASURING = "measuring"
-    """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
-    WORKLOAD = "workload"
-    """Given to every trial unchanged, but for the knobs inside its mapping (``key_tables.NESTED``, ``sharding``)."""
-    REFUSED = "refused"
-    """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""
-
 
 INPUTS = frozenset(
     {

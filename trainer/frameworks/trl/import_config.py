@@ -2,23 +2,20 @@
 
 In the parent the order is: ``named_files`` of the text, which the caller reads, ``read_keys`` (and its result to the
 child's ``describe``), ``fields_of`` what the child answers, ``import_config``, and only then, if the child said that
-TRL refuses the keys, ``located``.
+TRL refuses the keys, ``imported.located``.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain
-from trainer.frameworks.config_entries import (
+from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
     check_storable,
@@ -30,38 +27,17 @@ from trainer.frameworks.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
+from trainer.frameworks.common.fields import Field, FieldError, fields_of
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
-from trainer.frameworks.trl.fields import Field, FieldError, fields_of
 from trainer.frameworks.trl.key_values import from_keys, rest
-from trainer.frameworks.values import KnobKeyError
 
-__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "located", "named_files", "read_keys"]
+__all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
 _NO_FILES: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A TRL config, understood."""
-
-    knobs: Mapping[str, KnobValue]
-    """Those the file sets; what it leaves out has TRL's default."""
-    passthrough: Mapping[str, Any]
-    """Every other key but the inputs, as TRL's parser would have its value; ``env`` is name -> text."""
-    model: str | None
-    dataset: Mapping[str, Any]
-    """Where the prompts are: ``dataset_...``, ``datasets`` and what goes with them."""
-    rewards: tuple[str, ...]
-    """Names as in ``reward_funcs``."""
-    max_completion_length: int | None
-    lines: Mapping[str, int]
-    """Key, and key.inner key of mappings -> line, counted from 1."""
-    text: str
-    """The file as it was given."""
-    notes: tuple[str, ...] = ()
-    """What the user may not expect, a sentence each with file and line."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -121,13 +97,6 @@ def import_config(
         text=text,
         notes=tuple(_notes(values, entries, name)),
     )
-
-
-def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:
-    """``sentence`` about the keys of file ``name``, with the line of the first key it mentions."""
-    words = re.findall(r"[A-Za-z_][\w.]*", sentence)
-    mentioned = next((lines[word] for word in (w.rstrip(".") for w in words) if word in lines), 0)
-    return str(problem(name, mentioned, sentence.rstrip(".")))
 
 
 def _entries(text: str, name: str, files: Mapping[str, str]) -> dict[str, Entry]:

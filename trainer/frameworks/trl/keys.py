@@ -7,7 +7,8 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.trl.deepspeed import deepspeed_config
+from trainer.frameworks.common.deepspeed import deepspeed_config
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.key_tables import (
     DTYPES,
     ENGINE_SEAMS,
@@ -19,7 +20,6 @@ from trainer.frameworks.trl.key_tables import (
     SUPPORTED,
 )
 from trainer.frameworks.trl.key_values import from_keys
-from trainer.frameworks.values import KnobKeyError
 
 __all__ = [
     "KEYS",

@@ -7,12 +7,12 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.told import Told, longest
+from trainer.frameworks.common.told import Told, longest
+from trainer.frameworks.common.updates import following
+from trainer.frameworks.common.variables import variables
 from trainer.frameworks.trl.fates import for_trial
 from trainer.frameworks.trl.keys import acting, model_keys, seams, training_keys, unsupported
 from trainer.frameworks.trl.sharding import beside
-from trainer.frameworks.updates import following
-from trainer.frameworks.variables import variables
 
 
 def settings(

@@ -17,7 +17,9 @@ from trainer.frameworks.trl.key_tables import ENGINE_SEAMS, FLOAT8_SEAMS, TRAINE
 from trainer.frameworks.trl.keys import acting, seams
 from trainer.frameworks.trl.templates import fill
 
-_CHILD = Path(contract.__file__).parent.parent / "frameworks" / "trl"
+_CHILD = Path(contract.__file__).parent.parent / "frameworks"
+_FOLDERS = {"float8": "hf_trainer"}
+"""Part -> folder of the child's module, where that is not ``trl``."""
 _ENGINE_ON_CPU = "vLLM on a CPU takes the trained weights by a reload, which TRL does not do"
 _DEEPSPEED_ON_CPU = "accelerate knows no DeepSpeed on a CPU, so what it asks the machine is answered for it"
 
@@ -42,7 +44,8 @@ class Part:
 
     @property
     def text(self) -> str:
-        return (_CHILD / f"{self.name}.py").read_text(encoding="utf-8")
+        folder = _CHILD / _FOLDERS.get(self.name, "trl")
+        return (folder / f"{self.name}.py").read_text(encoding="utf-8")
 
 
 def parts_of(configuration: Mapping[str, KnobValue], device: str) -> tuple[Part, ...]:

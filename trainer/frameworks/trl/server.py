@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.gpu_split import replicas
+from trainer.frameworks.common.gpu_split import HOST, replicas
 from trainer.frameworks.trl.keys import acting
 
-HOST = "127.0.0.1"
 READY_S = 900.0
 """How long a server may take to start; a large model is loaded, compiled and captured in that time."""
 CONNECT_S = 60.0

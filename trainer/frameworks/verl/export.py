@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.frameworks.scripts import HERE
-from trainer.frameworks.texts import difference
+from trainer.frameworks.common.scripts import HERE
+from trainer.frameworks.common.texts import difference
 from trainer.frameworks.verl.exported import DATA, PROMPTS, REWARD, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.verl.fates import (
     DATASET,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.frameworks.exported import PROMPTS, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.common.exported import PROMPTS, RUN, SERVER, Command, Export, Wanted
 
 __all__ = ["DATA", "PROMPTS", "REWARD", "RUN", "SERVER", "Command", "Export", "Wanted"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer.child.contract import SIGNS, FailureReason, Nearness, Phase, Pool, Sign, StartupPart
-from trainer.frameworks.diagnosis import Diagnosis, read
-from trainer.frameworks.trl import failures as shared
+from trainer.frameworks.common import suggestions as shared
+from trainer.frameworks.common.diagnosis import Diagnosis, read
 
 ILLEGAL, CRASH, INFRA, OOM = FailureReason.ILLEGAL, FailureReason.CRASH, FailureReason.INFRA, FailureReason.OOM
 _LOAD, _ENGINE, _START = StartupPart.LOAD.value, StartupPart.ENGINE.value, StartupPart.IMPORT.value

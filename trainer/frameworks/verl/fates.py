@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.trl.fates import Fate
+from trainer.frameworks.common.fate import Fate
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, MODEL, MODEL_ENGINE, ROLLOUT
 from trainer.frameworks.verl.key_values import OLD
 

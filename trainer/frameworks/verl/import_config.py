@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.knobs.model import show
-from trainer.frameworks.config_entries import ConfigError, environment_refusal, problem
-from trainer.frameworks.trl import import_config as shared
-from trainer.frameworks.trl.fields import Field
-from trainer.frameworks.values import KnobKeyError
+from trainer.frameworks.common import imported as shared
+from trainer.frameworks.common.config_entries import ConfigError, environment_refusal, problem
+from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     DATASET,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import Reach, key_of
+from search_spaces.knobs.keys import keys_of, plain_keys
 
 ACTOR = "actor_rollout_ref.actor."
 FSDP = "actor_rollout_ref.actor.fsdp_config."
@@ -14,47 +16,18 @@ ROLLOUT = "actor_rollout_ref.rollout."
 REFERENCE = "actor_rollout_ref.ref."
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm."
 
-NATIVE: Mapping[str, str] = {
-    "micro_batch_size": ACTOR + "ppo_micro_batch_size_per_gpu",
-    "num_generations": ROLLOUT + "n",
-    "logprob_rows": ROLLOUT + "log_prob_micro_batch_size_per_gpu",
-    "logprob_tokens": ROLLOUT + "log_prob_max_token_len_per_gpu",
-    "logprob_token_chunk": ACTOR + "entropy_from_logits_chunk_size",
-    "entropy_chunking": ACTOR + "entropy_from_logits_with_chunking",
-    "dynamic_batching": ACTOR + "use_dynamic_bsz",
-    "update_tokens": ACTOR + "ppo_max_token_len_per_gpu",
-    "remove_padding": MODEL + "use_remove_padding",
-    "dynamic_sampling": "algorithm.filter_groups.enable",
-    "attn_implementation": MODEL + "override_config.attn_implementation",
-    "hub_kernels": MODEL + "use_liger",
-    "fused_loss": MODEL + "use_fused_kernels",
-    "gradient_checkpointing": MODEL + "enable_gradient_checkpointing",
-    "activation_offload": MODEL + "enable_activation_offload",
-    "torch_compile": FSDP + "use_torch_compile",
-    "fsdp_reshard_after_forward": FSDP + "reshard_after_forward",
-    "fsdp_offload": FSDP + "offload_policy",
-    "fsdp_forward_prefetch": FSDP + "forward_prefetch",
-    "sequence_parallel_size": FSDP + "ulysses_sequence_parallel_size",
-    "rollout_offload_optimizer": FSDP + "optimizer_offload",
-    "rollout_offload_model": FSDP + "param_offload",
-    "dataloader_workers": "data.dataloader_num_workers",
-    "reward_workers": "reward.num_workers",
-    "gpu_memory_utilization": ROLLOUT + "gpu_memory_utilization",
-    "tensor_parallel_size": ROLLOUT + "tensor_model_parallel_size",
-    "weight_sync_bucket_mib": ROLLOUT + "checkpoint_engine.update_weights_bucket_megabytes",
-    "max_model_len": ROLLOUT + "max_model_len",
-    "max_num_seqs": ROLLOUT + "max_num_seqs",
-    "max_num_batched_tokens": ROLLOUT + "max_num_batched_tokens",
-    "enforce_eager": ROLLOUT + "enforce_eager",
-    "prefix_caching": ROLLOUT + "enable_prefix_caching",
-    "chunked_prefill": ROLLOUT + "enable_chunked_prefill",
-    "rollout_load_format": ROLLOUT + "load_format",
-    "kv_cache_memory_bytes": ENGINE + "kv_cache_memory_bytes",
-    "kv_cache_dtype": ENGINE + "kv_cache_dtype",
-    "custom_all_reduce": ENGINE + "disable_custom_all_reduce",
-    "cuda_graph_max_batch": ENGINE + "compilation_config.max_cudagraph_capture_size",
-    "vllm_compile_mode": ENGINE + "compilation_config.mode",
-}
+FRAMEWORK = "verl"
+TRANSLATED = frozenset(
+    {
+        *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
+        *("master_weights", "optimizer", "fsdp", "rollout_engine", "rollout_mode", "sleep_level"),
+        *("rollout_dtype", "rollout_quantization"),
+    }
+)
+"""Written in other words than the knob's, or in several keys (``keys``)."""
+UNREACHED = frozenset({"rollout_gpus", "rollout_data_parallel_size", "async_generation"})
+"""Of a rollout server beside training, which no trial has."""
+NATIVE = plain_keys(FRAMEWORK, TRANSLATED | UNREACHED, dotted=True)
 """Knob -> key. The value goes over as it is, but for ``custom_all_reduce`` and ``vllm_compile_mode``."""
 
 BESIDE: Mapping[str, tuple[str, ...]] = {
@@ -100,17 +73,9 @@ SLEEP_MODE = ROLLOUT + "enable_sleep_mode"
 CAPTURED = ROLLOUT + "cudagraph_capture_sizes"
 MASTER = FSDP + "model_dtype"
 
-ENVIRONMENT = frozenset({"expandable_segments", "host_allocator"})
+ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
-SUPPORTED = frozenset(
-    {
-        *NATIVE,
-        *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
-        *("master_weights", "optimizer", "fsdp", "rollout_engine", "rollout_mode", "sleep_level"),
-        *("rollout_dtype", "rollout_quantization"),
-        *ENVIRONMENT,
-    }
-)
+SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *ENVIRONMENT})
 """Knobs a verl trial can set."""
 
 FIXED: Mapping[str, KnobValue] = {
@@ -137,10 +102,6 @@ KEYS: frozenset[str] = frozenset(
 )
 """Keys that hold knobs."""
 NOT_IN_VERLS_FILES: frozenset[str] = frozenset(
-    {
-        *(key for key in NATIVE.values() if key.startswith(ENGINE)),
-        NATIVE["attn_implementation"],
-        *(MIXED, SLEEP_MODE),
-    }
+    {*(key for knob, key in NATIVE.items() if key_of(knob, FRAMEWORK).startswith("+")), MIXED, SLEEP_MODE}
 )
 """Keys Hydra has to be told to add."""

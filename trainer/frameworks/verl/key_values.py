@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from trainer.frameworks.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.verl.key_tables import (
     ACTOR,
     BESIDE,

@@ -9,7 +9,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.native import acting as acting_in
-from trainer.frameworks.updates import following
+from trainer.frameworks.common.updates import following
 from trainer.frameworks.verl.key_tables import (
     BESIDE,
     BUCKET,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.frameworks.scripts import FIND_HERE, comment, quoted
+from trainer.frameworks.common.scripts import FIND_HERE, comment, quoted
 from trainer.frameworks.verl.exported import Command
 
 MODULE = "verl.trainer.main_ppo"

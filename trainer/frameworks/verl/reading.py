@@ -8,7 +8,7 @@ from typing import Any
 
 from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
-from trainer.frameworks.config_entries import ConfigError, problem
+from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import OPTIONS
 from trainer.frameworks.verl.shell import Call, ShellError, Word, call_of

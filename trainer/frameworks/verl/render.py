@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from search_spaces.configuration import KnobValue
 from trainer.child.contract import TrialSpec
-from trainer.frameworks.told import Told, longest
+from trainer.frameworks.common.told import Told, longest
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     GPUS,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainer.child.contract import RewardSpec
-from trainer.frameworks.trl.reward_module import MODULE, rewards_of
+from trainer.frameworks.common.reward_module import MODULE, rewards_of
 from trainer.frameworks.verl.exported import REWARD
 from trainer.frameworks.verl.templates import fill
 

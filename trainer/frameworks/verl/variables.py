@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
-from trainer.frameworks.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
+from trainer.frameworks.common.variables import ALLOCATOR, HEAPS, SEGMENTS, TUNABLES
 from trainer.frameworks.verl.keys import acting
 
 ENVIRONMENT = "env"

@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
+from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 
 __all__ = ["bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
-
-
-def rehearse() -> bool:
-    """Compute a little with all threads, forward and backward."""
-    from ..trl.importing import rehearse as computed
-
-    return computed()
 
 
 def fits(_: Dict[str, Any], __: TrialSpec) -> bool:

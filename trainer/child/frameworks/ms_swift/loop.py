@@ -1,4 +1,4 @@
-"""Drives ms-swift's trainer cycle by cycle through the protocol, by the loop that drives TRL's."""
+"""Drives ms-swift's trainer cycle by cycle through the protocol, by the loop that TRL trials have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...failures import IllegalSettingError, MeterError
 from ...journal import Journal
 from ...meter import Meter
 from ...trial import Trial
-from ..trl import cycle
-from ..trl.clipping import wrap_clipping
-from ..trl.loop import Loop
-from ..trl.quality import Quality, ratios
-from ..trl.together import Together, install_waits
-from .rollout import Rollout
+from ..hf_trainer import cycle
+from ..hf_trainer.clipping import wrap_clipping
+from ..hf_trainer.loop import Loop
+from ..hf_trainer.quality import Quality, ratios
+from ..hf_trainer.together import Together, install_waits
+from .rollout import SwiftRollout
 
 METHODS = (
     "_generate_and_score_completions",
@@ -38,13 +38,11 @@ METHODS = (
 def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]) -> Any:
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
-    missing = [name for name in METHODS if not callable(getattr(trainer, name, None))]
-    if missing:
-        raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
+    cycle.check_methods(trainer, METHODS)
     check_rows(trial, trainer)
     per_generation = args.steps_per_generation * int(trainer.template.sequence_parallel_size) * args.num_iterations
     generations = updates * args.gradient_accumulation_steps // per_generation
-    rollout: Any = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
+    rollout = SwiftRollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
     seen = cycle.Seen()
     quality = SwiftQuality(trainer, trial.journal, trial.rank)
     quality.install()
@@ -73,7 +71,7 @@ def check_rows(trial: Trial, trainer: Any) -> None:
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.Seen) -> None:
+def install_phases(trainer: Any, meter: Meter, rollout: SwiftRollout, seen: cycle.Seen) -> None:
     """Wrap the methods phases are made of, and those that say what a step did."""
     accelerator = trainer.accelerator
     trainer._rollout_samples = meter.wrap(trainer._rollout_samples, Phase.GENERATE)
@@ -92,10 +90,10 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: cycle.See
     trainer.log = cycle.keeping_logs(trainer.log, seen)
 
 
-def _counting(compute_loss: Any, rollout: Rollout) -> Any:
+def _counting(compute_loss: Any, rollout: SwiftRollout) -> Any:
     @functools.wraps(compute_loss)
     def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        rollout.count_forward(inputs[0] if isinstance(inputs, list) else inputs)
+        rollout.count_batch(inputs[0] if isinstance(inputs, list) else inputs)
         return compute_loss(model, inputs, *args, **kwargs)
 
     return counted

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List
 
 import torch
 
-from ...contract import CycleKind
 from ...failures import IllegalSettingError, MeterError
-from ..trl.lengths import ExactLengths, stretch
-from ..trl.rollout import Tally
-from ..trl.sampling import exactly
+from ..hf_trainer.lengths import ExactLengths, stretch
+from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.sampling import exactly
 
 
-class Rollout:
-    """Sets the lengths of each generation of a cycle from outside, and tallies what came out; as TRL's ``Rollout``."""
+class SwiftRollout(Rollout):
+    """The lengths of each generation, set and tallied where ms-swift generates."""
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
-        self._trainer = trainer
-        self._max_prompt = max_prompt
-        self._max_completion = max_completion
-        self._generations = generations
-        self._rank = rank
-        self._targets: Optional[Sequence[int]] = None
-        self._stretch_last = False
-        self._pending: Optional[List[int]] = None
-        self._overlong = bool(trainer.args.overlong_filter)
-        tokenizer = trainer.template.tokenizer
-        self._pad = tokenizer.pad_token_id
-        self.tally = Tally()
-        self.shapes = None
-        """TRL's ``Rollout`` counts shapes of forward passes here; of ms-swift's they are not told."""
+        super().__init__(trainer, max_prompt, max_completion, generations, rank)
+        self._pad = trainer.template.tokenizer.pad_token_id
+
+    def take_shapes(self) -> None:
+        """Forward passes of ms-swift are not counted."""
+
+    @property
+    def masks_truncated(self) -> bool:
+        return bool(self._trainer.args.overlong_filter)
+
+    @masks_truncated.setter
+    def masks_truncated(self, masks: bool) -> None:
+        self._trainer.args.overlong_filter = masks
 
     def install(self) -> None:
         """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited.
@@ -51,17 +49,6 @@ class Rollout:
         else:
             model = trainer.engine.model
             model.generate = self._wrap_generate(model.generate)
-
-    def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
-        """Before each cycle."""
-        self._targets, self._stretch_last = targets, stretch_last
-        self.tally = Tally()
-        # A forced length is no truncation: masking those rows would take work out of the update.
-        self._trainer.args.overlong_filter = self._overlong and kind is CycleKind.NATURAL
-
-    @property
-    def _is_worst(self) -> bool:
-        return self._stretch_last and self.tally.generations == self._generations - 1
 
     def _wrap_round(self, whole: Any) -> Any:
         @functools.wraps(whole)
@@ -181,20 +168,7 @@ class Rollout:
         parts = [self._lengths(len(pending), rank) or [] for rank in range(first, first + size)]
         return [length for part in parts for length in part]
 
-    def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
-        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
-        if self._is_worst:
-            return [self._max_completion] * rows
-        if self._targets is None:
-            return None
-        rank = self._rank if rank is None else rank
-        start = (self.tally.generations * self._trainer.accelerator.num_processes + rank) * rows
-        wanted = self._targets[start : start + rows]
-        if len(wanted) != rows:
-            raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
-        return [max(1, min(length, self._max_completion)) for length in wanted]
-
-    def count_forward(self, inputs: Dict[str, Any]) -> None:
+    def count_batch(self, inputs: Dict[str, Any]) -> None:
         """An update's forward pass is about to work on these."""
         rows, width = inputs["model_inputs"]["input_ids"].shape
         completion = int(inputs["grpo_batch"].completion_mask.shape[1])

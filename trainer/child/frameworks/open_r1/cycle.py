@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
@@ -10,14 +9,13 @@ import torch
 from trl.trainer import grpo_trainer
 
 from ...contract import Phase
-from ...failures import MeterError
 from ...journal import Journal
 from ...meter import Meter
-from ..trl.clipping import wrap_clipping
-from ..trl.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss
-from ..trl.quality import Quality
-from ..trl.rollout import Rollout
-from ..trl.together import Together, install_waits
+from ..hf_trainer.clipping import wrap_clipping
+from ..hf_trainer.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss, split_by_gradient
+from ..hf_trainer.quality import Quality
+from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.together import Together, install_waits
 
 METHODS = (
     "_generate_and_score_completions",
@@ -30,13 +28,6 @@ METHODS = (
     "_maybe_log_save_evaluate",
 )
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
-
-
-def check_methods(trainer: Any) -> None:
-    """Raises ``MeterError`` naming what is missing."""
-    missing = [name for name in METHODS if not callable(getattr(trainer, name, None))]
-    if missing:
-        raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
 
 
 def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> None:
@@ -55,7 +46,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
     trainer.reward_funcs = [
         each if isinstance(each, torch.nn.Module) else meter.wrap(each, Phase.REWARD) for each in trainer.reward_funcs
     ]
-    trainer._get_per_token_logps = _by_gradient(trainer._get_per_token_logps, meter)
+    trainer._get_per_token_logps = split_by_gradient(trainer._get_per_token_logps, meter)
     trainer.compute_loss = counting(meter.wrap(trainer.compute_loss, Phase.UPDATE), rollout)
     accelerator.backward = meter.wrap(accelerator.backward, Phase.UPDATE)
     wrap_clipping(trainer, meter)
@@ -64,17 +55,6 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
         install_waits(sys.modules[grpo_trainer.__name__], accelerator, meter)
     trainer.training_step = keeping_loss(trainer.training_step, seen)
     trainer.log = keeping_logs(trainer.log, seen)
-
-
-def _by_gradient(compute: Any, meter: Meter) -> Any:
-    """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
-    alone = meter.wrap(compute, Phase.LOGPROB)
-
-    @functools.wraps(compute)
-    def by_gradient(*args: Any, **kwargs: Any) -> Any:
-        return (compute if torch.is_grad_enabled() else alone)(*args, **kwargs)
-
-    return by_gradient
 
 
 class OpenR1Quality(Quality):

@@ -11,8 +11,8 @@ from ...cycles import CyclePlan
 from ...failures import MeterError
 from ...meter import Meter
 from ...trial import Trial
-from ..trl.cycle import Seen
-from ..trl.loop import Loop
+from ..hf_trainer.cycle import Seen, check_methods
+from ..hf_trainer.loop import Loop
 from . import cycle
 from .rollout import OpenR1Rollout
 
@@ -20,7 +20,7 @@ from .rollout import OpenR1Rollout
 def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]) -> None:
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
-    cycle.check_methods(trainer)
+    check_methods(trainer, cycle.METHODS)
     if trial.rank == 0:
         trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
     generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)

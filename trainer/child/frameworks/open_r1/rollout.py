@@ -6,9 +6,9 @@ import functools
 from typing import Any, List
 
 from ...failures import IllegalSettingError, MeterError
-from ..trl.lengths import ExactLengths, stretch
-from ..trl.rollout import Rollout
-from ..trl.sampling import exactly
+from ..hf_trainer.lengths import ExactLengths, stretch
+from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.sampling import exactly
 
 
 class OpenR1Rollout(Rollout):

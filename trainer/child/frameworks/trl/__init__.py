@@ -6,7 +6,8 @@ from typing import Any, Dict
 
 from ...contract import TrialSpec
 from ...trial import Trial
-from .importing import bring_in_ahead, key, rehearse
+from ..hf_trainer.rehearsal import rehearse
+from .importing import bring_in_ahead, key
 from .run import run_trial
 
 __all__ = ["Trial", "bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]

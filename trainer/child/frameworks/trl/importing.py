@@ -12,8 +12,8 @@ from typing import Any, Tuple
 
 from ...contract import TrialSpec
 from ...user_environment import ENVIRONMENT_KEY, put_environment
+from ..hf_trainer.compiling import compiles
 from . import engine, ranks
-from .compiling import compiles
 
 LATER = {
     True: ("vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker", "vllm.v1.worker.cpu_model_runner"),
@@ -49,12 +49,12 @@ def before_import(spec: TrialSpec) -> None:
 
 
 def bring_in(spec: TrialSpec) -> Tuple[Any, Any]:
-    """(``build``, ``loop``), and with them TRL."""
+    """(``build``, ``drive``), and with them TRL."""
     if not uses_vllm(spec):
         engine.leave_out()
-    from . import build, loop
+    from . import build, drive
 
-    return build, loop
+    return build, drive
 
 
 def bring_in_ahead(spec: TrialSpec) -> None:
@@ -71,17 +71,6 @@ def bring_in_ahead(spec: TrialSpec) -> None:
             importlib.import_module(name)
         except Exception:  # noqa: S112  (the trial itself says what is wrong, if it needs it)
             continue
-
-
-def rehearse() -> bool:
-    """Compute a little with all threads, forward and backward."""
-    import numpy
-    import torch
-
-    size = 256
-    weights = torch.ones(size, size, requires_grad=True)
-    (weights @ weights).relu().sum().backward()
-    return bool(numpy.dot(numpy.ones((size, size)), numpy.ones((size, size)))[0, 0] == size)
 
 
 def _rewards(spec: TrialSpec) -> Tuple[str, ...]:

@@ -26,7 +26,7 @@ from ...contract import NoteRecord, TrialSpec
 from ...failures import MeterError
 from ...trial import Trial
 from ...user_environment import restore_environment
-from .compiling import compiles
+from ..hf_trainer.compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
 
 OURS = "trl."

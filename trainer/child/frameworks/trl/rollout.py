@@ -1,61 +1,20 @@
-"""Takes over what a rollout produces, and counts it: lengths, prompts, tokens, rows."""
+"""Takes over what a rollout of TRL produces, and counts it."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence
 
-from ...contract import CycleKind
 from ...failures import MeterError
-from ...usage import ShapesMet
+from ..hf_trainer.lengths import ExactLengths, stretch
+from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.sampling import exactly
 from . import batching
-from .lengths import ExactLengths, stretch
-from .sampling import exactly
 from .server_rollout import install_lengths
 
 
-@dataclass
-class Tally:
-    """What one cycle did on this rank."""
-
-    lengths: List[int] = field(default_factory=list)
-    clipped: int = 0
-    prompt_tokens: int = 0
-    computed_tokens: int = 0
-    generations: int = 0
-    widest: Tuple[int, int, int] = (0, 0, 0)
-    """(prompt + completion, prompt, completion) tokens of the widest micro-batch an update worked on."""
-
-
-def _nothing() -> None:
-    """Nobody has asked to be told."""
-
-
-class Rollout:
-    """Sets the lengths of each generation of a cycle from outside, and tallies what came out.
-
-    ``aim`` gives the lengths of the cycle's rows, over all ranks and in order of generation; ``None``
-    lets the model stop where it wants. ``stretch_last`` makes the cycle's last generation the worst
-    case: prompts and completions at their maximum (the last, because the gradients of the micro-batches
-    before it are then already there).
-    """
-
-    def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
-        self._trainer = trainer
-        self._max_prompt = max_prompt
-        self._max_completion = max_completion
-        self._generations = generations
-        self._rank = rank
-        self._targets: Optional[Sequence[int]] = None
-        self._stretch_last = False
-        self._pending: Optional[List[int]] = None
-        self._masks_truncated = bool(trainer.mask_truncated_completions)
-        self.tally = Tally()
-        self.shapes = ShapesMet()
-        """Of the model's forward passes in this trial, those of an engine of its own aside."""
-        self.before_sleep: Callable[[], None] = _nothing
-        """Called while an engine that is about to go to sleep still holds its weights and its cache."""
+class TrlRollout(Rollout):
+    """The lengths of each generation, set and tallied where TRL generates."""
 
     def install(self) -> None:
         """Wrap the trainer's and the model's methods; nothing of theirs is edited."""
@@ -74,17 +33,6 @@ class Rollout:
             model.generate_batch = self._wrap_batch(model.generate_batch)
             return
         model.generate = self._wrap_generate(model.generate)
-
-    def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
-        """Before each cycle."""
-        self._targets, self._stretch_last = targets, stretch_last
-        self.tally = Tally()
-        # A forced length is no truncation: masking those rows would take work out of the update.
-        self._trainer.mask_truncated_completions = self._masks_truncated and kind is CycleKind.NATURAL
-
-    @property
-    def _is_worst(self) -> bool:
-        return self._stretch_last and self.tally.generations == self._generations - 1
 
     def _wrap_tokenize(self, tokenize: Any) -> Any:
         @functools.wraps(tokenize)
@@ -148,16 +96,6 @@ class Rollout:
 
         return generate_with_lengths
 
-    def _of_engine(self, prompts: int) -> Sequence[int]:
-        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
-        pending = self._pending or []
-        size = int(self._trainer.vllm_tensor_parallel_size)
-        if size == 1 or prompts == len(pending):
-            return pending
-        rows, first = len(pending), self._rank // size * size
-        parts = [self._lengths(rows, rank) or [] for rank in range(first, first + size)]
-        return [length for part in parts for length in part]
-
     def _of_server(self) -> Optional[Sequence[int]]:
         """Lengths of the rows of all ranks: a server generates them in one go."""
         if self._pending is None:
@@ -165,19 +103,6 @@ class Rollout:
         rows = len(self._pending)
         parts = [self._lengths(rows, rank) or [] for rank in range(self._trainer.accelerator.num_processes)]
         return [length for part in parts for length in part]
-
-    def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
-        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
-        if self._is_worst:
-            return [self._max_completion] * rows
-        if self._targets is None:
-            return None
-        rank = self._rank if rank is None else rank
-        start = (self.tally.generations * self._trainer.accelerator.num_processes + rank) * rows
-        wanted = self._targets[start : start + rows]
-        if len(wanted) != rows:
-            raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
-        return [max(1, min(length, self._max_completion)) for length in wanted]
 
     def _count(self, prompt_ids: Any, completion_ids: Any) -> None:
         lengths = [len(row) for row in completion_ids]
@@ -194,10 +119,3 @@ class Rollout:
             return sum(1 for length in self._pending if length >= self._max_completion)
         ends = {*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id}
         return sum(1 for row in completion_ids if row[-1] not in ends)
-
-    def count_forward(self, prompt_ids: Any, completion_ids: Any) -> None:
-        """An update's forward pass is about to work on these."""
-        prompt, completion = int(prompt_ids.shape[1]), int(completion_ids.shape[1])
-        self.tally.computed_tokens += int(prompt_ids.shape[0]) * (prompt + completion)
-        self.shapes.meet(int(prompt_ids.shape[0]), prompt + completion)
-        self.tally.widest = max(self.tally.widest, (prompt + completion, prompt, completion))

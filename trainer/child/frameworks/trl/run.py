@@ -19,7 +19,7 @@ def run_trial(trial: Trial) -> None:
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
-        build, loop = importing.bring_in(spec)
+        build, drive = importing.bring_in(spec)
         from . import kept
     kept.begin(trial)
     trial.facts["versions"] = build.versions()
@@ -53,7 +53,7 @@ def run_trial(trial: Trial) -> None:
     kept.note(trial)
     trial.guard_memory()
     try:
-        loop.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
+        drive.drive(trial, trainer, plan, updates, meter, watches[0] if watches else None)
     finally:
         trial.facts.update(reward_facts(rewards))
         close_rewards(rewards)
@@ -65,7 +65,7 @@ def convert(trial: Trial, model: Any) -> None:
     Raises:
         IllegalSettingError: it cannot be done with this model, here, in this environment.
     """
-    from . import float8
+    from ..hf_trainer import float8
 
     try:
         done = float8.convert(model, trial.spec.seams, trial.spec.device)

@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from trainer.frameworks.template_files import Templates
+from trainer.frameworks.common.template_files import Templates
 
 fill = Templates(Path(__file__).parent).fill

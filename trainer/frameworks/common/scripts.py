@@ -9,8 +9,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from trainer.frameworks.exported import Command, Wanted
-from trainer.frameworks.gpu_split import split
+from trainer.frameworks.common.exported import Command, Wanted
+from trainer.frameworks.common.gpu_split import split
 
 HERE = "{here}"
 """In a word: the folder of the script."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
-from trainer.frameworks.values import KnobKeyError
+from trainer.frameworks.common.values import KnobKeyError
 
 _ROWS = "generation_batch_size"
 

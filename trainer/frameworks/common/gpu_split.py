@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from search_spaces.configuration import KnobValue
 
+HOST = "127.0.0.1"
+"""A rollout server is reached from this machine alone: whoever reaches it can have it run what they like."""
+
 
 def split(gpus: Sequence[str], configuration: Mapping[str, KnobValue]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(GPUs that train, GPUs of the server): the last ``rollout_gpus`` of ``gpus`` are the server's.

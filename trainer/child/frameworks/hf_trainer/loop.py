@@ -1,4 +1,4 @@
-"""Drives TRL's trainer cycle by cycle through the protocol."""
+"""Drives a trainer of transformers' cycle by cycle through the protocol."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import functools
 import os
 import time
 from dataclasses import replace
-from typing import Any, Callable, List, Optional, Sequence
-
-import torch
+from typing import Any, Callable, List, Optional, Protocol, Sequence, Tuple
 
 from ...contract import (
     CycleKind,
@@ -21,7 +19,7 @@ from ...contract import (
     WorstCaseRecord,
 )
 from ...cycles import CyclePlan, assign, doubled, resample
-from ...failures import IllegalSettingError, MeterError
+from ...failures import MeterError
 from ...guard import Guard, ReferenceKernel, server_pid
 from ...looks import is_enough
 from ...memory import check_limit
@@ -32,51 +30,23 @@ from ...trial import Trial
 from . import cycle
 from .attention import attention_facts
 from .compiling import CompileWatch
-from .engine import ENGINE_KNOBS
 from .prime import held, prime_optimizer
 from .quality import Quality
 from .remedies import reserve, switch_attention
 from .rollout import Rollout
-from .seams import SeamError, apply_seams
-from .server_rollout import Watch
 from .together import Together
 
-EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
-"""Seams that were applied before the trainer was built."""
 
+class Watch(Protocol):
+    """Counts what the rollout engine did in a cycle."""
 
-def drive(
-    trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, watch: Optional[Watch] = None
-) -> None:
-    """Install the meter, train, and check that the protocol was fulfilled.
+    engine_bytes: Optional[int]
 
-    Args:
-        watch: of the engine, where there is one.
-    """
-    spec, args = trial.spec, trainer.args
-    cycle.check_methods(trainer)
-    generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
-    rollout = Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    cycle.install_shapes(trainer, rollout.shapes)
-    try:
-        apply_seams({name: value for name, value in spec.seams.items() if name not in EARLIER}, trainer)
-    except SeamError as error:
-        raise IllegalSettingError(str(error)) from error
-    if trial.rank == 0:
-        trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
-    seen = cycle.Seen()
-    quality = Quality(trainer, trial.journal, trial.rank)
-    quality.install()
-    rollout.before_sleep = meter.look
-    rollout.install()
-    cycle.install_phases(trainer, meter, rollout, seen)
-    loop = Loop(trial, trainer, plan, updates, meter, rollout, seen, quality, watch)
-    loop.install()
-    trial.part = StartupPart.FIRST_BATCH
-    trial.journal.mark(StartupPart.FIRST_BATCH.value)
-    loop.run(trainer.train)
-    if plan.next() is not None:
-        raise MeterError("training ended before the protocol was fulfilled")
+    def begin(self) -> None: ...
+
+    def end(self) -> Tuple[Optional[int], Optional[float]]:
+        """(preemptions, highest share of the cache in use)."""
+        ...
 
 
 class Loop:
@@ -227,8 +197,7 @@ class Loop:
             self._trial.journal.write(NoteRecord("compiled", {"cycle": self._index, "kind": kind.value}))
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
-        shapes = self._rollout.shapes
-        usage = self._meter.usage(None if shapes is None else shapes.take())
+        usage = self._meter.usage(self._rollout.take_shapes())
         clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries, usage)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
         record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from search_spaces import yaml_edit
-from trainer.frameworks.scripts import comment
+from trainer.frameworks.common.scripts import comment
 
 
 def sections_text(title: str, sections: Mapping[str, Mapping[str, Any]]) -> str:

@@ -1,0 +1,12 @@
+"""What the program's exit codes mean (docs/decisions/0012-exit-codes.md); errors of ours carry their own."""
+
+from __future__ import annotations
+
+INTERNAL = 1
+NOTHING_FEASIBLE = 3
+"""Also: nothing is likely to fit, a verification differs, a retry failed again."""
+NO_RESULT = 4
+"""The budget was spent before a result."""
+SIGNAL = 128
+"""With the signal's number on top."""
+INTERRUPTED = 130

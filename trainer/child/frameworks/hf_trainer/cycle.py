@@ -1,0 +1,175 @@
+"""One cycle of a trainer of transformers': what is wrapped for it, and what it records."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from transformers import TrainerCallback
+
+from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
+from ...failures import MeterError, NotFiniteError
+from ...guard import Verdict
+from ...meter import Meter
+from .rollout import Rollout, Tally
+from .together import Together
+
+
+def check_methods(trainer: Any, methods: Sequence[str]) -> None:
+    """Raises ``MeterError`` naming those of ``methods`` that the trainer lacks."""
+    missing = [name for name in methods if not callable(getattr(trainer, name, None))]
+    if missing:
+        raise MeterError("this GRPOTrainer has no %s; its phases cannot be told apart" % ", ".join(missing))
+
+
+@dataclass
+class Seen:
+    """What the trainer said of itself during a cycle."""
+
+    losses: List[Any] = field(default_factory=list)
+    logs: List[Dict[str, Any]] = field(default_factory=list)
+
+    def mean(self, key: str) -> Optional[float]:
+        values = [float(log[key]) for log in self.logs if isinstance(log.get(key), (int, float))]
+        return sum(values) / len(values) if values else None
+
+    def check(self, scaled: bool) -> None:
+        """Raises ``NotFiniteError``. With a loss scaler (fp16) an infinite norm only means a skipped step."""
+        if self.losses and not bool(torch.isfinite(torch.stack([x.float() for x in self.losses])).all()):
+            raise NotFiniteError("the loss is not finite", Phase.UPDATE)
+        norm = self.mean("grad_norm")
+        if norm is not None and not math.isfinite(norm) and not scaled:
+            raise NotFiniteError("the gradient norm is %r" % norm, Phase.UPDATE)
+
+
+class OptimizerPhase(TrainerCallback):  # type: ignore[misc]
+    """Optimizer step, scheduler and freeing of gradients, as part of the update."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._open = False
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        self._meter.push(Phase.UPDATE)
+        self._open = True
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        if self._open:
+            self._meter.pop()
+            self._open = False
+
+
+def split_by_gradient(compute: Any, meter: Meter) -> Any:
+    """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
+    alone = meter.wrap(compute, Phase.LOGPROB)
+
+    @functools.wraps(compute)
+    def by_gradient(*args: Any, **kwargs: Any) -> Any:
+        return (compute if torch.is_grad_enabled() else alone)(*args, **kwargs)
+
+    return by_gradient
+
+
+def counting(compute_loss: Any, rollout: Rollout) -> Any:
+    """``compute_loss`` that tells ``rollout`` what it works on."""
+
+    @functools.wraps(compute_loss)
+    def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        rollout.count_forward(inputs["prompt_ids"], inputs["completion_ids"])
+        return compute_loss(model, inputs, *args, **kwargs)
+
+    return counted
+
+
+def keeping_loss(training_step: Any, seen: Seen) -> Any:
+    """``training_step`` whose losses ``seen`` keeps."""
+
+    @functools.wraps(training_step)
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        loss = training_step(*args, **kwargs)
+        seen.losses.append(loss)
+        return loss
+
+    return kept
+
+
+def keeping_logs(log: Any, seen: Seen) -> Any:
+    """``log`` whose figures ``seen`` keeps."""
+
+    @functools.wraps(log)
+    def kept(logs: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        result = log(logs, *args, **kwargs)
+        seen.logs.append(dict(logs))
+        return result
+
+    return kept
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """A cycle as the clock saw it."""
+
+    index: int
+    kind: CycleKind
+    started: float
+    seconds: float
+    phases: Dict[str, float]
+    peaks: Any
+    retries: Optional[Mapping[str, int]] = None
+    """Of the CUDA allocator, by phase."""
+    process: Optional[ProcessUse] = None
+
+
+def over_ranks(tally: Tally, together: Together) -> Tally:
+    """The tally of all ranks together."""
+    if together.size == 1:
+        return tally
+    parts: List[Tally] = together.all(tally)
+    whole = Tally(generations=tally.generations, widest=max(part.widest for part in parts))
+    for part in parts:
+        whole.lengths += part.lengths
+        whole.clipped += part.clipped
+        whole.prompt_tokens += part.prompt_tokens
+        whole.computed_tokens += part.computed_tokens
+    return whole
+
+
+def make_record(
+    clock: Clocked, tally: Tally, seen: Seen, verdict: Verdict, judged: Tuple[bool, bool], args: Any, rank: int
+) -> CycleRecord:
+    """Everything known of a finished cycle."""
+    rows = len(tally.lengths)
+    groups = rows // int(args.num_generations)
+    zero_share = seen.mean("frac_reward_zero_std")
+    return CycleRecord(
+        index=clock.index,
+        cycle_kind=clock.kind,
+        seconds=clock.seconds,
+        phases=clock.phases,
+        completion_tokens=sum(tally.lengths),
+        prompt_tokens=tally.prompt_tokens,
+        rows=rows,
+        updates=len(seen.losses) // int(args.gradient_accumulation_steps),
+        computed_tokens=tally.computed_tokens,
+        lengths=tuple(tally.lengths),
+        peaks=clock.peaks,
+        cpu_seconds=verdict.cpu_seconds,
+        drift=verdict.drift,
+        outside_cpu=verdict.outside_cpu,
+        reference_seconds=verdict.reference,
+        accepted=judged[0],
+        noisy=judged[1],
+        clipped_share=tally.clipped / rows if rows else None,
+        groups=groups,
+        zero_std_groups=round(zero_share * groups) if zero_share is not None else 0,
+        reward_mean=seen.mean("reward"),
+        loss=seen.mean("loss"),
+        grad_norm=seen.mean("grad_norm"),
+        alloc_retries=None if clock.retries is None else sum(clock.retries.values()),
+        process=clock.process,
+        rank=rank,
+        started=clock.started,
+    )

@@ -1,0 +1,107 @@
+"""Takes over what a rollout produces, and counts it: lengths, prompts, tokens, rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+from ...contract import CycleKind
+from ...failures import MeterError
+from ...usage import ShapesMet
+
+
+@dataclass
+class Tally:
+    """What one cycle did on this rank."""
+
+    lengths: List[int] = field(default_factory=list)
+    clipped: int = 0
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    generations: int = 0
+    widest: Tuple[int, int, int] = (0, 0, 0)
+    """(prompt + completion, prompt, completion) tokens of the widest micro-batch an update worked on."""
+
+
+def _nothing() -> None:
+    """Nobody has asked to be told."""
+
+
+class Rollout:
+    """Sets the lengths of each generation of a cycle from outside, and tallies what came out; a framework says where.
+
+    ``aim`` gives the lengths of the cycle's rows, over all ranks and in order of generation; ``None``
+    lets the model stop where it wants. ``stretch_last`` makes the cycle's last generation the worst
+    case: prompts and completions at their maximum (the last, because the gradients of the micro-batches
+    before it are then already there).
+    """
+
+    def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:
+        self._trainer = trainer
+        self._max_prompt = max_prompt
+        self._max_completion = max_completion
+        self._generations = generations
+        self._rank = rank
+        self._targets: Optional[Sequence[int]] = None
+        self._stretch_last = False
+        self._pending: Optional[List[int]] = None
+        self._masked = self.masks_truncated
+        self.tally = Tally()
+        self.shapes = ShapesMet()
+        """Of the model's forward passes in this trial, those of an engine of its own aside."""
+        self.before_sleep: Callable[[], None] = _nothing
+        """Called while an engine that is about to go to sleep still holds its weights and its cache."""
+
+    def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
+        """Before each cycle."""
+        self._targets, self._stretch_last = targets, stretch_last
+        self.tally = Tally()
+        # A forced length is no truncation: masking those rows would take work out of the update.
+        self.masks_truncated = self._masked and kind is CycleKind.NATURAL
+
+    @property
+    def masks_truncated(self) -> bool:
+        """Whether the trainer leaves out completions that were cut off."""
+        return bool(self._trainer.mask_truncated_completions)
+
+    @masks_truncated.setter
+    def masks_truncated(self, masks: bool) -> None:
+        self._trainer.mask_truncated_completions = masks
+
+    def take_shapes(self) -> Optional[int]:
+        """New shapes of forward passes since this was last asked; ``None`` where the framework's are not counted."""
+        return self.shapes.take()
+
+    @property
+    def _is_worst(self) -> bool:
+        return self._stretch_last and self.tally.generations == self._generations - 1
+
+    def _of_engine(self, prompts: int) -> Sequence[int]:
+        """Lengths of the rows an engine generates: with tensor parallelism those of all its ranks."""
+        pending = self._pending or []
+        size = int(self._trainer.vllm_tensor_parallel_size)
+        if size == 1 or prompts == len(pending):
+            return pending
+        rows, first = len(pending), self._rank // size * size
+        parts = [self._lengths(rows, rank) or [] for rank in range(first, first + size)]
+        return [length for part in parts for length in part]
+
+    def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
+        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
+        if self._is_worst:
+            return [self._max_completion] * rows
+        if self._targets is None:
+            return None
+        rank = self._rank if rank is None else rank
+        start = (self.tally.generations * self._trainer.accelerator.num_processes + rank) * rows
+        wanted = self._targets[start : start + rows]
+        if len(wanted) != rows:
+            raise MeterError("a generation of %d rows, but lengths for %d" % (rows, len(wanted)))
+        return [max(1, min(length, self._max_completion)) for length in wanted]
+
+    def count_forward(self, prompt_ids: Any, completion_ids: Any) -> None:
+        """An update's forward pass is about to work on these."""
+        prompt, completion = int(prompt_ids.shape[1]), int(completion_ids.shape[1])
+        self.tally.computed_tokens += int(prompt_ids.shape[0]) * (prompt + completion)
+        self.shapes.meet(int(prompt_ids.shape[0]), prompt + completion)
+        self.tally.widest = max(self.tally.widest, (prompt + completion, prompt, completion))

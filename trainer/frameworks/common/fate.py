@@ -1,0 +1,20 @@
+"""What becomes of a key of a user's own config."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Fate(StrEnum):
+    """What becomes of a key."""
+
+    KNOB = "knob"
+    """The baseline's value; the search may move it."""
+    INPUT = "input"
+    """Model, prompts, rewards and the completion length, which a study has fields of its own for."""
+    MEASURING = "measuring"
+    """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
+    WORKLOAD = "workload"
+    """Given to every trial unchanged, but for knobs inside a mapping."""
+    REFUSED = "refused"
+    """A trial cannot honour it; only a value that does nothing is let through, and a trial does without it."""

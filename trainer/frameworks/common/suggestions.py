@@ -1,0 +1,121 @@
+"""What to try next after a trial has failed: by the text it failed with, or else by place and pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainer.child.contract import FailureReason, Phase, Pool, StartupPart
+
+SMALLER_BATCH = "lower micro_batch_size (accumulation makes up for it) or turn gradient_checkpointing on"
+FEWER_ROWS = "lower steps_per_generation, so that fewer rows are generated at once (it must divide the accumulation)"
+FEWER_LOGPROB_ROWS = "lower logprob_rows, or logprob_token_chunk"
+LESS_HOST = "lower micro_batch_size or dataloader_workers, offload less, or raise --memory-limit"
+SMALLER_SHARE = "lower gpu_memory_utilization, so that the trainer keeps more of the device"
+LESS_SERVED = (
+    "lower gpu_memory_utilization, max_num_seqs or max_num_batched_tokens, or spread a replica over more of the "
+    "server's GPUs (tensor_parallel_size)"
+)
+LARGER_SHARE = "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), which is what the cache is cut from"
+SMALLER_MODEL = "set master_weights bf16: the weights alone do not fit"
+SMALLER_STATE = "set master_weights bf16: weights, gradients and the optimizer's state do not fit"
+BESIDE_STATE = (
+    "lower gpu_memory_utilization where vLLM is beside the trainer, else set master_weights bf16: weights, gradients "
+    "and the optimizer's state do not fit into what is left"
+)
+NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
+LOOK_UP = "look further up in the log: the cause stands before this"
+
+SUGGESTIONS: Mapping[str, str] = {
+    "cache_none": LARGER_SHARE,
+    "cache_one_request": (
+        "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
+    ),
+    "cache_node_share": "raise gpu_memory_utilization: the share is used up before the cache is cut from it",
+    "device_share": (
+        "lower gpu_memory_utilization to what the trainer leaves free, or end a stale process on the device"
+    ),
+    "node_share": "lower gpu_memory_utilization, which is a share of the host's memory on a CPU",
+    "node_cache": "lower kv_cache_memory_bytes",
+    "profiling": "it is repeated once by itself: another process released device memory while the engine measured",
+    "sampler": "lower max_num_seqs (where it is not set: micro_batch_size x steps_per_generation)",
+    "wake_up": "lower gpu_memory_utilization: the engine woke up and the trainer held what it had left",
+    "batching_cache": "raise continuous_batching_memory",
+    "nccl": SMALLER_SHARE,
+    "cuda_driver": SMALLER_SHARE,
+    "bitsandbytes_memory": SMALLER_SHARE,
+    "shared_memory": "lower dataloader_workers, or give the machine a larger /dev/shm",
+    "batched_tokens": "lower max_num_seqs to max_num_batched_tokens or less",
+    "whole_prefill": "raise max_num_batched_tokens to max_model_len, or turn chunked_prefill on",
+    "model_length": "lower max_model_len to what the model has positions for",
+    "sleep_mode": "set sleep_level 0",
+    "engine_quantization": NO_QUANTIZATION,
+    "engine_bf16": "set rollout_dtype fp16",
+    "cache_dtype": "set kv_cache_dtype auto",
+    "tensor_parallel": "lower tensor_parallel_size to a divisor of the attention heads and of the ranks",
+    "no_vllm": "set rollout_engine transformers, or install vLLM in the training environment",
+    "groups": "rows per generation must be a multiple of num_generations; `autotune space check` shows the nearest",
+    "one_generation": "raise num_generations to 2 or more",
+    "attention": "set attn_implementation sdpa, or install flash-attn in the training environment",
+    "no_bf16": "set precision fp16 or fp32",
+    "no_fp16": "set precision bf16 or fp32",
+    "no_tf32": "set tf32 false",
+    "float8_hardware": "set precision bf16: this device has no FP8",
+    "float8_shapes": "set precision bf16: FP8 needs dimensions divisible by 16",
+    "no_bitsandbytes": "set optimizer adamw_torch_fused, or install bitsandbytes in the training environment",
+    "no_torchao": "set optimizer adamw_torch_fused, or install torchao in the training environment",
+    "no_compiler": "set torch_compile false (and enforce_eager true), or install a C++ compiler",
+    "fused": "set optimizer adamw_torch, which is not fused",
+    "untested_optimizer": "set optimizer adamw_torch, or zero_stage 0",
+    "deepspeed_batch": "leave out the batch sizes in the DeepSpeed configuration, or set them to auto",
+    "deepspeed_kernel": "set offload_optimizer none, or install a C++ compiler and the CUDA toolkit of PyTorch",
+    "sampling_nan": "lower the learning rate, or set precision bf16 or fp32 instead of fp16",
+    "loss_scale": "set precision bf16 instead of fp16",
+    "reward_count": "return exactly one number for each completion",
+    "port": "it is repeated once by itself: another process had taken the port",
+    "killed": LESS_HOST,
+    "collective_timeout": "look further up in the log for the rank that stopped first",
+    "ray_task_memory": SMALLER_BATCH,
+    "engine": LOOK_UP,
+    "cuda_unknown": LOOK_UP,
+    "peer": LOOK_UP,
+    "launcher": LOOK_UP,
+}
+"""By the name of the sign. One that is missing depends on the phase: see ``suggest``."""
+
+BY_REASON: Mapping[FailureReason, str] = {
+    FailureReason.TIMEOUT: "give the study more time, or shorten completions",
+    FailureReason.HANG: "look at the end of the log for what the processes were waiting on",
+    FailureReason.NAN: "use precision bf16 or fp32 instead of fp16, or lower the learning rate",
+    FailureReason.QUALITY: "go back to the baseline's numerics",
+    FailureReason.REWARD_ERROR: "mend the reward function; the traceback is in the log",
+    FailureReason.ILLEGAL: "run `autotune space check`",
+    FailureReason.CRASH: "read the end of the log",
+    FailureReason.CANCELLED: "",
+    FailureReason.INFRA: "it is repeated once by itself",
+}
+
+_WEIGHTS = (StartupPart.IMPORT.value, StartupPart.LOAD.value)
+_ENGINE = (StartupPart.SERVER.value, StartupPart.ENGINE.value, StartupPart.CAPTURE.value, Phase.SYNC.value)
+_BY_PHASE = {
+    Phase.GENERATE.value: FEWER_ROWS,
+    Phase.LOGPROB.value: FEWER_LOGPROB_ROWS,
+    Phase.UPDATE.value: SMALLER_BATCH,
+}
+
+
+def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
+    """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    if reason is not FailureReason.OOM:
+        return BY_REASON.get(reason, "")
+    where = phase.value if isinstance(phase, Phase) else phase
+    if pool is Pool.ROLLOUT_CACHE:
+        return LARGER_SHARE
+    if where in _WEIGHTS:
+        return SMALLER_MODEL
+    if where == StartupPart.FIRST_BATCH.value:  # the optimizer's state is made there, the engine being built already
+        return SMALLER_STATE if pool is Pool.HOST else BESIDE_STATE
+    if where == StartupPart.SERVER.value and pool is not Pool.HOST:
+        return LESS_SERVED
+    if where in _ENGINE:
+        return LESS_HOST if pool is Pool.HOST else SMALLER_SHARE
+    return _BY_PHASE.get(where or "", LESS_HOST if pool is Pool.HOST else SMALLER_BATCH)
