@@ -30,4 +30,4 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     app.command()(start.start)
     result = CliRunner().invoke(app, ["--budget", "1m", "--no-serve", *options])
     assert result.exit_code == 0, result.output
-    assert [(how.allow_busy, how.warm) for how in seen] == [(False, warm)]
+    assert [(asked.allow_busy, asked.cold) for asked in seen] == [(False, not warm)]
