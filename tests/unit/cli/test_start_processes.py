@@ -16,7 +16,7 @@ from autotune.cli.commands import start, start_request
 def test_cold_gives_every_trial_a_process_of_its_own(
     home: Any, wiring: Any, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], warm: bool
 ) -> None:
-    seen: list[start.How] = []
+    seen: list[Any] = []
 
     def run(*given: Any) -> int:
         seen.append(given[-1])
