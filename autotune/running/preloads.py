@@ -54,6 +54,8 @@ class Preloads:
         self._alive: list[Preload] = []
         """The one used last is the last."""
         self._notes: list[str] = []
+        self._unfit: dict[tuple[object, object], str] = {}
+        """Why what was imported cannot be shared, by the process's key and the trial's."""
         self._finalizer = weakref.finalize(self, _end_all, self._alive)
 
     def close(self) -> None:
@@ -136,24 +138,45 @@ class Preloads:
         self._make_room()
         preload = Preload(argv[0], argv[1], argv[4], environment, preload_tag(tag))
         self._alive.append(preload)
-        left = self._patience.ready_s
         try:
-            while (answer := preload.answer(self._patience.look_s)) is None:
-                if stop is not None and stop.level >= 2:
-                    self._drop(preload)
-                    return None
-                left -= self._patience.look_s
-                if left <= 0:
-                    raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
+            kind, answer = self._answered(preload, stop)
         except PreloadError:
             self._left -= 1
             self._drop(preload)
             raise
-        if "ready" not in answer:
+        if answer is not None and "ready" in answer:
+            return preload
+        self._drop(preload)
+        if answer is None:
+            return None
+        why = str(answer.get("unfit", answer))
+        if kind not in self._unfit:
             self._left -= 1
-            self._drop(preload)
-            raise PreloadError(f"the imports cannot be shared: {answer.get('unfit', answer)}")
-        return preload
+        if kind is not None:
+            self._unfit[kind] = why
+        raise PreloadError(f"the imports cannot be shared: {why}")
+
+    def _answered(
+        self, preload: Preload, stop: StopToken | None
+    ) -> tuple[tuple[object, object] | None, Mapping[str, object] | None]:
+        """What it says after its imports, and of which kind they were; ``None`` if the user stops meanwhile. One of a
+        kind that was unfit before says so at once: imports take long. Raises ``PreloadError``.
+        """
+        left, kind = self._patience.ready_s, None
+        while True:
+            answer = preload.answer(self._patience.look_s)
+            if answer is not None and "begins" not in answer:
+                return kind, answer
+            if answer is not None:
+                kind = preload.key, answer["begins"]
+                if kind in self._unfit:
+                    return kind, {"unfit": self._unfit[kind]}
+                continue
+            if stop is not None and stop.level >= 2:
+                return kind, None
+            left -= self._patience.look_s
+            if left <= 0:
+                raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
 
     def _fork(self, preload: Preload, request: Mapping[str, object], log: CappedLog) -> tuple[Child, LogPump] | None:
         """``None`` if it refuses. Raises ``PreloadError`` (it is gone or hangs, and is dropped), ``OSError``."""

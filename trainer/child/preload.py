@@ -5,8 +5,8 @@ imported, and in which environment, is its key: a trial of another is refused, a
 
 The tuner holds the other end of the socket that is this process's standard input. Each message is one JSON object.
 
-- From here: ``{"ready": key}`` or ``{"unfit": why}``, once; ``{"pid": n}`` or ``{"refused": why}`` for each
-  ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
+- From here: ``{"begins": key}`` before the imports, then ``{"ready": key}`` or ``{"unfit": why}``; ``{"pid": n}`` or
+  ``{"refused": why}`` for each ``fork``; ``{"ended": pid, "code": n}`` when a forked process has ended.
 - From the tuner: ``{"fork": {...}}`` with two descriptors (log, go), ``{"end": true}``.
 
 A forked process waits for a byte on ``go``, so that one the tuner has given up on never runs. When the tuner is gone,
@@ -51,6 +51,7 @@ def main(directory: Path) -> Result:
     try:
         spec = first_spec(directory)
         framework = importlib.import_module(worker.FRAMEWORKS[spec.framework], __package__)
+        send(channel, {"begins": framework.key(spec)})
         culprit = import_ahead(framework, spec)
         why = unfit(culprit) or rehearsed(framework)
     except BaseException as error:  # whatever it is: the trial itself says it better

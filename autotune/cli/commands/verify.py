@@ -16,7 +16,7 @@ from autotune.cli.stopping import interruptible
 from autotune.documents.study import plain
 from autotune.domain import Event, Study
 from autotune.machine.clock import SystemClock
-from autotune.recommendation.current import answer
+from autotune.recommendation.reading import read_study
 
 if TYPE_CHECKING:
     from autotune.recommendation.export import Exported
@@ -79,11 +79,11 @@ def verify(
     from autotune.verify import exported_run
 
     with reading(home) as (settings, store):
-        found = find_study(store, study)
-        trials = store.trials(found.id)
+        read = read_study(store, find_study(store, study))
+        found = read.study
         choice = choice_of(row, trial, native_only)
-        made = export.build(found, trials, choice, answer(store, found, trials)[1], store)
-        supporting = export.supporting(made.row, trials)
+        made = export.build(read, choice, store)
+        supporting = export.supporting(made.row, read.trials)
         with store.lock(found.id), interruptible() as stop:
             console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
             try:

@@ -162,13 +162,28 @@ def test_a_process_that_cannot_be_forked_is_not_used(bench: Bench, ahead: str) -
 
 
 def test_no_more_are_started_once_enough_have_failed(bench: Bench) -> None:
-    for _ in range(3):
-        bench.run(ahead="raise")
+    for key in ("one", "two", "three"):
+        bench.run(ahead="raise", key=key)
     assert len(bench.preloads.take_notes()) == 3
     child, code, _ = bench.run()
     assert isinstance(child, subprocess.Popen)
     assert code == 0
     assert bench.preloads.take_notes() == ()
+
+
+def test_imports_that_cannot_be_shared_are_not_tried_again_and_others_are(bench: Bench) -> None:
+    bench.run(ahead="raise")
+    for _ in range(3):
+        child, code, _ = bench.run()  # these imports would not fail
+        assert isinstance(child, subprocess.Popen)
+        assert code == 0
+    notes = bench.preloads.take_notes()
+    assert len(notes) == 4
+    assert all("no module named vllm" in note for note in notes)
+    another, _, _ = bench.run(key="two")
+    assert isinstance(another, Forked), "what is known costs no try"
+    elsewhere, _, _ = bench.run({"MARK": "2"})
+    assert isinstance(elsewhere, Forked), "another environment is another kind"
 
 
 def test_one_that_hangs_in_its_imports_is_given_up(bench: Bench) -> None:
