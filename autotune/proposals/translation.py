@@ -106,14 +106,16 @@ class _Shared(FrozenTrial):
         return copy.copy(self)
 
 
-def selected(evidence: Sequence[Evidence]) -> Sequence[Evidence]:
+def selected(
+    evidence: Sequence[Evidence], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST
+) -> Sequence[Evidence]:
     """The fastest, the newest and the pending ones of a long history, in their order."""
     decided = [e for e in evidence if e.standing is not Standing.PENDING]
-    if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:
+    if len(decided) <= fastest + newest:
         return evidence
     held = [e for e in decided if e.standing is Standing.FEASIBLE]
-    fastest = sorted(held, key=lambda e: (not e.comparable, -e.value, e.number))[:TOLD_FASTEST]
-    kept = {e.number for e in (*fastest, *decided[-TOLD_NEWEST:])}
+    held.sort(key=lambda e: (not e.comparable, -e.value, e.number))
+    kept = {e.number for e in (*held[:fastest], *decided[-newest:])}
     return [e for e in evidence if e.number in kept or e.standing is Standing.PENDING]
 
 

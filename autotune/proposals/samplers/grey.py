@@ -18,7 +18,7 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, likely
 from autotune.proposals.grey.costs import Course, course
-from autotune.proposals.grey.learnt import Learnt, Tried, fastest
+from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Learnt, Tried, fastest
 from autotune.proposals.grey.memo import Memo
 from autotune.proposals.grey.models import Models, models_for, peaks_at, times_at
 from autotune.proposals.grey.points import Params
@@ -27,7 +27,7 @@ from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey_box import GreyBoxSampler
-from autotune.proposals.translation import NUMBER, Evidence, Standing, distributions
+from autotune.proposals.translation import NUMBER, Evidence, Standing, distributions, selected
 
 WEIGHED = 768
 """Candidates looked at where more are left: the first of a shortlist, or drawn evenly where there is none ..."""
@@ -121,9 +121,10 @@ class FittedGrey(StudySampler):
     def told(self, own: Sequence[Evidence], known: Sequence[Evidence], *, elsewhere: bool) -> Sequence[Evidence]:
         """Forecasts learn from every failure, and on the permitted track rank among all configurations."""
         if self.times is None:
-            return own
+            return selected(own, TOLD_FASTEST, TOLD_NEWEST)
         numbers = {e.number for e in own}
-        return [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
+        found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
+        return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
     def prepare(self, lattice: Lattice) -> None:
         """Have ready what does not depend on how the newest trial ends."""
