@@ -19,8 +19,8 @@ from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.samplers.base import CandidateSampler
 from autotune.proposals.translation import Evidence, evidence
 from benchmarks.search.optuna_peers import TOLD_FASTEST, TOLD_NEWEST, Choose, cmaes, gp, selected
-from tests import factories
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
+from tests.support import factories
 
 ROOT = Path(__file__).parents[3]
 QUERY = "import sys, sysconfig; print(sys.version_info[:2]); print(sysconfig.get_path('purelib'))"

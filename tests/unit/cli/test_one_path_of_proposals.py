@@ -12,19 +12,19 @@ from typing import Any
 import optuna
 import pytest
 import typer
-from autotune.clock import SystemClock
 from optuna.trial import TrialState
-from tests.simulated import SimulatedRunner
 from typer.testing import CliRunner
 
 from autotune import wiring
-from autotune.cli import asked, start
+from autotune.cli.commands import start, start_request
 from autotune.domain import Outcome, Pool, Trial, TrialKind
+from autotune.machine.clock import SystemClock
 from autotune.proposals import GreyBoxSampler, named_sampler
 from autotune.proposals.samplers import StudySampler
 from autotune.settings import read_settings
 from autotune.store import open_store
-from tests import factories
+from tests.support import factories
+from tests.support.simulated import SimulatedRunner
 
 SPACE = {
     "knobs": {
@@ -92,13 +92,13 @@ def simulated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(wiring, "begun", lambda study, *_, **__: study)
     monkeypatch.setattr(wiring, "SystemClock", Clock)
     monkeypatch.setattr(wiring, "runner_for", lambda spec, settings, clock, **_: SimulatedRunner(clock, tamper=tamper))
-    monkeypatch.setattr(asked, "bundled_model", lambda: "")
+    monkeypatch.setattr(start_request, "bundled_model", lambda: "")
     return home
 
 
 def run(home: Path, sampler: str) -> Any:
     app = typer.Typer()
-    start.register(app)
+    app.command()(start.start)
     given = ["--sampler", sampler, "--max-trials", str(TRIALS), "--no-serve", "--quiet", "--home", str(home), "--cold"]
     return CliRunner().invoke(app, given)
 
