@@ -105,7 +105,8 @@ SamplerOption = Annotated[
     str | None,
     typer.Option(
         "--sampler",
-        help="Who proposes: grey (forecasts phases and memory; the default), tpe, gp, cmaes, random or grid.",
+        help="Who proposes: grey (forecasts phases and memory; the default), tpe, random, grid, or "
+        "module:Class for an Optuna sampler of your own.",
         metavar="NAME",
     ),
 ]
