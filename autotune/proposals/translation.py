@@ -214,7 +214,7 @@ def rebuilt_study(
     lattice: Lattice, evidence: Sequence[Evidence], sampler: optuna.samplers.BaseSampler, kept: Frozen | None = None
 ) -> optuna.Study:
     """A study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
-    with _quiet():
+    with quiet():
         study = optuna.create_study(direction="maximize", sampler=sampler)
     study.set_user_attr("values", {d.name: d.values for d in lattice.dimensions})
     study.add_trials(frozen_trials(lattice, selected(evidence), kept))
@@ -249,7 +249,7 @@ def asked(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No "A new study created" line for a study nobody will see."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
