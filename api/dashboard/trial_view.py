@@ -104,6 +104,7 @@ def trial_view(
     speed, reference = trial.tokens_per_hour, found.reference_speed
     best = best_of(found)
     failed = outcome is not None and not outcome.ok
+    export = export_command(found.study, trial=trial.number)
     return TrialView(
         id=found.study.id,
         study=clean(spec.name) or f"study {found.study.id}",
@@ -129,13 +130,7 @@ def trial_view(
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         refused=exported if isinstance(exported, str) else "",
-        copies=copies(
-            found.study,
-            trial.configuration,
-            exported,
-            export_command(found.study, trial=trial.number),
-            further=commands_of(found.study, trial),
-        ),
+        copies=copies(found.study, trial.configuration, exported, export, further=commands_of(found.study, trial)),
         launcher=launcher_words(exported),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
         before=links.trial_page(found.study.id, trial.number - 1) if trial.number else "",

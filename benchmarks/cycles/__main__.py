@@ -148,7 +148,8 @@ def main(arguments: Sequence[str]) -> int:
     found = judged(rounds)
     within = all(abs(one["ratio"] - 1.0) <= WITHIN for one in found.values())
     if wanted.json:
-        print(json.dumps({**found, "within": within, "machine": machine(), "rounds": rounds}))
+        known = {mode: {name: None if math.isnan(v) else v for name, v in one.items()} for mode, one in found.items()}
+        print(json.dumps({**known, "within": within, "machine": machine(), "rounds": rounds}))
     else:
         print("\n".join([machine(), "", *words(rounds, found)]))
     return 0 if within else 1

@@ -134,6 +134,7 @@ class Running:
                 plain = subprocess.Popen(
                     [bench.spec.python, str(Path(__file__).with_name("plain_steps.py")), str(self.folder)],
                     env={**child_environment(os.environ, "plain"), **own}, stdout=log, stderr=log, cwd=self.folder,
+                    start_new_session=True,  # as a trial is: Linux shares processors out by session
                 )  # fmt: skip
             self.ended, self.kill = lambda: plain.poll() is not None, plain.kill
         else:
