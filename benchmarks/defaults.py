@@ -28,7 +28,7 @@ import yaml
 from autotune.domain import Configuration, Study, Trial
 from autotune.domain.measures import phase_seconds
 from autotune.insights import phases
-from autotune.proposals.openings import COMPETENT, competent
+from autotune.proposals.openings import COMPETENT, strong_defaults
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
@@ -58,7 +58,7 @@ def _competent(study: Study, trials: Sequence[Trial]) -> Configuration | None:
         return tried
     space = SearchSpace.from_json(study.spec.space)
     same = space.candidates(study.spec.baseline, study.spec.resources, same_learning=True)
-    return competent(same, space.complete(study.spec.baseline, study.spec.resources))
+    return strong_defaults(same, space.complete(study.spec.baseline, study.spec.resources))
 
 
 def unproven(study: Study, trials: Sequence[Trial]) -> frozenset[Configuration]:

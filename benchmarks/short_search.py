@@ -30,8 +30,8 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.proposals.lattice import coordinate
-from autotune.proposals.openings import openings, roomy
+from autotune.proposals.candidate_grid import coordinate
+from autotune.proposals.openings import openings, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers.tpe import TpeSampler
 from search_spaces.configuration import KnobValue
@@ -168,7 +168,7 @@ def candidates(micro: int) -> tuple[Configuration, tuple[Configuration, ...], tu
 def search(machine: Machine, order: str, seed: int, micro: int, trials: int) -> list[Trial]:
     """The baseline and ``trials`` search trials; a configuration has the same noise in every order."""
     baseline, headline, permitted = candidates(micro)
-    firsts, ample = openings(headline, baseline), roomy(headline, baseline)
+    firsts, ample = openings(headline, baseline), without_memory_savers(headline, baseline)
     if order != "moves":
         ample = next((c for c, source in firsts if source == "roomy"), None)
     proposer = TwoTrackProposer(

@@ -9,8 +9,8 @@ from autotune.insights.related import began_words
 from autotune.insights.ruled_out import By, Ruled, by_trials
 from autotune.insights.why import RowReasons, Why, reasons
 from autotune.insights.why_words import fate_words
-from autotune.proposals import dominance, dominated
-from autotune.proposals.lattice import Lattice
+from autotune.proposals import dominance
+from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from search_spaces.errors import SpaceError
@@ -74,14 +74,14 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configurati
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[Ruled]:
     """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
-    regions = dominated.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
+    regions = dominance.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []
     candidates = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=MOST_COUNTED)
-    lattice = Lattice(candidates, (), (), KNOBS)
+    grid = CandidateGrid(candidates, (), (), KNOBS)
     found = []
     for region in regions:
-        covered = ~lattice.without((), [region])
+        covered = ~grid.without((), [region])
         count = int(covered.sum())
         if not count:
             continue

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from autotune.charts.feasibility_map import Foreseen, Pair, pair_of
 from autotune.charts.foretold import Foretold
 from autotune.domain import Configuration, StudySpec, Trial
-from autotune.proposals.dominance import Region, covers, sentence
-from autotune.proposals.dominated import regions
+from autotune.proposals.dominance import Region, covers, regions, sentence
 from autotune.proposals.forecasts import PeakForecast, Task
 from autotune.proposals.memory import MemoryModel, limits, pools
 from autotune.wording.numbers import format_size

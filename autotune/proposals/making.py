@@ -8,7 +8,7 @@ from autotune.domain import Configuration, Resources
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.nearby import LISTED, Nearby
-from autotune.proposals.openings import COMPETENT, ROOMY, competent, openings, roomy
+from autotune.proposals.openings import COMPETENT, ROOMY, openings, strong_defaults, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import named_sampler
 from search_spaces.knobs.restart import RESTART, Restart
@@ -76,9 +76,9 @@ def _firsts(
 ) -> tuple[tuple[tuple[Configuration, str], ...], Configuration | None]:
     """(What is tried before anything else, what stands for the roomy one of them), the neighbours seen too."""
     if nearby is None:
-        return openings(headline, whole), roomy(headline, whole)
+        return openings(headline, whole), without_memory_savers(headline, whole)
     about = nearby.of(whole, same_learning=True)
-    known = competent(about, whole)
-    ample = roomy(nearby.of(known, same_learning=True) if known else about, known or whole)
+    known = strong_defaults(about, whole)
+    ample = without_memory_savers(nearby.of(known, same_learning=True) if known else about, known or whole)
     named = ((known, COMPETENT), (ample, ROOMY))
-    return tuple((c, source) for c, source in named if c is not None), roomy(about, whole)
+    return tuple((c, source) for c, source in named if c is not None), without_memory_savers(about, whole)

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.domain import Configuration, Resources
-from autotune.proposals.lattice import STEPS
-from autotune.proposals.moves import ROWS
+from autotune.proposals.candidate_grid import STEPS
+from autotune.proposals.local_search import ROWS
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.space import SearchSpace
 

@@ -26,12 +26,12 @@ ENGINE, VLLM = "rollout_engine", "vllm"
 
 def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tuple[tuple[Configuration, str], ...]:
     """What is tried before anything else, each with its source."""
-    known = competent(candidates, baseline)
-    ample = roomy(candidates, known or baseline)
+    known = strong_defaults(candidates, baseline)
+    ample = without_memory_savers(candidates, known or baseline)
     return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
 
 
-def competent(
+def strong_defaults(
     candidates: Sequence[Configuration], baseline: Configuration, knobs: Mapping[str, Knob] = KNOBS
 ) -> Configuration | None:
     """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
@@ -46,7 +46,7 @@ def competent(
     return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
 
 
-def roomy(candidates: Sequence[Configuration], start: Configuration) -> Configuration | None:
+def without_memory_savers(candidates: Sequence[Configuration], start: Configuration) -> Configuration | None:
     """``start`` without what saves memory at the cost of time, as far as the space has it.
 
     Where it fits it is mostly the faster one, and where it does not its failure rules out the most.

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.domain import Configuration, Trial
-from autotune.proposals import dominance, dominated
-from autotune.proposals.climbs import headline_base, headline_move, permitted_base, permitted_move
+from autotune.proposals import dominance
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.lattice import Lattice, Mask
+from autotune.proposals.local_search import headline_base, headline_move, permitted_base, permitted_move
 from autotune.proposals.nearby import Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.startup import spread, startup
 from autotune.proposals.translation import (
-    Evidence,
     Frozen,
-    Standing,
+    Observation,
+    OptunaTrialStatus,
     asked,
     distributions,
     evidence,
@@ -65,7 +65,7 @@ class Track:
     """A set of candidates proposals come from."""
 
     name: str
-    lattice: Lattice
+    grid: CandidateGrid
     frozen: Frozen = field(default_factory=dict)
 
 
@@ -111,14 +111,14 @@ class TwoTrackProposer:
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
-        self._headline = Track(HEADLINE, Lattice(headline, names, anchors, knobs, unset))
-        self._permitted = Track(PERMITTED, Lattice(others, names, anchors, knobs, unset)) if others else None
+        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, knobs, unset))
+        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, knobs, unset)) if others else None
         self._same_learning = own | {complete_baseline}
         self._nearby, self._framework = nearby, framework
         self._as_candidate = {baseline: complete_baseline}
         self._sampler = sampler
         self._seed = seed
-        self._one_memory, self._memory = one_memory, dominated.Memory()
+        self._one_memory, self._memory = one_memory, dominance.RegionCache()
         self._firsts = tuple(firsts)
         self._otherwise = otherwise
         self._baseline = complete_baseline
@@ -128,7 +128,7 @@ class TwoTrackProposer:
     def seeded(self, seed: int) -> TwoTrackProposer:
         """The same for a study of another seed; what was worked out of the candidates is shared."""
         other = copy.copy(self)
-        other._seed, other._memory = seed, dominated.Memory()
+        other._seed, other._memory = seed, dominance.RegionCache()
         return other
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
@@ -150,14 +150,14 @@ class TwoTrackProposer:
         point = _Point(trials, known, same, self._sampler.fit(trials, known), out, process)
         opening = self._opening(point)
         if opening is not None:
-            everything = np.ones(len(self._headline.lattice), dtype=np.bool_)
-            return self._asked(point, self._headline, Turn(self._headline.lattice, everything, 0), opening)
+            everything = np.ones(len(self._headline.grid), dtype=np.bool_)
+            return self._asked(point, self._headline, Turn(self._headline.grid, everything, 0), opening)
         for track in self._order(number):
-            left = track.lattice.without(*out)
+            left = track.grid.without(*out)
             if process is not None:
-                left = left & self._of_process(track.lattice, process)
+                left = left & self._of_process(track.grid, process)
             if left.any():
-                turn = Turn(track.lattice, left, draw(self._seed, number))
+                turn = Turn(track.grid, left, draw(self._seed, number))
                 return self._asked(point, track, turn, self._planned(point, track, turn))
         return None
 
@@ -165,20 +165,20 @@ class TwoTrackProposer:
         self, point: _Point, track: Track, turn: Turn, planned: tuple[Configuration, str] | None
     ) -> tuple[Configuration, str]:
         """The proposal of an Optuna study; ``planned`` is enqueued in it."""
-        lattice, sampler = turn.lattice, point.sampler
+        grid, sampler = turn.grid, point.sampler
         own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
         told = sampler.told(own, point.known, elsewhere=start is not None)
-        study = rebuilt_study(lattice, told, sampler.sampler(turn), track.frozen)
+        study = rebuilt_study(grid, told, sampler.sampler(turn), track.frozen)
         if planned is not None:
             configuration, source = planned
-            study.enqueue_trial(lattice.params(configuration), user_attrs={SOURCE: source})
-            study.ask(dict(distributions(lattice)))
+            study.enqueue_trial(grid.params(configuration), user_attrs={SOURCE: source})
+            study.ask(dict(distributions(grid)))
             return planned
-        return lattice.candidates[asked(study, lattice, turn.left, sampler.asks)], f"{sampler.name}/{track.name}"
+        return grid.candidates[asked(study, grid, turn.left, sampler.asks)], f"{sampler.name}/{track.name}"
 
     def _planned(self, point: _Point, track: Track, turn: Turn) -> tuple[Configuration, str] | None:
         """A move, or while little is known a point far from what was tried; ``None`` where the sampler is to choose."""
-        sampler, lattice = point.sampler, turn.lattice
+        sampler, grid = point.sampler, turn.grid
         if not sampler.needs_local_search:
             return None
         moved = self._move(point, track, turn.left)
@@ -187,27 +187,27 @@ class TwoTrackProposer:
         source = f"{sampler.name}/{track.name}"
         own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
         if start is None and sum(t.source == source for t in point.trials) < ELSEWHERE:
-            far = lattice.candidates[spread(lattice, turn.left, own, turn.seed)]
+            far = grid.candidates[spread(grid, turn.left, own, turn.seed)]
             if sampler.may_fit(far):
                 return far, source
-        index = startup(lattice, sampler.likely(turn, own), own, turn.seed, start)
-        return None if index is None else (lattice.candidates[index], source)
+        index = startup(grid, sampler.likely(turn, own), own, turn.seed, start)
+        return None if index is None else (grid.candidates[index], source)
 
     def _in_process(self, configuration: Configuration, process: RestartKey | None) -> bool:
         return process is None or restart_key(configuration, Restart.NONE, self._framework) == process
 
-    def _of_process(self, lattice: Lattice, process: RestartKey) -> Mask:
+    def _of_process(self, grid: CandidateGrid, process: RestartKey) -> Mask:
         """The candidates that agree with ``process``."""
-        if id(lattice) not in self._keys:
-            self._keys[id(lattice)] = [restart_key(c, Restart.NONE, self._framework) for c in lattice.candidates]
-        return np.array([key == process for key in self._keys[id(lattice)]], dtype=np.bool_)
+        if id(grid) not in self._keys:
+            self._keys[id(grid)] = [restart_key(c, Restart.NONE, self._framework) for c in grid.candidates]
+        return np.array([key == process for key in self._keys[id(grid)]], dtype=np.bool_)
 
     def prepare(self, history: Sequence[Trial], number: int) -> None:
         """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""
         if self._sampler.forecasts:
-            trials, lattice = self._as_candidates(history), self._order(number)[0].lattice
-            lattice.without((), self._regions(trials))  # which keeps what each region rules out
-            self._sampler.fit(trials, evidence(trials)).prepare(lattice)
+            trials, grid = self._as_candidates(history), self._order(number)[0].grid
+            grid.without((), self._regions(trials))  # which keeps what each region rules out
+            self._sampler.fit(trials, evidence(trials)).prepare(grid)
 
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out
@@ -218,9 +218,9 @@ class TwoTrackProposer:
                 return configuration, source
         return None
 
-    def _openings(self, known: Sequence[Evidence]) -> Iterator[tuple[Configuration, str]]:
+    def _openings(self, known: Sequence[Observation]) -> Iterator[tuple[Configuration, str]]:
         """``firsts``; the roomy one keeps what the competent one changed only if that was no loss."""
-        values = {e.configuration: e.value if e.standing is Standing.FEASIBLE else -math.inf for e in known}
+        values = {e.configuration: e.value if e.standing is OptunaTrialStatus.FEASIBLE else -math.inf for e in known}
         opened = next((c for c, source in self._firsts if source == COMPETENT), None)
         lost = opened in values and values[opened] < values.get(self._baseline, -math.inf)
         for configuration, source in self._firsts:
@@ -230,23 +230,23 @@ class TwoTrackProposer:
 
     def _move(self, point: _Point, track: Track, left: Mask) -> Configuration | None:
         """One move from the best so far; ``None`` once every knob had its turn."""
-        lattice, trials = track.lattice, point.trials
+        grid, trials = track.grid, point.trials
         if self._nearby is not None:
-            lattice = lattice.beside(self._neighbours(self._nearby, track, point))
-            left = lattice.without(*point.out)
+            grid = grid.beside(self._neighbours(self._nearby, track, point))
+            left = grid.without(*point.out)
         if track is self._headline:
-            index = headline_move(lattice, left, point.same, trials, self._knobs)
+            index = headline_move(grid, left, point.same, trials, self._knobs)
         else:
-            index = permitted_move(lattice, self._headline.lattice, left, point.known, point.same, trials, self._knobs)
-        return None if index is None else lattice.candidates[index]
+            index = permitted_move(grid, self._headline.grid, left, point.known, point.same, trials, self._knobs)
+        return None if index is None else grid.candidates[index]
 
     def _neighbours(self, nearby: Nearby, track: Track, point: _Point) -> Sequence[Configuration]:
         """Of what the track's next move starts from."""
-        headline = self._headline.lattice
+        headline = self._headline.grid
         if track is self._headline:
             base = headline_base(headline, point.same, point.trials, self._knobs)
             return () if base is None else nearby.of(base, same_learning=True)
-        base = permitted_base(track.lattice, headline, point.known, point.same, point.trials, self._knobs)
+        base = permitted_base(track.grid, headline, point.known, point.same, point.trials, self._knobs)
         about = () if base is None else nearby.of(base, same_learning=False)
         return [c for c in about if not self._learns_the_same(c)]
 
@@ -266,7 +266,7 @@ class TwoTrackProposer:
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
         regions = self._regions(self._as_candidates(history))
         tracks = [self._headline, *([self._permitted] if self._permitted else [])]
-        return sum(len(t.lattice.candidates) - int(t.lattice.without(set(), regions).sum()) for t in tracks)
+        return sum(len(t.grid.candidates) - int(t.grid.without(set(), regions).sum()) for t in tracks)
 
     def _as_candidates(self, history: Sequence[Trial]) -> list[Trial]:
         """The history as the samplers read it: retries in the place of what they correct, candidates' spelling.
@@ -277,7 +277,7 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return dominated.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
+        return dominance.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
 
     def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
         return any(dominance.covers(region, configuration, self._knobs) for region in regions)
@@ -288,16 +288,16 @@ class TwoTrackProposer:
         tracks = (self._headline, self._permitted)
         return tracks[::-1] if number % PERMITTED_EVERY == 0 else tracks
 
-    def _permitted_lessons(self, point: _Point) -> tuple[tuple[Evidence, ...], Mapping[str, KnobValue] | None]:
+    def _permitted_lessons(self, point: _Point) -> tuple[tuple[Observation, ...], Mapping[str, KnobValue] | None]:
         """What the permitted track learns from, and the headline's best settings to start at.
 
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
         so neither track learns from the other's values; but the best speed settings are a good start.
         """
         apart = tuple(e for e in point.known if not self._learns_the_same(e.configuration))
-        held = (e for e in point.same if e.standing is Standing.FEASIBLE)
+        held = (e for e in point.same if e.standing is OptunaTrialStatus.FEASIBLE)
         best = max(held, key=lambda e: e.value, default=None)
-        return apart, None if best is None else self._headline.lattice.coordinates(best.configuration)
+        return apart, None if best is None else self._headline.grid.coordinates(best.configuration)
 
 
 @dataclass(frozen=True)
@@ -305,8 +305,8 @@ class _Point:
     """One point of a study, about to propose."""
 
     trials: Sequence[Trial]
-    known: Sequence[Evidence]
-    same: Sequence[Evidence]
+    known: Sequence[Observation]
+    same: Sequence[Observation]
     """Of those, the ones that learn as the baseline does."""
     sampler: StudySampler
     """Fitted."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.translation import Evidence, Standing
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
+from autotune.proposals.translation import Observation, OptunaTrialStatus
 from search_spaces.configuration import KnobValue
 
 STARTUP_TRIALS = 6
@@ -20,35 +20,35 @@ value through a short study; many would go to the corners, which run out of memo
 
 
 def startup(
-    lattice: Lattice,
+    grid: CandidateGrid,
     left: Mask,
-    evidence: Sequence[Evidence],
+    evidence: Sequence[Observation],
     seed: int,
     start: Mapping[str, KnobValue] | None,
 ) -> int | None:
     """The choice while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on.
 
     Args:
-        lattice: the candidates.
+        grid: the candidates.
         left: those that may be chosen; at least one.
         evidence: what is known, by trial number.
         seed: 32 bits, uniform.
         start: coordinates along some dimensions that are good elsewhere, to begin at.
     """
-    if sum(e.standing is not Standing.PENDING for e in evidence) >= STARTUP_TRIALS:
+    if sum(e.standing is not OptunaTrialStatus.PENDING for e in evidence) >= STARTUP_TRIALS:
         return None
     if start is None:
-        return spread(lattice, left, evidence, seed)
+        return spread(grid, left, evidence, seed)
     indices = np.flatnonzero(left)
-    return lattice.nearest(lattice.moved(int(indices[seed % len(indices)]), start), left)
+    return grid.nearest(grid.moved(int(indices[seed % len(indices)]), start), left)
 
 
-def spread(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
+def spread(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> int:
     """Of ``SPREAD`` uniform draws from ``left``, the one least like what was tried."""
-    points = [p for e in evidence if (p := lattice.point(e.configuration)) is not None]
+    points = [p for e in evidence if (p := grid.point(e.configuration)) is not None]
     indices = np.flatnonzero(left)
     drawn = np.zeros_like(left)
     for turn in range(SPREAD):
         digest = hashlib.sha256(f"{seed}/{turn}".encode()).digest()
         drawn[indices[int.from_bytes(digest[:8], "big") % len(indices)]] = True
-    return lattice.farthest(points, drawn, seed)
+    return grid.farthest(points, drawn, seed)

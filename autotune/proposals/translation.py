@@ -21,7 +21,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialState
-from autotune.proposals.lattice import Lattice, Mask, Point
+from autotune.proposals.candidate_grid import CandidateGrid, Mask, Point
 from autotune.statistics import early_stopping
 
 _CONSTRAINT = "feasible"
@@ -35,7 +35,7 @@ TOLD_FASTEST, TOLD_NEWEST = 128, 128
 """Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""
 
 
-class Standing(Enum):
+class OptunaTrialStatus(Enum):
     """What is known of a configuration."""
 
     FEASIBLE = "feasible"
@@ -46,12 +46,12 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observation:
     """What one trial teaches the sampler."""
 
     number: int
     configuration: Configuration
-    standing: Standing
+    standing: OptunaTrialStatus
     value: float = math.nan
     """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere. Of a censored one
     the logarithm of its upper bound."""
@@ -66,36 +66,38 @@ def is_taken(trial: Trial) -> bool:
     return not trial.inconclusive
 
 
-def evidence(trials: Iterable[Trial]) -> tuple[Evidence, ...]:
+def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
     """What ``trials`` teach, by trial number."""
     found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
     return tuple(e for e in found if e is not None)
 
 
-def _evidence(trial: Trial) -> Evidence | None:
+def _evidence(trial: Trial) -> Observation | None:
     if not trial.kind.is_searched or not is_taken(trial):  # others repeat what is known already
         return None
     if not trial.state.is_finished:
-        return Evidence(trial.number, trial.configuration, Standing.PENDING, trial=trial)
+        return Observation(trial.number, trial.configuration, OptunaTrialStatus.PENDING, trial=trial)
     if trial.state is TrialState.PRUNED:
         if trial.at_most is None or trial.at_most <= 0:
             return None
-        return Evidence(trial.number, trial.configuration, Standing.CENSORED, math.log(trial.at_most), trial=trial)
+        return Observation(
+            trial.number, trial.configuration, OptunaTrialStatus.CENSORED, math.log(trial.at_most), trial=trial
+        )
     if not trial.feasible:
-        return Evidence(trial.number, trial.configuration, Standing.INFEASIBLE, trial=trial)
+        return Observation(trial.number, trial.configuration, OptunaTrialStatus.INFEASIBLE, trial=trial)
     speed = trial.tokens_per_hour
     if speed is None or speed <= 0:
         return None
-    return Evidence(trial.number, trial.configuration, Standing.FEASIBLE, math.log(speed), trial=trial)
+    return Observation(trial.number, trial.configuration, OptunaTrialStatus.FEASIBLE, math.log(speed), trial=trial)
 
 
-def distributions(lattice: Lattice) -> dict[str, BaseDistribution]:
+def distributions(grid: CandidateGrid) -> dict[str, BaseDistribution]:
     """One distribution over places for each dimension."""
     return {
         d.name: IntDistribution(0, len(d.values) - 1)
         if d.ordered
         else CategoricalDistribution(tuple(range(len(d.values))))
-        for d in lattice.dimensions
+        for d in grid.dimensions
     }
 
 
@@ -107,24 +109,26 @@ class _Shared(FrozenTrial):
 
 
 def selected(
-    evidence: Sequence[Evidence], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST
-) -> Sequence[Evidence]:
+    evidence: Sequence[Observation], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST
+) -> Sequence[Observation]:
     """The fastest, the newest and the pending ones of a long history, in their order."""
-    decided = [e for e in evidence if e.standing is not Standing.PENDING]
+    decided = [e for e in evidence if e.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= fastest + newest:
         return evidence
-    held = [e for e in decided if e.standing is Standing.FEASIBLE]
+    held = [e for e in decided if e.standing is OptunaTrialStatus.FEASIBLE]
     held.sort(key=lambda e: (not e.comparable, -e.value, e.number))
     kept = {e.number for e in (*held[:fastest], *decided[-newest:])}
-    return [e for e in evidence if e.number in kept or e.standing is Standing.PENDING]
+    return [e for e in evidence if e.number in kept or e.standing is OptunaTrialStatus.PENDING]
 
 
 Frozen = dict[Hashable, FrozenTrial]
-"""Optuna's trials of a lattice by what they were made of: whoever rebuilds a study again and again keeps them."""
+"""Optuna's trials of a grid by what they were made of: whoever rebuilds a study again and again keeps them."""
 
 
-def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence], kept: Frozen | None = None) -> list[FrozenTrial]:
-    """``evidence`` as Optuna trials with tokens/hour as value; what has no point on the lattice is left out.
+def frozen_trials(
+    grid: CandidateGrid, evidence: Sequence[Observation], kept: Frozen | None = None
+) -> list[FrozenTrial]:
+    """``evidence`` as Optuna trials with tokens/hour as value; what has no point on the grid is left out.
 
     An infeasible trial carries the worst feasible value, so that no surrogate takes the failure for speed. No sampler
     of Optuna's knows a censored value. A censored trial is told as feasible, with its bound or the median of what was
@@ -132,17 +136,17 @@ def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence], kept: Frozen |
     stand a bound's width too high beside those that were measured, and the estimator would count it among what is good.
     With the median it never is; where the bound says more, it stays the bound, so the order of slow ones is kept.
     """
-    measured = [e for e in evidence if e.standing is Standing.FEASIBLE]
+    measured = [e for e in evidence if e.standing is OptunaTrialStatus.FEASIBLE]
     worst = min(map(_speed, measured), default=1.0)
     middle = statistics.median([e.value for e in measured]) if measured else math.inf
-    shapes = distributions(lattice)
+    shapes = distributions(grid)
     kept = {} if kept is None else kept
     found = []
     for one in evidence:
         value = _value(one, worst, middle)
         key = (one, value, None if one.trial is None else one.trial.outcome)
         if key not in kept:
-            params = lattice.params(one.configuration)
+            params = grid.params(one.configuration)
             if len(params) < len(shapes):
                 continue
             kept[key] = _frozen(one, params, shapes, value)
@@ -150,24 +154,24 @@ def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence], kept: Frozen |
     return found
 
 
-def _speed(evidence: Evidence) -> float:
+def _speed(evidence: Observation) -> float:
     """Tokens/hour of a measured one."""
     measured = evidence.trial.tokens_per_hour if evidence.trial is not None else None
     return math.exp(evidence.value) if measured is None else measured
 
 
-def _value(evidence: Evidence, worst: float, middle: float) -> float:
+def _value(evidence: Observation, worst: float, middle: float) -> float:
     """Tokens/hour; ``middle`` is the median's logarithm."""
-    if evidence.standing is Standing.FEASIBLE:
+    if evidence.standing is OptunaTrialStatus.FEASIBLE:
         return _speed(evidence)
-    return math.exp(min(evidence.value, middle)) if evidence.standing is Standing.CENSORED else worst
+    return math.exp(min(evidence.value, middle)) if evidence.standing is OptunaTrialStatus.CENSORED else worst
 
 
 def _frozen(
-    evidence: Evidence, params: dict[str, int], shapes: dict[str, BaseDistribution], value: float
+    evidence: Observation, params: dict[str, int], shapes: dict[str, BaseDistribution], value: float
 ) -> FrozenTrial:
     attributes = user_attributes(evidence)
-    if evidence.standing is Standing.PENDING:
+    if evidence.standing is OptunaTrialStatus.PENDING:
         running = optuna.trial.TrialState.RUNNING
         return optuna.create_trial(state=running, params=params, distributions=shapes, user_attrs=attributes)
     found = optuna.create_trial(
@@ -175,21 +179,21 @@ def _frozen(
         params=params,
         distributions=shapes,
         user_attrs=attributes,
-        constraints={_CONSTRAINT: 1.0 if evidence.standing is Standing.INFEASIBLE else 0.0},
+        constraints={_CONSTRAINT: 1.0 if evidence.standing is OptunaTrialStatus.INFEASIBLE else 0.0},
     )
     found.__class__ = _Shared
     return found
 
 
-def user_attributes(evidence: Evidence) -> dict[str, Any]:
+def user_attributes(evidence: Observation) -> dict[str, Any]:
     """What the trial says of itself beside its value: seconds by phase, peak bytes, that memory ran out, its bound."""
     found: dict[str, Any] = {NUMBER: evidence.number}
     if not evidence.comparable:
         found[INCOMPARABLE] = True
     trial = evidence.trial
-    if trial is None or evidence.standing is Standing.PENDING:
+    if trial is None or evidence.standing is OptunaTrialStatus.PENDING:
         return found
-    if evidence.standing is Standing.CENSORED:
+    if evidence.standing is OptunaTrialStatus.CENSORED:
         found[BOUND] = trial.at_most
     if phases := phase_seconds(trial):
         found[PHASES] = phases
@@ -211,19 +215,22 @@ def phase_seconds(trial: Trial) -> Mapping[str, float]:
 
 
 def rebuilt_study(
-    lattice: Lattice, evidence: Sequence[Evidence], sampler: optuna.samplers.BaseSampler, kept: Frozen | None = None
+    grid: CandidateGrid,
+    evidence: Sequence[Observation],
+    sampler: optuna.samplers.BaseSampler,
+    kept: Frozen | None = None,
 ) -> optuna.Study:
     """A study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
-    with _quiet():
+    with quiet():
         study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.set_user_attr("values", {d.name: d.values for d in lattice.dimensions})
-    study.add_trials(frozen_trials(lattice, selected(evidence), kept))
+    study.set_user_attr("values", {d.name: d.values for d in grid.dimensions})
+    study.add_trials(frozen_trials(grid, selected(evidence), kept))
     return study
 
 
 def asked(
     study: optuna.Study,
-    lattice: Lattice,
+    grid: CandidateGrid,
     left: Mask,
     times: int,
     shapes: Mapping[str, BaseDistribution] | None = None,
@@ -233,23 +240,23 @@ def asked(
     That one is enqueued. A draw that is no candidate is told as FAIL, which Optuna's samplers leave out. ``shapes``: as
     of ``distributions``, unless the study has others.
     """
-    shapes = distributions(lattice) if shapes is None else shapes
+    shapes = distributions(grid) if shapes is None else shapes
     draws: list[Point] = []
     for _ in range(times):
         trial = study.ask(dict(shapes))
-        draws.append(tuple(int(trial.params[d.name]) for d in lattice.dimensions))
-        index = lattice.at(draws[-1])
+        draws.append(tuple(int(trial.params[d.name]) for d in grid.dimensions))
+        index = grid.at(draws[-1])
         if index is not None and left[index]:
             return index
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
-    nearest = lattice.nearest(draws[0], left)
-    study.enqueue_trial(lattice.params(lattice.candidates[nearest]))
+    nearest = grid.nearest(draws[0], left)
+    study.enqueue_trial(grid.params(grid.candidates[nearest]))
     study.ask(dict(shapes))
     return nearest
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No "A new study created" line for a study nobody will see."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -36,7 +36,7 @@ class Entry:
     """Round of a confirmation."""
 
 
-def competent(baseline: Configuration, space: SearchSpace, resources: Resources) -> Configuration | None:
+def strong_defaults(baseline: Configuration, space: SearchSpace, resources: Resources) -> Configuration | None:
     """The baseline with completions by vLLM beside the training; ``None`` where that is not legal."""
     found = space.complete({**_acting_anywhere(baseline), "rollout_engine": "vllm"}, resources)
     return found if legality.is_legal(found, resources, baseline) else None
@@ -57,7 +57,7 @@ def plan(
     baselines stand between two such rows.
     """
     candidates = space.candidates(baseline, resources, same_learning=False, limit=POOL, seed=seed)
-    own = competent(baseline, space, resources)
+    own = strong_defaults(baseline, space, resources)
     first = [Entry("baseline", baseline)] + ([Entry("competent", own)] if own is not None else [])
     taken = [entry.configuration for entry in first]
     chosen = (candidates[place] for place in spread(candidates, taken, trials, seed))

@@ -15,7 +15,7 @@ import numpy as np
 import optuna
 
 from autotune.domain import Trial
-from autotune.proposals.lattice import Mask
+from autotune.proposals.candidate_grid import Mask
 from autotune.proposals.proposer import draw
 from autotune.proposals.translation import asked, evidence, rebuilt_study
 from benchmarks.search import optuna_peers, ours, peers
@@ -80,10 +80,10 @@ class Tpe:
         self._world, self._seed = world, seed
 
     def propose(self, history: Sequence[Trial], left: Mask) -> int:
-        lattice = self._world.places
+        grid = self._world.places
         sampler = optuna.samplers.TPESampler(seed=draw(self._seed, len(history)))
-        study = rebuilt_study(lattice, evidence(_spelt(self._world, history)), sampler)
-        return asked(study, lattice, left, DRAWS)
+        study = rebuilt_study(grid, evidence(_spelt(self._world, history)), sampler)
+        return asked(study, grid, left, DRAWS)
 
 
 class OfOptuna:

@@ -85,7 +85,7 @@ def random_median(rows: int, good: int) -> int | None:
 
 def knob_names(world: World) -> list[str]:
     """Knobs in which rows differ, those that do not act in every row too; accumulation follows from others."""
-    names = [d.name for d in world.lattice.dimensions]
+    names = [d.name for d in world.grid.dimensions]
     return [
         *names,
         *sorted({n for c in world.configurations for n in c} - set(names) - {"gradient_accumulation_steps"}),

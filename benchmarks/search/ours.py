@@ -19,10 +19,10 @@ import numpy as np
 
 from autotune.domain import Configuration, Trial
 from autotune.ports import Proposer
+from autotune.proposals.candidate_grid import Mask
 from autotune.proposals.forecasts import Column, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.models import KeptTimes
-from autotune.proposals.lattice import Mask
-from autotune.proposals.openings import openings, roomy
+from autotune.proposals.openings import openings, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import SAMPLERS, StudySampler
 from autotune.proposals.times import roofline
@@ -108,7 +108,7 @@ def house(
         seed=seed,
         one_memory=world.task.resources.device == "cpu",
         firsts=openings(rows, baseline),
-        otherwise=roomy(rows, baseline),
+        otherwise=without_memory_savers(rows, baseline),
     )
 
 

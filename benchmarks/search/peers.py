@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Trial
-from autotune.proposals.lattice import Mask, Point
+from autotune.proposals.candidate_grid import Mask, Point
 from benchmarks.search.world import World
 
 BUDGET = 100

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import Trial
-from autotune.proposals.lattice import Mask
+from autotune.proposals.candidate_grid import Mask
 from benchmarks.search.world import World, is_oom
 
 SHARES = (0.10, 0.05, 0.02)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, FailureReason, Trial, TrialKind, TrialState
 from autotune.errors import UsageError
+from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.forecasts import Task
-from autotune.proposals.lattice import Lattice
 from autotune.tables.files import lines
 from autotune.tables.table import Row, Table
 from search_spaces.configuration import KnobValue
@@ -68,20 +68,20 @@ class World:
         return self.configurations.index(self.table.header.baseline)
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def grid(self) -> CandidateGrid:
         """The rows as the candidates of one track: the fastest of all is looked for, whatever it changes."""
         names = SearchSpace.from_json(self.table.header.space).values
-        return Lattice(self.configurations, names, (), KNOBS)
+        return CandidateGrid(self.configurations, names, (), KNOBS)
 
     @cached_property
-    def places(self) -> Lattice:
+    def places(self) -> CandidateGrid:
         """The rows for searches that want a value of every knob in every row.
 
         A knob that does not act in a row, because another rules it out, has the first of its values there; by that
         other knob the row is told apart all the same.
         """
         names = SearchSpace.from_json(self.table.header.space).values
-        return Lattice([self.spelt(c) for c in self.configurations], names, (), KNOBS)
+        return CandidateGrid([self.spelt(c) for c in self.configurations], names, (), KNOBS)
 
     def spelt(self, configuration: Configuration) -> Configuration:
         """``configuration`` as ``places`` has it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_stu
 from autotune.cli.screens.text import clean, clean_line, rate
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
-from autotune.domain import Study
+from autotune.domain import Study, Trial
 from autotune.errors import UsageError
 from autotune.recommendation.reading import read_study
 from autotune.settings import HomePaths
@@ -56,6 +58,12 @@ def export(
         typer.Option("--output", "-o", help="Folder; STUDY-FORMAT here if it is left out.", metavar="DIR"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    optuna: Annotated[
+        Path | None,
+        typer.Option(
+            "--optuna", help="Write the study's trials as an Optuna storage (SQLite) instead.", metavar="FILE.db"
+        ),
+    ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -68,11 +76,15 @@ def export(
       autotune export
       autotune export my-study --row 2 -o ./run
       autotune export --trial 7 --native-only --force
+      autotune export --optuna study.db && optuna-dashboard sqlite:///study.db
     """
     from autotune.recommendation.export import build, write
 
     with reading(home) as (_, store):
         found = find_study(store, study)
+        if optuna is not None:
+            _write_optuna(found, store.trials(found.id), optuna, as_json=as_json)
+            return
         word = _format(found, form)
         choice = choice_of(row, trial, native_only)
         made = build(read_study(store, found), choice, store)
@@ -82,6 +94,18 @@ def export(
         console.document(_document(made, found, folder, files))
         return
     _tell(made, folder, files)
+
+
+def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:
+    from autotune.proposals import write_storage
+
+    count = write_storage(study, trials, file)
+    if as_json:
+        console.document({"study": plain(study.spec.name), "file": plain(str(file)), "trials": count})
+        return
+    console.line(f"file     {clean(file)}")
+    console.line(f"trials   {count}")
+    console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
 
 
 def _format(study: Study, asked: Format | None) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from autotune.proposals.grey.surfaces import Array, Axes, cdf, columns, fit
-from autotune.proposals.translation import Standing
+from autotune.proposals.translation import OptunaTrialStatus
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 56
 """Of a longer history only the fastest and the newest are told: a fit is cubic in their number."""
@@ -38,9 +38,9 @@ class Lesson:
 
     place: tuple[float, ...]
     """By the axes."""
-    standing: Standing
+    standing: OptunaTrialStatus
     value: float = math.nan
-    """As ``Evidence.value``: more is better; a bound from above where it is CENSORED."""
+    """As ``Observation.value``: more is better; a bound from above where it is CENSORED."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase; empty where they were not measured. Of a CENSORED one they stand for its bound."""
     peak: float | None = None
@@ -61,7 +61,7 @@ class Tried:
 
 def fastest(tried: Sequence[Tried]) -> list[Tried]:
     """The measured trials whose values count, best first."""
-    held = (one for one in tried if one.comparable and one.lesson.standing is Standing.FEASIBLE)
+    held = (one for one in tried if one.comparable and one.lesson.standing is OptunaTrialStatus.FEASIBLE)
     return sorted(held, key=lambda one: (-one.lesson.value, one.trial.number))
 
 
@@ -85,12 +85,14 @@ class Learnt:
 
 def selected(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
     """The fastest, the newest and the pending ones, in their order."""
-    decided = [n for n, one in enumerate(lessons) if one.standing is not Standing.PENDING]
+    decided = [n for n, one in enumerate(lessons) if one.standing is not OptunaTrialStatus.PENDING]
     if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:
         return tuple(lessons)
-    held = sorted((n for n in decided if lessons[n].standing is Standing.FEASIBLE), key=lambda n: -lessons[n].value)
+    held = sorted(
+        (n for n in decided if lessons[n].standing is OptunaTrialStatus.FEASIBLE), key=lambda n: -lessons[n].value
+    )
     kept = {*held[:TOLD_FASTEST], *decided[-TOLD_NEWEST:]}
-    return tuple(x for n, x in enumerate(lessons) if n in kept or x.standing is Standing.PENDING)
+    return tuple(x for n, x in enumerate(lessons) if n in kept or x.standing is OptunaTrialStatus.PENDING)
 
 
 def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Learnt:
@@ -103,18 +105,18 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
         limit: most memory there is; ``None`` leaves running out of it to the failures.
     """
     told = selected(lessons)
-    held = [one for one in told if one.standing is Standing.FEASIBLE and math.isfinite(one.value)]
+    held = [one for one in told if one.standing is OptunaTrialStatus.FEASIBLE and math.isfinite(one.value)]
     peaks = _peaks(told) if limit is not None and limit > 0 else []
     holds = passes(axes, told, asked, by_peaks=bool(peaks))
     if peaks and limit is not None:
         holds = holds * _fits(axes, told, peaks, asked, limit)
     if not held:
         return Learnt(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
-    pending = _places(axes, [one for one in told if one.standing is Standing.PENDING])
+    pending = _places(axes, [one for one in told if one.standing is OptunaTrialStatus.PENDING])
     points = np.concatenate([asked, _places(axes, held)])
     rows, cycle_s = phase_rows(held), None
     if rows:
-        timed = [*held, *(one for one in told if one.standing is Standing.CENSORED and one.phases)]
+        timed = [*held, *(one for one in told if one.standing is OptunaTrialStatus.CENSORED and one.phases)]
         level = statistics.median(one.value + math.log(sum(one.phases.values())) for one in held)
         logs, spread = _by_phases(axes, timed, rows, pending, points)
         value, cycle_s = level - logs, np.exp(logs[: len(asked)])
@@ -165,7 +167,7 @@ def _as_a_whole(
     axes: Axes, told: Sequence[Lesson], held: Sequence[Lesson], pending: Array, points: Array
 ) -> tuple[Array, Array]:
     values = np.array([[one.value for one in held]], dtype=np.float64)
-    bounds = [one for one in told if one.standing is Standing.CENSORED and math.isfinite(one.value)]
+    bounds = [one for one in told if one.standing is OptunaTrialStatus.CENSORED and math.isfinite(one.value)]
     surface = fit(axes, _places(axes, held), values)
     surface = surface.bounded(_places(axes, bounds), np.array([one.value for one in bounds]), -1).believing(pending)
     belief = surface.at(points)
@@ -178,8 +180,8 @@ def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array, *, by_peaks: boo
     A surface through 1 where a trial held and -1 where it failed, read as a frequency.
     """
     told = (one for one in selected(lessons) if not (by_peaks and one.memory))
-    decided = [one for one in told if one.standing is not Standing.PENDING]
-    marks = np.array([[-1.0 if one.standing is Standing.INFEASIBLE else 1.0 for one in decided]])
+    decided = [one for one in told if one.standing is not OptunaTrialStatus.PENDING]
+    marks = np.array([[-1.0 if one.standing is OptunaTrialStatus.INFEASIBLE else 1.0 for one in decided]])
     if not (marks < 0).any():
         return np.ones(len(asked))
     belief = fit(axes, _places(axes, decided), marks, means=np.array([OPTIMISM]), steps=MARK_STEPS).at(asked)
@@ -189,7 +191,9 @@ def passes(axes: Axes, lessons: Sequence[Lesson], asked: Array, *, by_peaks: boo
 
 def _peaks(told: Sequence[Lesson]) -> list[Lesson]:
     """Those with a measured peak; none while there are too few for a surface."""
-    seen = [one for one in told if one.peak and one.standing in (Standing.FEASIBLE, Standing.CENSORED)]
+    seen = [
+        one for one in told if one.peak and one.standing in (OptunaTrialStatus.FEASIBLE, OptunaTrialStatus.CENSORED)
+    ]
     return seen if len(seen) >= PEAKS_FROM else []
 
 

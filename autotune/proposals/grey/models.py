@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals import memory, times
+from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.forecasts import Background, PeakForecast, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.memo import Memo
-from autotune.proposals.lattice import Lattice
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import Features as TimeTable
 from autotune.proposals.times import PhaseTimes, probed, roofline
@@ -38,18 +38,18 @@ class TabledPeaks(PeakModel, Protocol):
     def at(self, candidates: Candidates, places: Places) -> PeakForecast: ...
 
 
-def times_at(model: TimeModel, lattice: Lattice, places: Places) -> TimeForecast:
+def times_at(model: TimeModel, grid: CandidateGrid, places: Places) -> TimeForecast:
     """The forecast of some candidates, in the order of ``places``."""
     if isinstance(model, TabledTimes):
-        return model.at(lattice.candidates, places)
-    return model.forecast([lattice.candidates[i] for i in places])
+        return model.at(grid.candidates, places)
+    return model.forecast([grid.candidates[i] for i in places])
 
 
-def peaks_at(model: PeakModel, lattice: Lattice, places: Places) -> PeakForecast:
+def peaks_at(model: PeakModel, grid: CandidateGrid, places: Places) -> PeakForecast:
     """The same for memory."""
     if isinstance(model, TabledPeaks):
-        return model.at(lattice.candidates, places)
-    return model.forecast([lattice.candidates[i] for i in places])
+        return model.at(grid.candidates, places)
+    return model.forecast([grid.candidates[i] for i in places])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Lattices and trials as the grey-box sampler reads them."""
+"""Grids and trials as the grey-box sampler reads them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import FailureReason, Trial, TrialState
+from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.grey.choice import likely_from
 from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
-from autotune.proposals.lattice import Lattice
-from autotune.proposals.translation import Evidence, Standing
+from autotune.proposals.translation import Observation, OptunaTrialStatus
 from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
@@ -26,18 +26,18 @@ MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
 
-def axes(lattice: Lattice) -> Axes:
-    """The lattice's dimensions as axes of surfaces."""
-    return Axes(tuple(d.ordered for d in lattice.dimensions))
+def axes(grid: CandidateGrid) -> Axes:
+    """The grid's dimensions as axes of surfaces."""
+    return Axes(tuple(d.ordered for d in grid.dimensions))
 
 
-def places(lattice: Lattice, indices: NDArray[np.int64]) -> Array:
+def places(grid: CandidateGrid, indices: NDArray[np.int64]) -> Array:
     """Candidates by those axes, (m, d)."""
-    return lattice.places(indices) / _lengths(lattice)
+    return grid.places(indices) / _lengths(grid)
 
 
-def _lengths(lattice: Lattice) -> Array:
-    return np.array([len(d.values) - 1 if d.ordered else 1 for d in lattice.dimensions], dtype=np.float64)
+def _lengths(grid: CandidateGrid) -> Array:
+    return np.array([len(d.values) - 1 if d.ordered else 1 for d in grid.dimensions], dtype=np.float64)
 
 
 def ran_out(trial: Trial) -> bool:
@@ -51,7 +51,7 @@ def cycle_seconds(trial: Trial) -> float | None:
     return statistics.fmean(c.seconds for c in cycles) if cycles else None
 
 
-def told(trials: Sequence[Trial], known: Sequence[Evidence]) -> tuple[Trial, ...]:
+def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
     """Of a long history, by number, the fastest and the newest; ``known`` says which are fast."""
     if len(trials) <= TOLD_FASTEST + TOLD_NEWEST:
         return tuple(trials)
@@ -82,23 +82,23 @@ def likely_enough(trials: Sequence[Trial]) -> float:
     return likely_from(held, sum(map(ran_out, trials)))
 
 
-def ranked(models: Models | None, lattice: Lattice, trials: Sequence[Trial], least: float) -> NDArray[np.int64]:
+def ranked(models: Models | None, grid: CandidateGrid, trials: Sequence[Trial], least: float) -> NDArray[np.int64]:
     """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last.
 
     ``least``: the probability of fitting that is likely enough.
     """
-    every = np.arange(len(lattice), dtype=np.int64)
+    every = np.arange(len(grid), dtype=np.int64)
     if models is None or models.times is None:
         return every[:SHORTLIST]
-    forecast = times_at(models.times.fitted(models.task, trials), lattice, every)
+    forecast = times_at(models.times.fitted(models.task, trials), grid, every)
     hope = forecast.spread - forecast.log_seconds
     if models.peaks is not None:
-        fits = peaks_at(models.peaks.fitted(models.task, trials), lattice, every).fits
+        fits = peaks_at(models.peaks.fitted(models.task, trials), grid, every).fits
         hope = np.where(fits >= least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
     return np.argsort(-hope, kind="stable")[:SHORTLIST]
 
 
-def compared(held: Sequence[Evidence], logs: Array, spreads: Array) -> tuple[float, float]:
+def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[float, float]:
     """What joins forecast and measurement, and the value to improve on.
 
     The tokens of a cycle are fixed by the recorded lengths, so log tokens/hour is a constant less the logarithm of the
@@ -118,7 +118,7 @@ def compared(held: Sequence[Evidence], logs: Array, spreads: Array) -> tuple[flo
     return level, float(np.max((1.0 - trust) * values + trust * (level - logs)))
 
 
-def fastest(known: Sequence[Evidence], count: int) -> list[Evidence]:
+def fastest(known: Sequence[Observation], count: int) -> list[Observation]:
     """The fastest of what was measured, fastest first."""
-    held = (e for e in known if e.standing is Standing.FEASIBLE)
+    held = (e for e in known if e.standing is OptunaTrialStatus.FEASIBLE)
     return sorted(held, key=lambda e: (-e.value, e.number))[:count]

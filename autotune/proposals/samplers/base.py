@@ -9,16 +9,16 @@ import numpy as np
 import optuna
 
 from autotune.domain import Configuration, Trial
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import Background, Task
-from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.translation import Evidence, distributions
+from autotune.proposals.translation import Observation, distributions
 
 
 @dataclass(frozen=True)
 class Turn:
     """One proposal: the candidates it is chosen from."""
 
-    lattice: Lattice
+    grid: CandidateGrid
     left: Mask
     """Those that may be proposed; at least one."""
     seed: int
@@ -49,17 +49,17 @@ class StudySampler:
         """The same for one study: its task, and what is known of it beforehand."""
         return self
 
-    def fit(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> StudySampler:  # noqa: ARG002
+    def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> StudySampler:  # noqa: ARG002
         """The same at one point of a study: its trials, and what they teach."""
         return self
 
     def told(
         self,
-        own: Sequence[Evidence],
-        known: Sequence[Evidence],  # noqa: ARG002
+        own: Sequence[Observation],
+        known: Sequence[Observation],  # noqa: ARG002
         *,
         elsewhere: bool,  # noqa: ARG002
-    ) -> Sequence[Evidence]:
+    ) -> Sequence[Observation]:
         """What the Optuna study holds, by trial number.
 
         Args:
@@ -73,11 +73,11 @@ class StudySampler:
         """Whether memory is likely to suffice, as far as the sampler knows."""
         return True
 
-    def likely(self, turn: Turn, own: Sequence[Evidence]) -> Mask:  # noqa: ARG002
+    def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:  # noqa: ARG002
         """The candidates start-up points are drawn from."""
         return turn.left
 
-    def prepare(self, lattice: Lattice) -> None:
+    def prepare(self, grid: CandidateGrid) -> None:
         """Compute ahead, and keep, what a proposal after the newest trial's end will need."""
 
 
@@ -88,7 +88,7 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         self._turn = turn
 
     def index(self) -> int:
-        """The place of the choice among the lattice's candidates."""
+        """The place of the choice among the grid's candidates."""
         raise NotImplementedError
 
     def infer_relative_search_space(
@@ -96,7 +96,7 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         study: optuna.Study,  # noqa: ARG002
         trial: optuna.trial.FrozenTrial,  # noqa: ARG002
     ) -> dict[str, optuna.distributions.BaseDistribution]:
-        return distributions(self._turn.lattice)
+        return distributions(self._turn.grid)
 
     def sample_relative(
         self,
@@ -104,8 +104,8 @@ class CandidateSampler(optuna.samplers.BaseSampler):
         trial: optuna.trial.FrozenTrial,  # noqa: ARG002
         search_space: dict[str, optuna.distributions.BaseDistribution],  # noqa: ARG002
     ) -> dict[str, object]:
-        lattice = self._turn.lattice
-        return dict(lattice.params(lattice.candidates[self.index()]))
+        grid = self._turn.grid
+        return dict(grid.params(grid.candidates[self.index()]))
 
     def sample_independent(
         self,

@@ -15,6 +15,7 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial
 
 from autotune.domain import Configuration, Trial
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, likely
 from autotune.proposals.grey.costs import Course, course
@@ -24,10 +25,9 @@ from autotune.proposals.grey.models import Models, models_for, peaks_at, times_a
 from autotune.proposals.grey.points import Params
 from autotune.proposals.grey.reading import axes, compared, cycle_seconds, identity, likely_enough, places, ranked, told
 from autotune.proposals.grey.surfaces import Array, Axes
-from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey_box import GreyBoxSampler
-from autotune.proposals.translation import NUMBER, Evidence, Standing, distributions, selected
+from autotune.proposals.translation import NUMBER, Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
 """Candidates looked at where more are left: the first of a shortlist, or drawn evenly where there is none ..."""
@@ -56,7 +56,7 @@ class GreySampler(StudySampler):
     def bind(self, task: Task | None, background: Background | None = None) -> GreySampler:
         return self if task is None else GreySampler(models_for(task, background))
 
-    def fit(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> FittedGrey:
+    def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> FittedGrey:
         return FittedGrey(self._models, trials, known, self._shortlists)
 
 
@@ -70,7 +70,7 @@ class FittedGrey(StudySampler):
     forecasts = True
 
     def __init__(
-        self, models: Models | None, trials: Sequence[Trial], known: Sequence[Evidence], shortlists: Memo[Indices]
+        self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation], shortlists: Memo[Indices]
     ) -> None:
         self._known = known
         numbers = {e.number for e in known}
@@ -114,11 +114,13 @@ class FittedGrey(StudySampler):
     def may_fit(self, configuration: Configuration) -> bool:
         return self.peaks is None or bool(self.peaks.forecast([configuration]).fits[0] >= self.least)
 
-    def fits(self, lattice: Lattice, pool: Indices) -> Array:
+    def fits(self, grid: CandidateGrid, pool: Indices) -> Array:
         """Probability that memory suffices; 1 where no model says."""
-        return np.ones(len(pool)) if self.peaks is None else peaks_at(self.peaks, lattice, pool).fits
+        return np.ones(len(pool)) if self.peaks is None else peaks_at(self.peaks, grid, pool).fits
 
-    def told(self, own: Sequence[Evidence], known: Sequence[Evidence], *, elsewhere: bool) -> Sequence[Evidence]:
+    def told(
+        self, own: Sequence[Observation], known: Sequence[Observation], *, elsewhere: bool
+    ) -> Sequence[Observation]:
         """Forecasts learn from every failure, and on the permitted track rank among all configurations."""
         if self.times is None:
             return selected(own, TOLD_FASTEST, TOLD_NEWEST)
@@ -126,25 +128,25 @@ class FittedGrey(StudySampler):
         found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
         return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
-    def prepare(self, lattice: Lattice) -> None:
+    def prepare(self, grid: CandidateGrid) -> None:
         """Have ready what does not depend on how the newest trial ends."""
-        if len(lattice) > WEIGHED and self._models is not None and self._models.times is not None:
-            self.shortlist(lattice)
+        if len(grid) > WEIGHED and self._models is not None and self._models.times is not None:
+            self.shortlist(grid)
 
-    def shortlist(self, lattice: Lattice) -> Indices:
+    def shortlist(self, grid: CandidateGrid) -> Indices:
         """The candidates worth a closer look, best first, by all but the newest trial.
 
         So it can be made while that one runs, and is the same whether it was or not.
         """
         before = self.trials[:-1]
         read, least = told(before, self._known), likely_enough(before)
-        key = (id(lattice), identity(read), least)
-        return self._shortlists.get(key, lambda: ranked(self._models, lattice, read, least))
+        key = (id(grid), identity(read), least)
+        return self._shortlists.get(key, lambda: ranked(self._models, grid, read, least))
 
-    def likely(self, turn: Turn, own: Sequence[Evidence]) -> Mask:
-        held = [e for e in own if e.standing is Standing.FEASIBLE]
+    def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:
+        held = [e for e in own if e.standing is OptunaTrialStatus.FEASIBLE]
         best = max(held, key=lambda e: (e.value, -e.number), default=None)
-        pool = _looked_at(self, turn, None if best is None else turn.lattice.params(best.configuration))
+        pool = _looked_at(self, turn, None if best is None else turn.grid.params(best.configuration))
         mask = np.zeros_like(turn.left)
         mask[pool] = True
         return mask
@@ -152,7 +154,7 @@ class FittedGrey(StudySampler):
     def sampler(self, turn: Turn) -> GreyBoxSampler:
         return GreyBoxSampler(seed=turn.seed, candidates=_Candidates(self, turn), n_startup_trials=0)
 
-    def evidence_of(self, trials: Sequence[FrozenTrial]) -> list[Evidence]:
+    def evidence_of(self, trials: Sequence[FrozenTrial]) -> list[Observation]:
         """What Optuna's trials were made of."""
         known = {e.number: e for e in self._known}
         return [known[t.user_attrs[NUMBER]] for t in trials]
@@ -167,14 +169,14 @@ class _Candidates:
 
     @property
     def space(self) -> Mapping[str, BaseDistribution]:
-        return distributions(self.turn.lattice)
+        return distributions(self.turn.grid)
 
     @property
     def axes(self) -> Axes:
-        return axes(self.turn.lattice)
+        return axes(self.turn.grid)
 
     def place(self, params: Params) -> tuple[float, ...] | None:
-        dimensions = self.turn.lattice.dimensions
+        dimensions = self.turn.grid.dimensions
         return tuple(params[d.name] / (len(d.values) - 1 if d.ordered else 1) for d in dimensions)
 
     def pool(
@@ -185,45 +187,45 @@ class _Candidates:
     ) -> _Pool:
         best = fastest(tried)[:1]
         indices = _looked_at(self.fitted, self.turn, best[0].trial.params if best else None)
-        return _Pool(self.fitted, self.turn.lattice, indices)
+        return _Pool(self.fitted, self.turn.grid, indices)
 
 
 def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
     """The candidates looked at, in their order: of many the most promising, and those around the best."""
-    lattice, left = turn.lattice, turn.left
+    grid, left = turn.grid, turn.left
     indices = np.flatnonzero(left)
     if fitted.times is None:
         if len(indices) > WEIGHED:
             drawn = np.random.default_rng(turn.seed).choice(indices, size=WEIGHED, replace=False)
-            indices = np.unique(np.concatenate([drawn, _around(lattice, left, best)]))
-        return indices[likely(fitted.fits(lattice, indices), fitted.least)]
+            indices = np.unique(np.concatenate([drawn, _around(grid, left, best)]))
+        return indices[likely(fitted.fits(grid, indices), fitted.least)]
     if len(indices) <= WEIGHED:
         return indices
-    shortlist = fitted.shortlist(lattice)
+    shortlist = fitted.shortlist(grid)
     first = shortlist[left[shortlist]][:WEIGHED]
     listed = np.zeros_like(left)
     listed[shortlist] = left[shortlist]
-    near = _around(lattice, listed, best) if len(first) else indices[:WEIGHED]
+    near = _around(grid, listed, best) if len(first) else indices[:WEIGHED]
     return np.unique(np.concatenate([first, near]))
 
 
-def _around(lattice: Lattice, left: Mask, best: Params | None) -> Indices:
-    if best is None or len(best) < len(lattice.dimensions):
+def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:
+    if best is None or len(best) < len(grid.dimensions):
         return np.zeros(0, dtype=np.int64)
-    return lattice.around(tuple(best[d.name] for d in lattice.dimensions), left, NEIGHBOURS)
+    return grid.around(tuple(best[d.name] for d in grid.dimensions), left, NEIGHBOURS)
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """``grey_box.Pool``: candidates of a lattice, with what the models forecast of them."""
+    """``grey_box.Pool``: candidates of a grid, with what the models forecast of them."""
 
     fitted: FittedGrey
-    lattice: Lattice
+    grid: CandidateGrid
     indices: Indices
 
     @cached_property
     def places(self) -> Array:
-        return places(self.lattice, self.indices)
+        return places(self.grid, self.indices)
 
     @property
     def least(self) -> float:
@@ -234,18 +236,18 @@ class _Pool:
         return self.fitted.peaks is not None
 
     def params(self, index: int) -> Params:
-        return self.lattice.params(self.lattice.candidates[self.indices[index]])
+        return self.grid.params(self.grid.candidates[self.indices[index]])
 
     def forecast(self, held: Sequence[FrozenTrial]) -> tuple[Outlook, float] | None:
         times = self.fitted.times
         if times is None:
             return None
         measured = self.fitted.evidence_of(held[:COMPARED])
-        forecast, (level, best) = _forecast(times, self.lattice, self.indices, measured)
+        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured)
         restarts = self._restarts()
         seconds = self.fitted.course.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
         value = level - forecast.log_seconds
-        outlook = Outlook(value, forecast.spread, self.fitted.fits(self.lattice, self.indices), seconds, restarts)
+        outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
         return outlook, best if held else float(value.min())
 
     def outlook(self, found: Learnt) -> Outlook:
@@ -253,21 +255,21 @@ class _Pool:
         if cycle_s is None:
             measured = [s for t in self.fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
             cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
-        holds = found.holds * self.fitted.fits(self.lattice, self.indices)
+        holds = found.holds * self.fitted.fits(self.grid, self.indices)
         return Outlook(found.value, found.spread, holds, self.fitted.course.seconds(cycle_s, restarts), restarts)
 
     def _restarts(self) -> Indices:
-        return self.fitted.course.restarts([self.lattice.candidates[i] for i in self.indices])
+        return self.fitted.course.restarts([self.grid.candidates[i] for i in self.indices])
 
 
 def _forecast(
-    times: TimeModel, lattice: Lattice, pool: Indices, held: Sequence[Evidence]
+    times: TimeModel, grid: CandidateGrid, pool: Indices, held: Sequence[Observation]
 ) -> tuple[TimeForecast, tuple[float, float]]:
     """Of ``pool``; and ``held`` compared with its own."""
-    among = [i for e in held if (i := lattice.index(e.configuration)) is not None]
+    among = [i for e in held if (i := grid.index(e.configuration)) is not None]
     if len(among) < len(held):
         of_held = times.forecast([e.configuration for e in held])
-        return times_at(times, lattice, pool), compared(held, of_held.log_seconds, of_held.spread)
-    both, size = times_at(times, lattice, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
+        return times_at(times, grid, pool), compared(held, of_held.log_seconds, of_held.spread)
+    both, size = times_at(times, grid, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
     first, rest = both.part(slice(0, size)), both.part(slice(size, None))
     return first, compared(held, rest.log_seconds, rest.spread)

@@ -20,7 +20,7 @@ from autotune.proposals.grey.choice import Outlook, choice
 from autotune.proposals.grey.learnt import Learnt, Lesson, Tried, fastest, learnt, passes
 from autotune.proposals.grey.points import Legal, Params, Points, number
 from autotune.proposals.grey.surfaces import Array, Axes, columns
-from autotune.proposals.translation import BOUND, INCOMPARABLE, OOM, PEAK, PHASES, Standing
+from autotune.proposals.translation import BOUND, INCOMPARABLE, OOM, PEAK, PHASES, OptunaTrialStatus
 
 STARTUP_TRIALS = 6
 SPREAD = 3
@@ -152,7 +152,7 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         tried = lessons(candidates, before, sign)
         chance = np.random.default_rng([self._seed, trial.number])
         pool = candidates.pool(tried, before, chance)
-        decided = sum(one.lesson.standing is not Standing.PENDING for one in tried)
+        decided = sum(one.lesson.standing is not OptunaTrialStatus.PENDING for one in tried)
         if decided < self._first:
             return dict(pool.params(_farthest(pool.places, [one.lesson.place for one in tried], chance)))
         outlook, best = self._expected(candidates.axes, pool, tried)
@@ -185,7 +185,7 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         return pool.outlook(found), found.best
 
     def _say(self, found: Learnt, taught: Sequence[Lesson]) -> None:
-        if found.by_phases or self._warned or not any(one.standing is Standing.FEASIBLE for one in taught):
+        if found.by_phases or self._warned or not any(one.standing is OptunaTrialStatus.FEASIBLE for one in taught):
             return
         self._warned = True
         some = any(one.phases for one in taught)
@@ -205,7 +205,7 @@ def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random
 
 def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Tried]:
     """What ``trials`` teach; those that teach nothing, or lie outside the space, are left out."""
-    measured = [t.value for t in trials if _stands(t) is Standing.FEASIBLE and t.value is not None]
+    measured = [t.value for t in trials if _stands(t) is OptunaTrialStatus.FEASIBLE and t.value is not None]
     value_of = _values(measured, sign)
     found = ((t, _lesson(candidates, t, value_of)) for t in trials)
     return [Tried(t, one, not t.user_attrs.get(INCOMPARABLE)) for t, one in found if one is not None]
@@ -219,17 +219,21 @@ def _values(measured: Sequence[float], sign: float) -> Callable[[float], float]:
     return lambda v: sign * (v - middle) / unit
 
 
-def _stands(trial: FrozenTrial) -> Standing | None:
+def _stands(trial: FrozenTrial) -> OptunaTrialStatus | None:
     """``None``: it teaches nothing, as a FAIL that is no lack of memory."""
     if trial.state in (TrialState.RUNNING, TrialState.WAITING):
-        return Standing.PENDING
+        return OptunaTrialStatus.PENDING
     if trial.user_attrs.get(OOM) or any(c > 0 for c in trial.constraints.values()):
-        return Standing.INFEASIBLE
+        return OptunaTrialStatus.INFEASIBLE
     if trial.state is TrialState.PRUNED or (trial.state is TrialState.COMPLETE and BOUND in trial.user_attrs):
-        return Standing.CENSORED
+        return OptunaTrialStatus.CENSORED
     if trial.state is TrialState.FAIL:
         return None
-    return Standing.FEASIBLE if trial.value is not None and math.isfinite(trial.value) else Standing.INFEASIBLE
+    return (
+        OptunaTrialStatus.FEASIBLE
+        if trial.value is not None and math.isfinite(trial.value)
+        else OptunaTrialStatus.INFEASIBLE
+    )
 
 
 def _lesson(candidates: Candidates, trial: FrozenTrial, value_of: Callable[[float], float]) -> Lesson | None:
@@ -237,9 +241,9 @@ def _lesson(candidates: Candidates, trial: FrozenTrial, value_of: Callable[[floa
     if place is None or standing is None:
         return None
     value = math.nan
-    if standing is Standing.FEASIBLE and trial.value is not None:
+    if standing is OptunaTrialStatus.FEASIBLE and trial.value is not None:
         value = value_of(trial.value)
-    elif standing is Standing.CENSORED:
+    elif standing is OptunaTrialStatus.CENSORED:
         reported = list(trial.intermediate_values.values())
         bound = number(trial.user_attrs.get(BOUND, reported[-1] if reported else None))
         value = math.nan if bound is None else value_of(bound)
@@ -248,7 +252,9 @@ def _lesson(candidates: Candidates, trial: FrozenTrial, value_of: Callable[[floa
             value = math.inf
     memory = bool(trial.user_attrs.get(OOM))
     peak = number(trial.user_attrs.get(PEAK))
-    timed = standing is Standing.FEASIBLE or (standing is Standing.CENSORED and trial.state is TrialState.COMPLETE)
+    timed = standing is OptunaTrialStatus.FEASIBLE or (
+        standing is OptunaTrialStatus.CENSORED and trial.state is TrialState.COMPLETE
+    )
     return Lesson(place, standing, value, _phases(trial) if timed else {}, peak, memory)
 
 

@@ -17,7 +17,7 @@ from autotune.ports import Proposer
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.samplers.base import CandidateSampler
-from autotune.proposals.translation import Evidence, evidence
+from autotune.proposals.translation import Observation, evidence
 from benchmarks.search.optuna_peers import TOLD_FASTEST, TOLD_NEWEST, Choose, cmaes, gp, selected
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
 from tests.support import factories
@@ -32,10 +32,10 @@ class Peer(StudySampler):
 
     name: str
     choose: Choose
-    known: Sequence[Evidence] = ()
+    known: Sequence[Observation] = ()
     needs_local_search: bool = True
 
-    def fit(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> Peer:
+    def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> Peer:
         return Peer(self.name, self.choose, known)
 
     def sampler(self, turn: Turn) -> CandidateSampler:
@@ -43,7 +43,7 @@ class Peer(StudySampler):
 
         class Chosen(CandidateSampler):
             def index(self) -> int:
-                return choose(turn.lattice, turn.left, known, turn.seed)
+                return choose(turn.grid, turn.left, known, turn.seed)
 
         return Chosen(turn)
 

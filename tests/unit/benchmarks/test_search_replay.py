@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import Trial
-from autotune.proposals.lattice import Mask
+from autotune.proposals.candidate_grid import Mask
 from benchmarks.search import report
 from benchmarks.search.__main__ import main
 from benchmarks.search.replay import Course, medians, ratio, replay

@@ -9,7 +9,7 @@ from autotune.forecast.explain import explain
 from autotune.insights.ruled_out import By
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
-from autotune.proposals import dominance, dominated
+from autotune.proposals import dominance
 from autotune.recommendation.reading import Source, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report.why import section
@@ -56,7 +56,7 @@ def test_counts_are_those_of_the_space_and_of_the_failures(spec: StudySpec, tria
     space = SearchSpace.from_json(SPACE)
     every = space.candidates(spec.baseline, spec.resources, same_learning=False)
     assert (why.legal, why.tried, why.exact) == (len(every), 3, True)
-    (region,) = dominated.regions(trials, KNOBS, one_memory=True)
+    (region,) = dominance.regions(trials, KNOBS, one_memory=True)
     (memory,) = [r for r in why.ruled_out if r.by is By.MEMORY]
     assert memory.count == sum(dominance.covers(region, c, KNOBS) for c in every) > 0
     assert memory.trials == (2,)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import math
 
 from autotune.domain import Configuration
-from autotune.proposals.climbs import headline_climb, permitted_move
-from autotune.proposals.lattice import Lattice
-from autotune.proposals.translation import Evidence, Standing
+from autotune.proposals.candidate_grid import CandidateGrid
+from autotune.proposals.local_search import headline_climb, permitted_move
+from autotune.proposals.translation import Observation, OptunaTrialStatus
 from search_spaces.knobs import KNOBS
 
 PLAIN = [Configuration({"micro_batch_size": rows, "precision": "fp32"}) for rows in (1, 2, 4)]
 OTHER = [Configuration({"micro_batch_size": rows, "precision": "bf16"}) for rows in (1, 2, 4)]
 NAMES = ("micro_batch_size", "precision")
-HEADLINE = Lattice(PLAIN, NAMES, (), KNOBS)
-PERMITTED = Lattice(OTHER, NAMES, (PLAIN[0],), KNOBS)
+HEADLINE = CandidateGrid(PLAIN, NAMES, (), KNOBS)
+PERMITTED = CandidateGrid(OTHER, NAMES, (PLAIN[0],), KNOBS)
 
 
-def measured(number: int, configuration: Configuration, speed: float) -> Evidence:
-    return Evidence(number, configuration, Standing.FEASIBLE, math.log(speed))
+def measured(number: int, configuration: Configuration, speed: float) -> Observation:
+    return Observation(number, configuration, OptunaTrialStatus.FEASIBLE, math.log(speed))
 
 
-def bounded(number: int, configuration: Configuration, speed: float) -> Evidence:
-    return Evidence(number, configuration, Standing.CENSORED, math.log(speed))
+def bounded(number: int, configuration: Configuration, speed: float) -> Observation:
+    return Observation(number, configuration, OptunaTrialStatus.CENSORED, math.log(speed))
 
 
 def test_a_stopped_move_counts_as_one_that_does_not_pay_whatever_its_bound() -> None:

@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import Configuration, FailureReason, Outcome, Pool, Trial
-from autotune.proposals import dominance, dominated
-from autotune.proposals.lattice import Lattice
+from autotune.proposals import dominance
+from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.knobs import KNOBS, Effect, Kind, Knob, MemoryEffect
-from search_spaces.knobs.model import Restart
+from search_spaces.knobs.restart import Restart
 from tests.support import factories
 
 Direction = Literal[-1, 0, 1]
@@ -23,7 +23,7 @@ def knob(name: str, *memory: tuple[str, str, Direction], order: tuple[str, ...] 
     """A knob with effects as (pool, phases separated by blanks or empty for any, direction)."""
     effects = tuple(MemoryEffect(pool, frozenset(phases.split()), direction) for pool, phases, direction in memory)
     kind = Kind.CHOICE if order else Kind.INT
-    return Knob(name, kind, "", Effect.SPEED, frozenset(), Restart.NONE, effects, {}, "", order=order)
+    return Knob(name, kind, "", Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
 
 
 SMALL = {
@@ -139,8 +139,8 @@ def test_a_knob_outside_the_catalogue_must_be_equal() -> None:
     assert rules_out(failed, BASE.with_(mystery=1, micro_batch_size=4))
     assert not rules_out(failed, BASE.with_(mystery=2, micro_batch_size=4))
     assert not rules_out(failed, BASE.with_(micro_batch_size=4))
-    found = dominated.regions([failed], SMALL, one_memory=False)
-    assert Lattice((BASE, BASE.with_(micro_batch_size=4)), VALUES, (), SMALL).without((), found).all()
+    found = dominance.regions([failed], SMALL, one_memory=False)
+    assert CandidateGrid((BASE, BASE.with_(micro_batch_size=4)), VALUES, (), SMALL).without((), found).all()
 
 
 def test_a_value_without_a_place_in_the_order_must_be_equal() -> None:
@@ -153,7 +153,7 @@ def test_a_value_without_a_place_in_the_order_must_be_equal() -> None:
 @pytest.mark.parametrize("reason", [r for r in FailureReason if r is not FailureReason.OOM])
 def test_only_memory_failures_rule_out(reason: FailureReason) -> None:
     failed = factories.failed(4, Outcome(reason, "update", Pool.DEVICE), configuration=BASE)
-    assert dominated.regions([failed], SMALL, one_memory=False) == ()
+    assert dominance.regions([failed], SMALL, one_memory=False) == ()
 
 
 def test_rows_of_a_generation_follow_accumulation_where_no_steps_are_set() -> None:
@@ -278,9 +278,9 @@ def test_thousands_at_once_are_judged_as_one_by_one(
     place: tuple[Pool | None, str | None],
     one_memory: bool,
 ) -> None:
-    lattice = Lattice(candidates, VALUES, (), SMALL)
-    found = dominated.regions([oom(failed, place[1], place[0])], SMALL, one_memory=one_memory)
-    left = lattice.without((), found)
+    grid = CandidateGrid(candidates, VALUES, (), SMALL)
+    found = dominance.regions([oom(failed, place[1], place[0])], SMALL, one_memory=one_memory)
+    left = grid.without((), found)
     assert left.tolist() == [not any(dominance.covers(r, c, SMALL) for r in found) for c in candidates]
 
 
@@ -299,7 +299,7 @@ def _update_oom(**changes: Any) -> Trial:
 def test_a_slighter_optimizer_does_not_make_up_for_twice_the_micro_batch() -> None:
     catalogue = KNOBS
     fused = {"optimizer": "adamw_torch_fused", "gradient_accumulation_steps": 1}
-    regions = dominated.regions([_update_oom()], catalogue, one_memory=True)
+    regions = dominance.regions([_update_oom()], catalogue, one_memory=True)
     twice, as_large = (factories.configuration(micro_batch_size=n, **fused) for n in (8, 4))
     assert any(dominance.covers(r, twice, catalogue) for r in regions)
     assert not any(dominance.covers(r, as_large, catalogue) for r in regions)
@@ -312,4 +312,4 @@ def test_a_trial_that_fits_there_ends_the_presumption() -> None:
     catalogue = KNOBS
     fits = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1, optimizer="adamw_torch_fused")
     trials = [_update_oom(), factories.finished(5, configuration=fits)]
-    assert len(dominated.regions(trials, catalogue, one_memory=True)) == 1
+    assert len(dominance.regions(trials, catalogue, one_memory=True)) == 1

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain import Configuration, Pool, Trial
-from autotune.proposals import dominance, dominated
+from autotune.proposals import dominance
 from search_spaces.knobs import KNOBS
 from tests.support import factories
 
@@ -50,7 +50,7 @@ def failed(configuration: Configuration, pool: Pool, phase: str | None) -> Trial
 
 
 def rules_out(trial: Trial, configuration: Configuration, *, one_memory: bool = False) -> bool:
-    found = dominated.regions([trial], KNOBS, one_memory=one_memory)
+    found = dominance.regions([trial], KNOBS, one_memory=one_memory)
     return any(dominance.covers(region, configuration, KNOBS) for region in found)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
-from autotune.proposals import dominance, dominated, make_proposer
-from autotune.proposals.lattice import Lattice
+from autotune.proposals import dominance, make_proposer
+from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.batch import training_gpus
 from search_spaces.knobs import KNOBS
 from search_spaces.legality import check
@@ -55,11 +55,11 @@ def failed(
 
 
 def rules_out(trial: Trial, configuration: Configuration) -> bool:
-    """By the regions themselves, and by the lattice the proposer asks, which must agree."""
-    found = dominated.regions([trial], KNOBS, one_memory=False)
+    """By the regions themselves, and by the grid the proposer asks, which must agree."""
+    found = dominance.regions([trial], KNOBS, one_memory=False)
     ruled = any(dominance.covers(region, configuration, KNOBS) for region in found)
-    lattice = Lattice([configuration, configuration.with_(logprob_rows=7)], (), (), KNOBS)
-    assert bool(lattice.without((), found)[0]) is not ruled
+    grid = CandidateGrid([configuration, configuration.with_(logprob_rows=7)], (), (), KNOBS)
+    assert bool(grid.without((), found)[0]) is not ruled
     return ruled
 
 

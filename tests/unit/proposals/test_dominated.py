@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Trial
-from autotune.proposals import dominated
+from autotune.proposals import dominance
 from search_spaces.knobs import KNOBS
 from tests.support import factories
 
@@ -38,10 +38,10 @@ def test_what_was_worked_out_before_changes_no_answer(
     told: list[tuple[dict[str, Any], bool]], asked: list[set[int]]
 ) -> None:
     """Retries take trials out of a history, so what is asked about need not only grow."""
-    memory = dominated.Memory()
+    memory = dominance.RegionCache()
     every = [made(number, one) for number, one in enumerate(told)]
     for chosen in [set(range(4)), *asked, set(range(14))]:
         trials = [t for t in every if t.number in chosen]
-        kept = dominated.regions(trials, KNOBS, one_memory=True, memory=memory)
-        assert kept == dominated.regions(trials, KNOBS, one_memory=True)
+        kept = dominance.regions(trials, KNOBS, one_memory=True, memory=memory)
+        assert kept == dominance.regions(trials, KNOBS, one_memory=True)
         assert len({*kept}) == len(kept)

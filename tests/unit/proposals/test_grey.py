@@ -270,8 +270,11 @@ def test_one_lucky_measurement_is_not_what_has_to_be_beaten() -> None:
     assert reading.compared(known, np.zeros(4), np.full(4, 5.0))[1] == pytest.approx(1.3, abs=0.01)
 
 
-def _known(values: Sequence[float]) -> list[reading.Evidence]:
-    return [reading.Evidence(i, CANDIDATES[i], reading.Standing.FEASIBLE, value) for i, value in enumerate(values)]
+def _known(values: Sequence[float]) -> list[reading.Observation]:
+    return [
+        reading.Observation(i, CANDIDATES[i], reading.OptunaTrialStatus.FEASIBLE, value)
+        for i, value in enumerate(values)
+    ]
 
 
 def test_the_landscape_of_the_contract_is_searched_better_than_by_chance() -> None:

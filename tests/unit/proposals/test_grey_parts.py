@@ -35,7 +35,7 @@ from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
 from autotune.proposals.grey.memo import Memo
 from autotune.proposals.grey.reading import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
-from autotune.proposals.translation import Standing
+from autotune.proposals.translation import OptunaTrialStatus
 from search_spaces.knobs.restart import Restart
 from tests.support import factories
 from tests.support.waiting import PATIENCE_S
@@ -189,7 +189,7 @@ def test_whatever_was_told_the_belief_is_finite(count: int, seed: int) -> None:
     lessons = [
         Lesson(
             (float(chance.integers(0, 3)) / 2, float(chance.integers(0, 3))),
-            list(Standing)[int(chance.integers(4))],
+            list(OptunaTrialStatus)[int(chance.integers(4))],
             float(chance.choice([math.nan, 0.0, 5.0, -1e3, 9.9, math.inf])) if chance.random() < 0.5 else 10.0,
             {"a": 1.0, "b": float(chance.random())} if chance.random() < 0.8 else {},
             float(chance.random()) * 1e9 if chance.random() < 0.8 else None,
@@ -206,7 +206,7 @@ def test_whatever_was_told_the_belief_is_finite(count: int, seed: int) -> None:
 
 def test_phases_are_used_only_where_they_tell_the_value() -> None:
     def lesson(value: float, **phases: float) -> Lesson:
-        return Lesson((0.0, 0.0), Standing.FEASIBLE, value, phases)
+        return Lesson((0.0, 0.0), OptunaTrialStatus.FEASIBLE, value, phases)
 
     told = [lesson(-math.log(10.0), a=6.0, b=3.9, c=0.1), lesson(-math.log(5.0), a=4.0, b=0.95, c=0.05)]
     assert phase_rows(told) == (("a",), ("b",), ("c",))
@@ -216,12 +216,12 @@ def test_phases_are_used_only_where_they_tell_the_value() -> None:
 
 def test_peaks_below_the_limit_make_more_of_the_same_likely_and_more_than_that_unlikely() -> None:
     axes = Axes((True,))
-    told = [Lesson((x,), Standing.FEASIBLE, 1.0, peak=1e9 * (1 + 4 * x)) for x in (0.0, 0.2, 0.4, 0.5)]
+    told = [Lesson((x,), OptunaTrialStatus.FEASIBLE, 1.0, peak=1e9 * (1 + 4 * x)) for x in (0.0, 0.2, 0.4, 0.5)]
     found = learnt(axes, told, np.array([[0.1], [0.45], [0.65]]), limit=3.2e9)
     assert found.holds[0] > 0.9
     assert found.holds[0] > found.holds[1] > found.holds[2]
     assert found.holds[2] < LIKELY
-    out = Lesson((0.6,), Standing.INFEASIBLE, memory=True)
+    out = Lesson((0.6,), OptunaTrialStatus.INFEASIBLE, memory=True)
     fails = learnt(axes, [*told, out], np.array([[0.6]]), limit=3.2e9)
     assert fails.holds[0] < learnt(axes, told, np.array([[0.6]]), limit=3.2e9).holds[0]
     assert len(learning.selected([*told] * 60)) <= learning.TOLD_FASTEST + learning.TOLD_NEWEST

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration
-from autotune.proposals.lattice import Lattice
+from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.unset import UNSET
 from tests.contracts.proposer_suite import landscape
 
 WORLD = landscape()
-LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)
-EVERY = np.ones(len(LATTICE), dtype=np.bool_)
+GRID = CandidateGrid(WORLD.permitted, WORLD.searched, (), KNOBS)
+EVERY = np.ones(len(GRID), dtype=np.bool_)
 
 
 def _index(configuration: Configuration) -> int:
@@ -22,53 +22,53 @@ def _index(configuration: Configuration) -> int:
 
 
 def test_every_candidate_has_a_point_of_its_own() -> None:
-    points = [LATTICE.point(c) for c in WORLD.permitted]
+    points = [GRID.point(c) for c in WORLD.permitted]
     assert len(set(points)) == len(WORLD.permitted)
-    assert [LATTICE.at(p) for p in points if p is not None] == list(range(len(WORLD.permitted)))
+    assert [GRID.at(p) for p in points if p is not None] == list(range(len(WORLD.permitted)))
 
 
 def test_knobs_with_one_value_are_no_dimensions() -> None:
-    lattice = Lattice(WORLD.headline, WORLD.searched, (), KNOBS)
-    assert {d.name for d in lattice.dimensions} == {
+    grid = CandidateGrid(WORLD.headline, WORLD.searched, (), KNOBS)
+    assert {d.name for d in grid.dimensions} == {
         "micro_batch_size", "gradient_checkpointing", "attn_implementation", "logprob_rows",
     }  # fmt: skip
 
 
 def test_an_anchor_outside_the_candidates_gets_a_point() -> None:
     anchor = WORLD.baseline.with_(micro_batch_size=6)
-    assert LATTICE.point(anchor) is None
-    point = Lattice(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).point(anchor)
+    assert GRID.point(anchor) is None
+    point = CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).point(anchor)
     assert point is not None
-    assert Lattice(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).at(point) is None
+    assert CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).at(point) is None
 
 
 def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
     start = WORLD.baseline.with_(micro_batch_size=8, logprob_rows=4)
-    point = LATTICE.point(start)
+    point = GRID.point(start)
     assert point is not None
-    assert LATTICE.nearest(point, EVERY) == _index(start)
+    assert GRID.nearest(point, EVERY) == _index(start)
     left = EVERY.copy()
     left[_index(start)] = False
-    neighbour = WORLD.permitted[LATTICE.nearest(point, left)]
+    neighbour = WORLD.permitted[GRID.nearest(point, left)]
     assert set(start.difference(neighbour)) < {"micro_batch_size", "logprob_rows"}
 
 
 def test_taken_keys_are_left_out_and_unknown_ones_ignored() -> None:
-    left = LATTICE.without([WORLD.permitted[5].key, "{}"], ())
+    left = GRID.without([WORLD.permitted[5].key, "{}"], ())
     assert np.flatnonzero(~left).tolist() == [5]
-    assert LATTICE.without((), ()).all()
+    assert GRID.without((), ()).all()
 
 
 def test_an_empty_lattice_has_nothing_left() -> None:
-    empty = Lattice((), WORLD.searched, (WORLD.baseline,), KNOBS)
+    empty = CandidateGrid((), WORLD.searched, (WORLD.baseline,), KNOBS)
     assert len(empty) == 0
     assert not empty.without([WORLD.baseline.key], ()).any()
 
 
 def test_moving_keeps_what_is_not_named_and_ignores_what_it_does_not_know() -> None:
     start = _index(WORLD.baseline)
-    point = LATTICE.moved(start, {"micro_batch_size": 16, "logprob_rows": 999, "unheard_of": 1})
-    assert LATTICE.at(point) == _index(WORLD.baseline.with_(micro_batch_size=16))
+    point = GRID.moved(start, {"micro_batch_size": 16, "logprob_rows": 999, "unheard_of": 1})
+    assert GRID.at(point) == _index(WORLD.baseline.with_(micro_batch_size=16))
 
 
 @pytest.mark.parametrize(("micro", "steps", "rows"), [(1, 8, 8), (8, 1, 8), (4, 4, 16), (2, "accumulation", 16)])
@@ -77,32 +77,32 @@ def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: i
         Configuration({"micro_batch_size": m, "steps_per_generation": s, "gradient_accumulation_steps": 8})
         for m, s in ((1, 8), (8, 1), (4, 4), (2, "accumulation"), (1, 1))
     ]
-    lattice = Lattice(several, ("micro_batch_size", "steps_per_generation"), (), KNOBS)
+    grid = CandidateGrid(several, ("micro_batch_size", "steps_per_generation"), (), KNOBS)
     configuration = Configuration(
         {"micro_batch_size": micro, "steps_per_generation": steps, "gradient_accumulation_steps": 8}
     )
-    assert lattice.coordinates(configuration) == {"micro_batch_size": micro, "steps_per_generation": rows}
+    assert grid.coordinates(configuration) == {"micro_batch_size": micro, "steps_per_generation": rows}
 
 
 def test_a_knob_some_candidate_does_not_set_is_no_dimension() -> None:
     several = [Configuration({"micro_batch_size": 1}), WORLD.baseline, WORLD.baseline.with_(micro_batch_size=2)]
-    lattice = Lattice(several, WORLD.searched, (), KNOBS)
-    assert [d.name for d in lattice.dimensions] == ["micro_batch_size"]
-    assert lattice.nearest((1,), np.ones(3, dtype=np.bool_)) == 2
+    grid = CandidateGrid(several, WORLD.searched, (), KNOBS)
+    assert [d.name for d in grid.dimensions] == ["micro_batch_size"]
+    assert grid.nearest((1,), np.ones(3, dtype=np.bool_)) == 2
 
 
 def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None:
     engines: list[dict[str, KnobValue]] = [{}, {"max_num_seqs": 64}, {"max_num_seqs": 8}]
     several = [Configuration({"micro_batch_size": m, **engine}) for m in (1, 2) for engine in engines]
     anchor = Configuration({"micro_batch_size": 4, "max_num_seqs": 16})
-    lattice = Lattice(several, ("micro_batch_size", "max_num_seqs"), (anchor,), KNOBS, ["max_num_seqs"])
-    sequences, rows = lattice.dimensions
+    grid = CandidateGrid(several, ("micro_batch_size", "max_num_seqs"), (anchor,), KNOBS, ["max_num_seqs"])
+    sequences, rows = grid.dimensions
     assert (sequences.name, sequences.values, sequences.ordered) == ("max_num_seqs", (8, 16, 64, UNSET), False)
     assert rows.ordered
-    points = [lattice.point(c) for c in several]
-    assert [lattice.at(p) for p in points if p is not None] == list(range(6))
-    assert lattice.coordinates(several[0]) == {"micro_batch_size": 1, "max_num_seqs": UNSET}
-    assert lattice.at(lattice.moved(1, {"max_num_seqs": UNSET})) == 0
-    assert lattice.point(anchor) is not None
-    plain = Lattice(several[1:3], ("max_num_seqs",), (), KNOBS, ["max_num_seqs"])
+    points = [grid.point(c) for c in several]
+    assert [grid.at(p) for p in points if p is not None] == list(range(6))
+    assert grid.coordinates(several[0]) == {"micro_batch_size": 1, "max_num_seqs": UNSET}
+    assert grid.at(grid.moved(1, {"max_num_seqs": UNSET})) == 0
+    assert grid.point(anchor) is not None
+    plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), KNOBS, ["max_num_seqs"])
     assert plain.dimensions[0].ordered, "as ever where all set it"

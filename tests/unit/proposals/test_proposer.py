@@ -15,7 +15,7 @@ from autotune.domain import Configuration
 from autotune.errors import UsageError
 from autotune.ports import Proposer
 from autotune.proposals import named_sampler
-from autotune.proposals.openings import competent, openings, roomy
+from autotune.proposals.openings import openings, strong_defaults, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer, draw
 from autotune.proposals.samplers import SAMPLERS
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, complete, landscape, search
@@ -168,9 +168,9 @@ def test_the_first_proposal_is_what_someone_who_knows_the_framework_would_set() 
         _generating("vllm", 1 << 28, micro=4),
         _generating("transformers", 1 << 30, 4),
     ]
-    assert competent([*others, known], BASELINE) == known
-    assert competent([c for c in others if c["micro_batch_size"] == 4], BASELINE) is None
-    assert competent([known], _generating("vllm", 1 << 26)) is None
+    assert strong_defaults([*others, known], BASELINE) == known
+    assert strong_defaults([c for c in others if c["micro_batch_size"] == 4], BASELINE) is None
+    assert strong_defaults([known], _generating("vllm", 1 << 26)) is None
 
 
 SAVING = BASELINE.with_(gradient_checkpointing=True, host_allocator="default")
@@ -183,8 +183,8 @@ def test_the_second_proposal_saves_no_memory_and_changes_nothing_else() -> None:
     half = known.with_(gradient_checkpointing=False)
     others = [SAVING, known, half, ample.with_(micro_batch_size=4), SAVING.with_(gradient_checkpointing=False)]
     assert openings([*others, ample], SAVING) == ((known, "competent"), (ample, "roomy"))
-    assert roomy(others, known) == half
-    assert roomy([SAVING, known], known) is None
+    assert without_memory_savers(others, known) == half
+    assert without_memory_savers([SAVING, known], known) is None
     assert openings([SAVING, ample], ample) == ()
     without_engine = SAVING.with_(gradient_checkpointing=False)
     assert openings([SAVING, without_engine], SAVING) == ((without_engine, "roomy"),)

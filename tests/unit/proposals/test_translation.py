@@ -8,23 +8,23 @@ import optuna
 import pytest
 
 from autotune.domain import Configuration, FailureReason, TrialKind, TrialState
-from autotune.proposals.lattice import Lattice
-from autotune.proposals.translation import Standing, evidence, frozen_trials, is_taken, rebuilt_study
+from autotune.proposals.candidate_grid import CandidateGrid
+from autotune.proposals.translation import OptunaTrialStatus, evidence, frozen_trials, is_taken, rebuilt_study
 from search_spaces.knobs import KNOBS
 from tests.contracts.proposer_suite import complete, ended, landscape, stopped
 from tests.support import factories
 
 WORLD = landscape()
-LATTICE = Lattice(WORLD.permitted, WORLD.searched, (), KNOBS)
+GRID = CandidateGrid(WORLD.permitted, WORLD.searched, (), KNOBS)
 FAST, SLOW, OTHER = WORLD.headline[:3]
 
 
 def test_speed_is_told_in_tokens_per_hour_to_be_maximised() -> None:
-    told = frozen_trials(LATTICE, evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)]))
+    told = frozen_trials(GRID, evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)]))
     values = [t.value for t in told]
     assert values == [36_000, 72_000]
     lessons = evidence([complete(0, SLOW, 10.0), complete(1, FAST, 20.0)])
-    study = rebuilt_study(LATTICE, lessons, optuna.samplers.RandomSampler())
+    study = rebuilt_study(GRID, lessons, optuna.samplers.RandomSampler())
     assert study.best_trial.number == 1
 
 
@@ -33,7 +33,7 @@ def test_speed_is_told_in_tokens_per_hour_to_be_maximised() -> None:
 )
 def test_failures_are_infeasible_with_the_worst_feasible_value(reason: FailureReason) -> None:
     trials = [complete(0, SLOW, 10.0), complete(1, FAST, 20.0), ended(2, OTHER, reason)]
-    told = frozen_trials(LATTICE, evidence(trials))
+    told = frozen_trials(GRID, evidence(trials))
     assert [t.state for t in told] == [optuna.trial.TrialState.COMPLETE] * 3
     assert told[2].value == told[0].value
     assert all(v <= 0 for t in told[:2] for v in t.constraints.values())
@@ -42,21 +42,21 @@ def test_failures_are_infeasible_with_the_worst_feasible_value(reason: FailureRe
 
 
 def test_a_failure_before_any_success_has_a_finite_value() -> None:
-    (told,) = frozen_trials(LATTICE, evidence([ended(0, OTHER, FailureReason.OOM)]))
+    (told,) = frozen_trials(GRID, evidence([ended(0, OTHER, FailureReason.OOM)]))
     assert told.value is not None
     assert math.isfinite(told.value)
 
 
 def test_what_did_not_pass_the_worst_case_is_infeasible() -> None:
     (told,) = evidence([complete(0, FAST, 20.0, worst_case_passed=False)])
-    assert told.standing is Standing.INFEASIBLE
+    assert told.standing is OptunaTrialStatus.INFEASIBLE
 
 
 @pytest.mark.parametrize("state", [TrialState.WAITING, TrialState.RUNNING])
 def test_unfinished_trials_are_pending(state: TrialState) -> None:
     lessons = evidence([factories.trial(3, state=state, configuration=FAST)])
-    assert [e.standing for e in lessons] == [Standing.PENDING]
-    (told,) = frozen_trials(LATTICE, lessons)
+    assert [e.standing for e in lessons] == [OptunaTrialStatus.PENDING]
+    (told,) = frozen_trials(GRID, lessons)
     assert told.state is optuna.trial.TrialState.RUNNING
     assert told.params
 
@@ -84,12 +84,12 @@ def test_what_lies_outside_the_lattice_is_left_out() -> None:
     outside = FAST.with_(micro_batch_size=3)
     without = Configuration({"micro_batch_size": 1})
     trials = [complete(0, outside, 9.0), complete(1, without, 9.0), complete(2, FAST, 9.0)]
-    assert len(frozen_trials(LATTICE, evidence(trials))) == 1
+    assert len(frozen_trials(GRID, evidence(trials))) == 1
 
 
 def test_the_study_is_rebuilt_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
     before = optuna.logging.get_verbosity()
-    rebuilt_study(LATTICE, evidence([complete(0, FAST, 9.0)]), optuna.samplers.TPESampler(seed=0))
+    rebuilt_study(GRID, evidence([complete(0, FAST, 9.0)]), optuna.samplers.TPESampler(seed=0))
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == before
 
@@ -99,17 +99,17 @@ def test_a_stopped_trial_is_told_as_at_most_its_bound_and_never_among_the_better
     known = [complete(0, SLOW, 10.0), complete(1, FAST, 20.0), complete(2, OTHER, 40.0)]
     low, high = stopped(3, better, 3600.0 * 5.0), stopped(4, middle, 3600.0 * 39.0)
     lessons = evidence([*known, low, high])
-    assert [e.standing for e in lessons[3:]] == [Standing.CENSORED] * 2
-    told = frozen_trials(LATTICE, lessons)
+    assert [e.standing for e in lessons[3:]] == [OptunaTrialStatus.CENSORED] * 2
+    told = frozen_trials(GRID, lessons)
     assert told[3].value == pytest.approx(3600.0 * 5.0)
     assert told[4].value == pytest.approx(3600.0 * 20.0)
     assert all(v <= 0 for t in told for v in t.constraints.values())
-    study = rebuilt_study(LATTICE, lessons, optuna.samplers.RandomSampler())
+    study = rebuilt_study(GRID, lessons, optuna.samplers.RandomSampler())
     assert study.best_trial.number == 2
 
 
 def test_a_bound_is_told_even_where_nothing_was_measured_in_full() -> None:
-    (told,) = frozen_trials(LATTICE, evidence([stopped(3, FAST, 3600.0)]))
+    (told,) = frozen_trials(GRID, evidence([stopped(3, FAST, 3600.0)]))
     assert told.value == pytest.approx(3600.0)
 
 

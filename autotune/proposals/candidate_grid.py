@@ -36,7 +36,7 @@ class Dimension:
         return {value: place for place, value in enumerate(self.values)}
 
 
-class Lattice:
+class CandidateGrid:
     """Candidates in a fixed order, and the dimensions they differ in.
 
     Args:
@@ -69,10 +69,10 @@ class Lattice:
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def beside(self, candidates: Iterable[Configuration]) -> Lattice:
+    def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
         """Other candidates on the same dimensions; those with a value that no dimension holds are left out."""
         placed = [c for c in candidates if self.point(c) is not None]
-        other = Lattice(placed, (), (), self._knobs, self._unset)
+        other = CandidateGrid(placed, (), (), self._knobs, self._unset)
         other.dimensions = self.dimensions
         return other
 

@@ -1,0 +1,388 @@
+"""Local search, one per track: one-knob moves from the best configuration so far.
+
+Each move that pays at once becomes the base of the next. The headline searches by tokens/hour. The permitted track
+starts at the headline's best settings. It searches by what a change of numerics or learning gains over the same
+settings without it, so that what was learnt at earlier settings holds at better ones. Pure, and a function of the
+history alone: which moves were made, and from where, is read off the trials.
+See docs/decisions/0028-moves-first.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune.domain import FailureReason, Phase, Trial
+from autotune.proposals.candidate_grid import STEPS, CandidateGrid, Dimension, Mask, Point, steps_for
+from autotune.proposals.translation import Observation, OptunaTrialStatus
+from search_spaces.configuration import Configuration, KnobValue
+from search_spaces.knobs import Knob
+from search_spaces.knobs.restart import restart_between
+
+PAYS = 0.02
+"""In log tokens/hour: a move that gained no more may be noise, and the base stays."""
+
+TURNS = 2
+"""A knob has so many moves that do not pay, the second when all have had their first; then the sampler is asked."""
+
+NO_STAKE = 0.02
+"""A knob that acts on no more than this share of a cycle is left to the sampler: it cannot pay."""
+
+ROWS = "micro_batch_size"
+"""What makes room: a move that has none is made with fewer rows."""
+
+ENGINE, VLLM = "rollout_engine", "vllm"
+TRAINERS = frozenset({"micro_batch_size", "attn_implementation"})
+"""With vLLM these act on the trainer alone: the engine generates with rows and kernels of its own."""
+
+Step = tuple[str, int]
+"""A dimension and a place on it."""
+
+
+@dataclass(frozen=True)
+class Visited:
+    """A configuration that was tried: where it lies and what it was worth.
+
+    ``None`` if it did not hold, or was stopped because it cannot win: either way it does not pay.
+    """
+
+    point: Point
+    value: float | None
+    short: bool = False
+    """It did not hold because memory ran out."""
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """How far the climb has come."""
+
+    point: Point
+    """The base of the next move."""
+    tried: frozenset[Step]
+    failed: frozenset[Step]
+    """Of those tried, the ones that ran out of memory, and may hold with fewer rows."""
+    turns: Mapping[str, int]
+    """Dimension -> moves of it that are over: they did not pay, or were made together with others and did."""
+
+
+def search_state(
+    dimensions: Sequence[Dimension], seen: Sequence[Visited], knobs: Mapping[str, Knob]
+) -> SearchState | None:
+    """The climb that ``seen`` makes, by trial number; ``None`` before anything held."""
+    lead: Visited | None = None
+    tried: set[Step] = set()
+    failed: set[Step] = set()
+    turns: dict[str, int] = {}
+    names = [d.name for d in dimensions]
+    for one in seen:
+        if lead is None:
+            lead = one if one.value is not None else None
+            continue
+        pairs = zip(names, lead.point, one.point, strict=True)
+        changed = {name: (before, after) for name, before, after in pairs if before != after}
+        moved = _leading(changed, knobs)
+        pays = one.value is not None and lead.value is not None and one.value > lead.value + PAYS
+        single = len(moved) == 1
+        if pays or single:
+            tried.update((name, changed[name][1]) for name in moved)
+        if pays and single:
+            tried.update((name, changed[name][0]) for name in moved)
+        elif pays or single:
+            turns.update({name: turns.get(name, 0) + 1 for name in moved})
+        elif len(moved) == 2 and ROWS in moved:
+            tried.update((name, changed[name][1]) for name in moved if name != ROWS)
+            failed -= {(name, changed[name][1]) for name in moved}
+        if single and one.short:
+            failed.update((name, changed[name][1]) for name in moved)
+        lead = one if pays else lead
+    return None if lead is None else SearchState(lead.point, frozenset(tried), frozenset(failed), turns)
+
+
+def _leading(changed: Collection[str], knobs: Mapping[str, Knob]) -> tuple[str, ...]:
+    """Of the knobs that changed, those that did not merely follow: an engine's own settings follow the engine."""
+    return tuple(n for n in changed if n not in knobs or not set(knobs[n].needs) & set(changed))
+
+
+def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
+    """Whether ``knob`` acts on the limiting phase, and the share of a cycle in the phases it acts on.
+
+    Args:
+        knob: ``None`` for one that is not in the catalogue, which may act on all.
+        of_phases: share of a cycle by phase; empty if not known.
+        engine: what generates there.
+    """
+    if knob is None or not knob.phases or not of_phases:
+        return True, 1.0
+    acts = knob.phases - {Phase.GENERATE} if engine == VLLM and knob.name in TRAINERS else knob.phases
+    limiting = max(sorted(of_phases), key=lambda phase: of_phases[phase])
+    return limiting in acts, sum(of_phases.get(phase, 0.0) for phase in acts)
+
+
+def last_run(trials: Sequence[Trial]) -> Configuration | None:
+    """What the process that may be kept for the next trial has run; ``None`` if none is kept."""
+    last = max(trials, key=lambda t: t.number, default=None)
+    return last.configuration if last is not None and last.kind.is_searched else None
+
+
+def next_move(
+    grid: CandidateGrid,
+    left: Mask,
+    climb: SearchState,
+    of_phases: Mapping[str, float],
+    knobs: Mapping[str, Knob],
+    steps: Collection[Step] | None = None,
+    last: Configuration | None = None,
+) -> int | None:
+    """The candidate of ``left`` that is one move from the climb's base, or ``None`` once every knob had its turn.
+
+    Rounding goes before learning, then the knob with most at stake; where that decides nothing, what saves no memory,
+    then what ``last``'s process can run without a restart; of a knob's values, the one that needs more memory.
+
+    Args:
+        grid: the candidates; ``climb.point`` need not be one of them.
+        left: those that may be chosen.
+        climb: by the same dimensions.
+        of_phases: share of the base's cycle by phase; empty if not known.
+        knobs: the catalogue.
+        steps: the only places that may be moved to; all if ``None``.
+        last: what ran last (``last_run``).
+    """
+    places = list(knobs)
+    base = {d.name: d.values[place] for d, place in zip(grid.dimensions, climb.point, strict=True)}
+    found: list[tuple[tuple[int, int, bool, float, bool, int, int, float], int]] = []
+    for dimension in grid.dimensions:
+        limiting, share = stake(knobs.get(dimension.name), of_phases, base.get(ENGINE))
+        turns = climb.turns.get(dimension.name, 0)
+        if turns >= TURNS or share <= NO_STAKE:
+            continue
+        order = places.index(dimension.name) if dimension.name in knobs else len(places)
+        effect = knobs[dimension.name].effect.rank if steps is not None and dimension.name in knobs else 0
+        for place, index in _reached(grid, left, climb, dimension, knobs, steps):
+            appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
+            restart = 0 if last is None else int(restart_between(last, grid.candidates[index]))
+            saves = _saves(knobs.get(dimension.name), base[dimension.name], dimension.values[place])
+            found.append(((turns, effect, not limiting, -round(share, 6), saves, restart, order, -appetite), index))
+    return min(found)[1] if found else None
+
+
+def _reached(
+    grid: CandidateGrid,
+    left: Mask,
+    climb: SearchState,
+    dimension: Dimension,
+    knobs: Mapping[str, Knob],
+    steps: Collection[Step] | None,
+) -> Iterator[tuple[int, int]]:
+    """Places of ``dimension`` a move may go to, with the candidate there: neighbours, or any without an order."""
+    axis = [d.name for d in grid.dimensions].index(dimension.name)
+    own, size = climb.point[axis], len(dimension.values)
+    if dimension.ordered:
+        ways: list[Sequence[int]] = [range(own + 1, size), range(own - 1, -1, -1)]
+    else:
+        ways = [(place,) for place in range(size) if place != own]
+    followers = {d.name for d in grid.dimensions if d.name in knobs and dimension.name in knobs[d.name].needs}
+    alike = grid.alike(climb.point, {dimension.name} | followers)
+    fewer = grid.alike(climb.point, {dimension.name, ROWS} | followers) & grid.below(ROWS, climb.point)
+    for way in ways:
+        for place in way:
+            step = (dimension.name, place)
+            if step in climb.tried - climb.failed:
+                break
+            if steps is not None and step not in steps:
+                continue
+            point = (*climb.point[:axis], place, *climb.point[axis + 1 :])
+            there = grid.at_place(axis, place)
+            free = alike & there & left
+            if step in climb.failed or not free.any():
+                free = fewer & there & left
+            if free.any():
+                yield place, grid.nearest(point, free)
+            if (alike & there).any():
+                break
+
+
+def _saves(knob: Knob | None, before: KnobValue, after: KnobValue) -> bool:
+    """Whether ``after`` needs less memory than ``before``, of any kind: mostly it is the slower."""
+    signs = [] if knob is None else [e.direction for e in knob.memory if e.direction]
+    if knob is None or not signs:
+        return False
+    ranks = [knob.order.index(v) if v in knob.order else v for v in (before, after)]
+    if not all(isinstance(rank, int | float) for rank in ranks):
+        return False
+    return (float(ranks[1]) - float(ranks[0])) * signs[0] < 0
+
+
+def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:
+    """Grows with the memory the value needs: mostly it is the faster."""
+    if knob is None:
+        return 0.0
+    signs = [e.direction for e in knob.memory if e.direction and e.pool != "rollout_cache"]
+    rank = knob.order.index(value) if value in knob.order else place
+    return float(rank * signs[0]) if signs else 0.0
+
+
+def headline_climb(
+    grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
+) -> SearchState | None:
+    """How far the headline's climb has come; ``None`` before anything held.
+
+    Args:
+        grid: the headline's.
+        same: what is known of configurations with the baseline's learning, by trial number.
+        trials: what that is known from.
+        knobs: the catalogue.
+    """
+    short = _short(trials)
+    located = ((e, grid.point(e.configuration)) for e in same if e.standing is not OptunaTrialStatus.PENDING)
+    seen = [Visited(point, _value(e), e.number in short) for e, point in located if point is not None]
+    return search_state(grid.dimensions, seen, knobs)
+
+
+def headline_base(
+    grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
+) -> Configuration | None:
+    """What the headline's next move starts from, or ``None`` before anything held."""
+    climb = headline_climb(grid, same, trials, knobs)
+    if climb is None:
+        return None
+    return next((e.configuration for e in same if grid.point(e.configuration) == climb.point), None)
+
+
+def permitted_base(
+    grid: CandidateGrid,
+    headline: CandidateGrid,
+    known: Sequence[Observation],
+    same: Sequence[Observation],
+    trials: Sequence[Trial],
+    knobs: Mapping[str, Knob],
+) -> Configuration | None:
+    """The headline's best settings with the numerics and learning that paid, or ``None`` before anything held."""
+    found = _permitted_climb(grid, headline, known, same, trials, knobs)
+    if found is None:
+        return None
+    best, base, _, climb = found
+    axes = zip(grid.dimensions, base, climb.point, strict=True)
+    changes = {d.name: d.values[place] for d, own, place in axes if place != own}
+    if STEPS in changes:  # its places are rows generated
+        changes[STEPS] = steps_for(changes[STEPS], best.configuration.with_(**{**changes, STEPS: 1}))
+    return best.configuration.with_(**changes)
+
+
+def headline_move(
+    grid: CandidateGrid, left: Mask, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
+) -> int | None:
+    """The candidate of ``left`` the headline track tries next, or ``None`` if the sampler is to choose."""
+    climb = headline_climb(grid, same, trials, knobs)
+    if climb is None:
+        return None
+    base = next((e for e in same if grid.point(e.configuration) == climb.point), None)
+    return next_move(grid, left, climb, _phases(trials, base), knobs, last=last_run(trials))
+
+
+def permitted_move(
+    grid: CandidateGrid,
+    headline: CandidateGrid,
+    left: Mask,
+    known: Sequence[Observation],
+    same: Sequence[Observation],
+    trials: Sequence[Trial],
+    knobs: Mapping[str, Knob],
+) -> int | None:
+    """The candidate of ``left`` the permitted track tries next, or ``None`` if the sampler is to choose.
+
+    After the last move it is the best of both: the headline's settings with the numerics and learning that paid.
+
+    Args:
+        grid: the permitted track's.
+        headline: the headline's.
+        left: candidates of ``grid`` that may be chosen.
+        known: what is known of all configurations, by trial number.
+        same: of those, what is known of ones with the baseline's learning.
+        trials: where the phases of a configuration's cycle are found.
+        knobs: the catalogue.
+    """
+    found = _permitted_climb(grid, headline, known, same, trials, knobs)
+    if found is None:
+        return None
+    best, base, steps, climb = found
+    move = next_move(grid, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
+    if move is not None or climb.point == base:
+        return move
+    both = grid.at(climb.point)
+    return both if both is not None and left[both] else None
+
+
+def _permitted_climb(
+    grid: CandidateGrid,
+    headline: CandidateGrid,
+    known: Sequence[Observation],
+    same: Sequence[Observation],
+    trials: Sequence[Trial],
+    knobs: Mapping[str, Knob],
+) -> tuple[Observation, Point, frozenset[Step], SearchState] | None:
+    """(The headline's best, its point, the places beyond the headline, how far the climb over them has come)."""
+    best = max((e for e in same if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: e.value, default=None)
+    base = None if best is None else grid.point(best.configuration)
+    if best is None or base is None:
+        return None
+    steps = beyond(grid, headline, best.configuration)
+    climb = search_state(grid.dimensions, _gains(grid, base, steps, known, same, _short(trials)), knobs)
+    return None if climb is None else (best, base, steps, climb)
+
+
+def beyond(permitted: CandidateGrid, headline: CandidateGrid, base: Configuration) -> frozenset[Step]:
+    """Places that no headline candidate has, seen from ``base``, which is one."""
+    speed = {d.name: set(d.values) for d in headline.dimensions}
+    fixed = {**headline.coordinates(base), **permitted.coordinates(base)}
+    return frozenset(
+        (d.name, place)
+        for d in permitted.dimensions
+        for place, value in enumerate(d.values)
+        if value not in speed.get(d.name, {fixed.get(d.name)})
+    )
+
+
+def _gains(
+    grid: CandidateGrid,
+    base: Point,
+    steps: Collection[Step],
+    known: Sequence[Observation],
+    same: Sequence[Observation],
+    short: Collection[int],
+) -> list[Visited]:
+    """What was tried beyond the headline, each at ``base``'s speed settings, with its gain over none of it."""
+    plain = {grid.point(e.configuration): e.value for e in same if e.standing is OptunaTrialStatus.FEASIBLE}
+    own = {e.number for e in same}
+    seen = [Visited(base, 0.0)]
+    for e in known:
+        point = grid.point(e.configuration)
+        if point is None or e.number in own or e.standing is OptunaTrialStatus.PENDING:
+            continue
+        axes = list(zip(grid.dimensions, base, point, strict=True))
+        without = tuple(ours if (d.name, theirs) in steps else theirs for d, ours, theirs in axes)
+        lifted = tuple(theirs if (d.name, theirs) in steps else ours for d, ours, theirs in axes)
+        if e.standing is OptunaTrialStatus.CENSORED:
+            # At most so much: enough to know that it does not pay here, never that it does.
+            if without in plain and e.value <= plain[without] + PAYS:
+                seen.append(Visited(lifted, None))
+            continue
+        value = _value(e)
+        if value is None:
+            seen.append(Visited(lifted, None, e.number in short))
+        elif without in plain:
+            seen.append(Visited(lifted, value - plain[without]))
+    return seen
+
+
+def _short(trials: Sequence[Trial]) -> frozenset[int]:
+    """Numbers of the trials that ran out of memory."""
+    return frozenset(t.number for t in trials if t.outcome is not None and t.outcome.reason is FailureReason.OOM)
+
+
+def _value(evidence: Observation) -> float | None:
+    return evidence.value if evidence.standing is OptunaTrialStatus.FEASIBLE else None
+
+
+def _phases(trials: Sequence[Trial], base: Observation | None) -> Mapping[str, float]:
+    measured = next((t for t in trials if base is not None and t.number == base.number), None)
+    return {} if measured is None else measured.phase_shares

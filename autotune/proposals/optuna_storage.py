@@ -1,0 +1,108 @@
+"""Writes a stored study as an Optuna storage, which optuna-dashboard and ``optuna.visualization`` open.
+
+Nothing is read back from it: our tables stay the truth.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from autotune.domain import Study, Trial, TrialState
+from autotune.errors import UsageError
+from autotune.proposals.translation import BOUND, NUMBER, OOM, PHASES, evidence, quiet, user_attributes
+from search_spaces.space import SearchSpace
+
+METRIC = "tokens/hour"
+_STATES = {
+    TrialState.COMPLETE: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.FAIL: OptunaState.FAIL,
+}
+
+
+def write_storage(study: Study, trials: Sequence[Trial], path: Path) -> int:
+    """Write the finished trials of the search to the SQLite file ``path``; returns how many.
+
+    A parameter is a knob's value, the objective tokens/hour. A trial that ran but did not pass violates a constraint.
+    One that was stopped early is PRUNED, one that failed is FAIL, and user attributes say why.
+
+    Raises:
+        UsageError: the file is there already, or cannot be written.
+    """
+    if path.exists():
+        raise UsageError(f"--optuna {path} is there already; name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"--optuna {path}: there is no folder {path.parent}")
+    searched = [t for t in trials if t.kind.is_searched and t.state in _STATES]
+    shapes = distributions(SearchSpace.from_json(study.spec.space).values, searched)
+    with quiet():
+        made = optuna.create_study(
+            storage=f"sqlite:///{path.absolute()}", study_name=study.spec.name, direction="maximize"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        made.set_metric_names([METRIC])
+    made.set_user_attr("framework", study.spec.framework)
+    made.set_user_attr("model", study.spec.workload.model)
+    made.add_trials([frozen(trial, shapes) for trial in sorted(searched, key=lambda t: t.number)])
+    return len(searched)
+
+
+def distributions(searched: Mapping[str, Sequence[Any]], trials: Sequence[Trial]) -> dict[str, BaseDistribution]:
+    """One distribution for each searched knob: the values of the space, and those that were run."""
+    found: dict[str, BaseDistribution] = {}
+    for name, values in searched.items():
+        run = (t.configuration[name] for t in trials if name in t.configuration)
+        every = list(dict.fromkeys((*values, *run)))
+        numbers = all(isinstance(v, int | float) for v in every)
+        found[name] = CategoricalDistribution(tuple(sorted(every) if numbers else every))
+    return found
+
+
+def frozen(trial: Trial, shapes: Mapping[str, BaseDistribution]) -> FrozenTrial:
+    """One trial as Optuna shows it; a knob its configuration does not set is left out."""
+    configuration = trial.configuration
+    params = {name: configuration[name] for name in shapes if name in configuration}
+    state = _STATES[trial.state]
+    complete = state is OptunaState.COMPLETE
+    value = trial.tokens_per_hour if complete else None
+    if complete and value is None:
+        state = OptunaState.FAIL
+    made = optuna.create_trial(
+        state=state,
+        value=value,
+        params=params,
+        distributions={name: shapes[name] for name in params},
+        user_attrs=_attributes(trial),
+        constraints={"feasible": 0.0 if trial.feasible else 1.0} if state is OptunaState.COMPLETE else None,
+        intermediate_values={1: trial.at_most} if trial.at_most is not None else None,
+    )
+    made.datetime_start = _moment(trial.started_at) or made.datetime_start
+    made.datetime_complete = _moment(trial.finished_at) or made.datetime_complete
+    return made
+
+
+def _attributes(trial: Trial) -> dict[str, Any]:
+    """What ``GreyBoxSampler`` reads, and what a reader asks: why a trial failed, and who proposed it."""
+    known = evidence([trial])
+    told = user_attributes(known[0]) if known else {}
+    found = {name: told[name] for name in (PHASES, OOM, BOUND) if name in told}
+    found |= {NUMBER: trial.number, "kind": trial.kind.value, "proposed_by": trial.source}
+    outcome = trial.outcome
+    if outcome is not None and outcome.reason is not None:
+        found |= {"reason": outcome.reason.value, "phase": outcome.phase}
+    return found
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    """Optuna's times are local and name no zone."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
