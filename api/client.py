@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from api.schemas.answers import Answer
 from api.schemas.base import Shape
@@ -241,7 +241,7 @@ def _missing(message: str) -> NoReturn:
     raise NotFoundError(message)
 
 
-def _split(url: str) -> Any:
+def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         _ = parts.port

@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 from api.cache.studies import Library
 from api.responses import dumps
 from autotune.errors import UsageError
-from autotune.forecast.accuracy import Recorded
 from autotune.forecast.documents import plan_json
 from autotune.forecast.facts import Facts, known_gpu, question_of
 from autotune.forecast.gpus import KnownGpu
 from autotune.forecast.with_models import foretold
 from autotune.insights.matching import Match, Wanted
+from autotune.recommendation.reading import StudyReading
 from search_spaces.configuration import ModelFacts
 
 NOTHING_FITS = "nothing is predicted to fit"
@@ -44,7 +44,7 @@ class Predictor:
         key = ("predicted", facts, tuple((one.study.id, settled) for one, settled in recorded))
         return studies.kept(key, lambda: self._made(facts, [one for one, _ in recorded]))
 
-    def _made(self, facts: Facts, recorded: Sequence[Recorded]) -> Answer:
+    def _made(self, facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
         if not self._lock.acquire(blocking=False):
             raise HTTPException(503, "a prediction is being made for another reader", {"Retry-After": "5"})
         try:
@@ -53,7 +53,7 @@ class Predictor:
             self._lock.release()
 
 
-def _predicted(facts: Facts, recorded: Sequence[Recorded]) -> Answer:
+def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
     try:
         question, presumed = question_of(facts)
         plan = foretold(question, recorded)
@@ -89,10 +89,10 @@ def _model(matches: Sequence[Match], wanted: Wanted) -> ModelFacts:
     return ModelFacts(parameters=None if wanted.params_b is None else max(1, round(wanted.params_b * 1e9)))
 
 
-def _recorded(studies: Library, gpu: KnownGpu | None) -> list[tuple[Recorded, int]]:
+def _recorded(studies: Library, gpu: KnownGpu | None) -> list[tuple[StudyReading, int]]:
     """Studies that ran on such GPUs alone, with what changes when one of their trials ends."""
     if gpu is None:
         return []
     alike = [i for i, names in studies.gpu_names().items() if names and {*map(known_gpu, names.split(", "))} == {gpu}]
     snapshots = [studies.snapshot(study_id) for study_id in alike]
-    return [(Recorded(found.study, found.trials), found.settled) for found in snapshots]
+    return [(found, found.settled) for found in snapshots]

@@ -20,7 +20,7 @@ from autotune.domain import Configuration, CycleRecord, Study, Trial, TrialKind,
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, Store
 from autotune.recommendation import export
-from autotune.recommendation.current import answer
+from autotune.recommendation.reading import read_study
 from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
 from autotune.store import open_store
@@ -98,7 +98,7 @@ def pair(
     with tempfile.TemporaryDirectory(prefix="autotune-benchmark-") as folder:
         trial = trial_now(study, configuration, settings, Path(folder) / "attempt")
     number = evidence.feasible(trials)[configuration][0].number
-    made = export.build(study, trials, export.Choice(trial=number), answer(store, study, trials)[1], store)
+    made = export.build(read_study(store, study), export.Choice(trial=number), store)
     rehearsal = Rehearsal(study, (trial,), made, settings, updates, GoOn(), lambda *_: None, SystemClock())
     rehearsal.write()
     return trial, rehearsal.run(1)

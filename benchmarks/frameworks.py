@@ -20,7 +20,8 @@ from pathlib import Path
 
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import AutotuneError, UsageError
-from autotune.recommendation.comparison import StudyRecord, differences
+from autotune.recommendation.comparison import differences
+from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import read_settings
 from autotune.statistics import evidence
 from autotune.store import Store, open_store
@@ -51,7 +52,7 @@ class Contender:
         return ", ".join(f"{name} {show(value)}" for name, value in own.items()) or "its baseline"
 
 
-def contenders(a: StudyRecord, b: StudyRecord) -> list[Contender]:
+def contenders(a: StudyReading, b: StudyReading) -> list[Contender]:
     """The baselines and the fastest of the same learning; the first study's first.
 
     Raises:
@@ -99,10 +100,10 @@ def _seconds(runs: Sequence[Trial]) -> dict[str, float]:
     return {name: statistics.fmean(cycle.phases.get(name, 0.0) for cycle in cycles) for name in names}
 
 
-def record_of(store: Store, name: str) -> StudyRecord:
+def record_of(store: Store, name: str) -> StudyReading:
     """Raises ``AutotuneError``: there is no such study."""
     study = store.study(name)
-    return StudyRecord(study, store.trials(study.id), store.fingerprint(study.id))
+    return read_study(store, study)
 
 
 def main(home: Path, names: Sequence[str], rounds: int) -> int:

@@ -42,7 +42,6 @@ from autotune.proposals.grey.models import models_for
 from autotune.proposals.grey.reading import TOLD_FASTEST, TOLD_NEWEST
 from autotune.proposals.making import named_sampler
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.proposals.samplers import ReadingSampler
 from search_spaces.configuration import KnobValue, ModelFacts
 
 GIB = 1 << 30
@@ -129,14 +128,13 @@ def _cycle(index: int, phases: Mapping[str, float]) -> CycleRecord:
 
 def proposer(candidates: Sequence[Configuration], sampler: str) -> TwoTrackProposer:
     """Over one track, which holds every candidate."""
-    named = named_sampler(sampler)
     return TwoTrackProposer(
         headline=candidates,
         permitted=candidates,
         searched=tuple(AXES),
         baseline=candidates[0],
         complete_baseline=candidates[0],
-        sampler=named.for_task(TASK) if isinstance(named, ReadingSampler) else named,
+        sampler=named_sampler(sampler).bind(TASK),
         seed=0,
         one_memory=True,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from search_spaces.batch import batch_of, normalised
 from search_spaces.configuration import Configuration, KnobValue, Resources
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import resting
@@ -58,11 +59,12 @@ def _resting(name: str, case: Case) -> KnobValue | None:
 def capped(values: dict[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
     """``values`` with ``logprob_rows`` cut to the rows a pass can have; more would act the same.
 
-    That is what a rank generates; in ms-swift a micro-batch, because it computes log-probs micro-batch by micro-batch.
+    That is what a rank generates, or a micro-batch where log-probs are computed micro-batch by micro-batch.
     """
     rows = values.get("logprob_rows")
     if isinstance(rows, int):
         batch = batch_of(values, resources)
-        most = batch.micro if resources.framework == "ms_swift" else batch.micro * batch.steps
+        whole = not facts_of(resources.framework).logprobs_by_micro_batch
+        most = batch.micro * batch.steps if whole else batch.micro
         values["logprob_rows"] = min(rows, max(1, most))
     return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, Reach, Setting, defaults
 from search_spaces.knobs.build import ENGINE_ARGUMENT, ENGINE_ARGUMENT_0_18
 
@@ -65,7 +66,7 @@ def helped(configuration: Mapping[str, KnobValue], framework: str, device: str) 
     """
     acts = acting(configuration, framework)
     sharded = bool(acts.get("zero_stage"))
-    return device == "cpu" and framework == "trl" and (acts.get("rollout_engine") == "vllm" or sharded)
+    return device == "cpu" and facts_of(framework).helped_on_cpu and (acts.get("rollout_engine") == "vllm" or sharded)
 
 
 def is_native(configuration: Mapping[str, KnobValue], framework: str, device: str = "cuda") -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.frameworks import facts_of
+
 
 def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
     """The key and value among the user's ``settings`` that make it so, as it stands there; empty if none does.
 
     A mixture of experts has such a term too (its router's loss); only ``router_aux_loss_coef`` tells of it here.
     """
-    if framework not in ("trl", "ms_swift"):
+    if not facts_of(framework).averages_micro_batches:
         return ""
     for key, resting in _RESTING.items():
         value = settings.get(key)

@@ -1,41 +1,25 @@
-"""A study as it was at one revision, with what follows from it."""
+"""A study as it was at one revision, with what lists of its trials need."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from api.cache.row import Key, Listed
-from autotune.domain import Budget, Fingerprint, Recommendation, RecommendationRow, Study, Trial
-from autotune.errors import NotFoundError
-from autotune.insights.nearest import Neighbour, neighbours
-from autotune.insights.standings import Standing, best_first, standings
-from autotune.recommendation.current import Source
-from autotune.recommendation.recommend import row_of
-from autotune.statistics import evidence
-from autotune.wording.text import differing, knob_value
+from autotune.domain import Trial
+from autotune.recommendation.reading import StudyReading
 
 KEPT_ORDERS = 32
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Snapshot(StudyReading):
     """Read once for all who ask, until the study changes."""
 
-    stamp: int
+    stamp: int = 0
     """Another one for every reading of the database."""
-    study: Study
-    trials: tuple[Trial, ...]
-    """By number."""
-    spent: tuple[float, float]
-    """Wall seconds and GPU seconds, over all runs of the tuner."""
-    limits: Budget
-    source: Source
-    recommendation: Recommendation | None
-    fingerprint: Fingerprint | None
     version: int = 0
     """Another one only when trials, answer or status are others than in the reading before."""
     settled: int = 0
@@ -65,25 +49,6 @@ class Snapshot:
             self.orders[name] = found
         return found
 
-    def within(self, limit_bytes: int | None) -> RecommendationRow | None:
-        """The first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``, else
-        the fastest configuration that learns as the baseline does and stays below it; ``None`` if nothing does."""
-        rows = () if self.recommendation is None else self.recommendation.rows
-        if limit_bytes is None:
-            return rows[0] if rows else None
-        for row in rows:
-            if fits(row, limit_bytes):
-                return row
-        for standing in self.standings:
-            if standing.same_learning and self._peak(standing.numbers) <= limit_bytes:
-                return row_of(self.study.spec, self.trials, standing.configuration)
-        return None
-
-    def _peak(self, numbers: Sequence[int]) -> float:
-        """Bytes; infinite if any of the trials measured none."""
-        peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
-        return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
-
     @cached_property
     def progress(self) -> Hashable:
         """The same as long as no trial was added, began, gained a cycle or ended, and the answer stays."""
@@ -92,49 +57,3 @@ class Snapshot:
         given = None if self.recommendation is None else self.recommendation.created_at
         cycles = sum(len(t.cycles) for t in self.trials if not t.state.is_finished)
         return self.study.id, self.study.status, latest, self.source, given, cycles, tuple(sorted(states.items()))
-
-    @cached_property
-    def differing(self) -> tuple[str, ...]:
-        """Knobs that do not have one value in all trials and the baseline."""
-        return differing([self.study.spec.baseline, *(t.configuration for t in self.trials)])
-
-    def values_of(self, knob: str) -> tuple[str, ...]:
-        """Every value trials have of it, as text: numbers growing, then words."""
-        found = {t.configuration.get(knob) for t in self.trials}
-        numbers = sorted(v for v in found if isinstance(v, int | float) and not isinstance(v, bool) and v == v)
-        others = sorted(knob_value(v) for v in found if not isinstance(v, int | float) or isinstance(v, bool) or v != v)
-        return tuple(dict.fromkeys([*(knob_value(v) for v in numbers), *others]))
-
-    def trial(self, number: int) -> Trial:
-        """Raises ``NotFoundError``."""
-        found = next((t for t in self.trials if t.number == number), None)
-        if found is None:
-            raise NotFoundError(f"study {self.study.id} has no trial {number}")
-        return found
-
-    @cached_property
-    def best_first(self) -> tuple[Trial, ...]:
-        return best_first(self.trials)
-
-    @cached_property
-    def standings(self) -> tuple[Standing, ...]:
-        return standings(self.trials, self.study.spec.baseline, self.study.spec.framework)
-
-    @cached_property
-    def reference_speed(self) -> float | None:
-        """Tokens/hour of what gains are stated over."""
-        anchor = evidence.reference(self.trials, self.study.spec.baseline)
-        return None if anchor is None else evidence.speed(evidence.feasible(self.trials)[anchor.configuration])
-
-    @cached_property
-    def neighbours(self) -> tuple[Neighbour, ...]:
-        """Measured trials one knob away from the recommended configuration."""
-        if self.recommendation is None or not self.recommendation.rows:
-            return ()
-        return neighbours(self.trials, self.recommendation.rows[0].configuration)
-
-
-def fits(row: RecommendationRow, limit_bytes: int) -> bool:
-    """Whether its peak was measured and is at most ``limit_bytes``."""
-    peak = row.device_peak or row.host_peak
-    return peak is not None and peak <= limit_bytes

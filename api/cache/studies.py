@@ -205,7 +205,7 @@ class Library:
     def exported(self, snapshot: Snapshot, choice: Choice) -> Exported | str:
         """The files that train with a configuration of the study, or the sentence why there are none."""
         try:
-            return build(snapshot.study, snapshot.trials, choice, snapshot.recommendation, self._opened())
+            return build(snapshot, choice, self._opened())
         except UsageError as error:
             return str(error)
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from api.cache.row import Listed
 from api.cache.snapshot import Snapshot
-from autotune.domain import Recommendation, Study, Trial
+from autotune.domain import Study, Trial
 from autotune.ports import Store
-from autotune.recommendation.current import Source, answered, last_budget
+from autotune.recommendation.reading import Answer, answered, last_budget
 
 LARGE_S = 0.2
 """What took longer to read holds so many objects that Python's collector would stop all readers again and again to
@@ -21,8 +21,6 @@ same."""
 SLICE = 500
 """Trials read in one transaction. While one of SQLite is read its log cannot be begun anew, so no reading is long; and
 between two of them one that is no longer wanted ends."""
-
-Answer = tuple[Source, Recommendation | None]
 
 
 class Shelf:
@@ -81,12 +79,12 @@ class Shelf:
         trials = tuple(one.trial for one in listed)
         since = self._since + _finished(fresh)
         ended = since + sum(one.trial.state.is_finished for one in listed[since:])
-        source, recommendation = self._answered(store, study, trials, ended, stamp)
+        answer = self._answered(store, study, trials, ended, stamp)
         same = (
             before is not None
             and listed == before.listed
             and before.study.status is study.status
-            and recommendation == before.recommendation
+            and answer[1] == before.recommendation
         )
         found = Snapshot(
             stamp=stamp,
@@ -94,8 +92,7 @@ class Shelf:
             trials=before.trials if before is not None and same else trials,
             spent=store.spent(study.id),
             limits=last_budget(store, study),
-            source=source,
-            recommendation=recommendation,
+            known_answer=answer,
             fingerprint=store.fingerprint(study.id),
             settled=self._settled,
             version=before.version if before is not None and same else stamp,

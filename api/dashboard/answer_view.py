@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.card import Card, card
 from api.dashboard.copies import Copy, copies, export_command, launcher_words
@@ -13,8 +12,8 @@ from api.dashboard.trials_view import reference_is_baseline
 from autotune.documents.study import plain, timestamp
 from autotune.domain import Recommendation, RecommendationRow, Trial
 from autotune.insights.standings import outcome_word
-from autotune.recommendation.current import Source
 from autotune.recommendation.export import Exported
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.statistics.lengths import figures_of
 from autotune.wording.numbers import format_size, rate
 from autotune.wording.sentences import baseline_words, headline, measured_words, nothing_words
@@ -72,7 +71,7 @@ class AnswerPage:
     """Address of the same as JSON."""
 
 
-def answer_page(found: Snapshot, exports: Sequence[Exported | str]) -> AnswerPage:
+def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> AnswerPage:
     """The page; ``exports`` are of the rows, in their order."""
     study, answered = found.study, found.recommendation
     rows = () if answered is None else answered.rows
@@ -97,7 +96,7 @@ def answer_page(found: Snapshot, exports: Sequence[Exported | str]) -> AnswerPag
     )
 
 
-def _headline(found: Snapshot, answered: Recommendation | None) -> str:
+def _headline(found: StudyReading, answered: Recommendation | None) -> str:
     if answered is None:
         return nothing_words(found.trials)
     if not answered.rows:
@@ -106,7 +105,7 @@ def _headline(found: Snapshot, answered: Recommendation | None) -> str:
 
 
 def _row(
-    found: Snapshot, answered: Recommendation, place: int, row: RecommendationRow, exported: Exported | str
+    found: StudyReading, answered: Recommendation, place: int, row: RecommendationRow, exported: Exported | str
 ) -> AnswerRow:
     study = found.study
     refused = exported if isinstance(exported, str) else ""
@@ -135,12 +134,12 @@ def _row(
     )
 
 
-def _support(found: Snapshot, numbers: Sequence[int]) -> tuple[Support, ...]:
+def _support(found: StudyReading, numbers: Sequence[int]) -> tuple[Support, ...]:
     by_number = {t.number: t for t in found.trials}
     return tuple(_one(found, by_number[n]) for n in numbers[:MOST_TRIALS] if n in by_number)
 
 
-def _one(found: Snapshot, trial: Trial) -> Support:
+def _one(found: StudyReading, trial: Trial) -> Support:
     return Support(
         number=trial.number,
         href=links.trial_page(found.study.id, trial.number),
@@ -151,7 +150,7 @@ def _one(found: Snapshot, trial: Trial) -> Support:
     )
 
 
-def _fingerprint(found: Snapshot) -> tuple[tuple[str, str], ...]:
+def _fingerprint(found: StudyReading) -> tuple[tuple[str, str], ...]:
     seen = found.fingerprint
     if seen is None:
         return ()

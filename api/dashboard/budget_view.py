@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from autotune.domain import StudyStatus
+from autotune.recommendation.reading import StudyReading
 from autotune.study.budget import searched
 from autotune.wording.numbers import format_duration
 
@@ -36,7 +36,7 @@ class BudgetView:
     """Which limit will end the study and about when; empty if none is known to."""
 
 
-def budget_view(found: Snapshot) -> BudgetView:
+def budget_view(found: StudyReading) -> BudgetView:
     """The bars of a study's page."""
     given, (wall_s, gpu_s) = found.limits, found.spent
     used = format_duration(wall_s) + (f" of {format_duration(given.wall_s)}" if given.wall_s else "")
@@ -59,7 +59,7 @@ def budget_view(found: Snapshot) -> BudgetView:
     return BudgetView(used, limits, _ends(found, furthest, shares.get(furthest or "", 0.0)))
 
 
-def _ends(found: Snapshot, furthest: str | None, share: float) -> str:
+def _ends(found: StudyReading, furthest: str | None, share: float) -> str:
     if found.study.status is StudyStatus.DONE or furthest is None:
         return ""
     words = {"time": "the time limit", "GPU-hours": "the GPU-hours", "trials": "the number of trials"}[furthest]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.trial_view import best_of
 from api.dashboard.trials_view import tone
@@ -17,6 +16,7 @@ from autotune.domain import Trial
 from autotune.insights.standings import outcome_word
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import energy_words, percent
+from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, format_size, signed_percent
 from autotune.wording.sentences import measured_words
 from autotune.wording.text import clean, differing, knob_value
@@ -68,7 +68,7 @@ def asked(query: Iterable[tuple[str, str]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))[: MOST + 1]
 
 
-def compare_view(found: Snapshot, numbers: Sequence[int]) -> CompareView:
+def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
     """The trials of ``numbers`` in that order; unknown ones are said."""
     by_number = {t.number: t for t in found.trials}
     trials = [by_number[n] for n in numbers if n in by_number]
@@ -98,14 +98,14 @@ def _problem(numbers: Sequence[int], known: dict[int, Trial]) -> str:
     return ""
 
 
-def _column(found: Snapshot, trial: Trial, numbers: Sequence[int]) -> Column:
+def _column(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> Column:
     rest = [n for n in numbers if n != trial.number]
     without = links.compare_page(found.study.id, rest) if len(rest) >= LEAST else ""
     page = links.trial_page(found.study.id, trial.number)
     return Column(trial.number, page, trial.kind.value.replace("_", " "), tone(trial), without)
 
 
-def _figures(found: Snapshot, trials: Sequence[Trial]) -> list[Line]:
+def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     reference = found.reference_speed
 
     def gain(trial: Trial) -> str:
@@ -131,7 +131,7 @@ def _figures(found: Snapshot, trials: Sequence[Trial]) -> list[Line]:
     return [Line(name, tuple(words(t) for t in trials)) for name, words in rows]
 
 
-def _peak_in(name: str, found: Snapshot) -> Callable[[Trial], str]:
+def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:
     pool = capacity_of(found.study.spec).pool
     return lambda trial: _size(by_phase(trial, pool).get(name))
 
@@ -140,7 +140,7 @@ def _size(used: int | None) -> str:
     return "-" if used is None else format_size(used)
 
 
-def _phases(found: Snapshot, trials: Sequence[Trial]) -> Chart | None:
+def _phases(found: StudyReading, trials: Sequence[Trial]) -> Chart | None:
     measured = [t for t in trials if t.speed_cycles()]
     if not measured:
         return None
@@ -148,7 +148,7 @@ def _phases(found: Snapshot, trials: Sequence[Trial]) -> Chart | None:
     return stacked("phases", "Seconds of a cycle, by phase", bars, links.trials_of(found.study.id), "")
 
 
-def _choices(found: Snapshot, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
+def _choices(found: StudyReading, numbers: Sequence[int]) -> tuple[tuple[int, str, bool], ...]:
     """The baseline, the answer, the fastest ones, and those that are shown."""
     best = best_of(found)
     first = [0, *([best.number] if best is not None else []), *(t.number for t in found.best_first[:12])]

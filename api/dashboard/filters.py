@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from api.cache.snapshot import Snapshot
 from api.filters import RANGE
 from autotune.domain import Trial
 from autotune.insights.standings import outcome_word, place
+from autotune.recommendation.reading import StudyReading
 from autotune.wording.text import clean, in_order, knob_value
 from search_spaces.configuration import KnobValue
 
@@ -122,7 +122,7 @@ class Listed:
     pages: int
 
 
-def listed(found: Snapshot, wanted: Wanted, most: int = PAGE) -> Listed:
+def listed(found: StudyReading, wanted: Wanted, most: int = PAGE) -> Listed:
     """The page of ``most`` trials that is asked for, or the last one if there are fewer."""
     trials: Sequence[Trial] = found.best_first
     if wanted.sort != "best":
@@ -147,7 +147,7 @@ class Menu:
     """There are too many values to choose from: a value or a range is written."""
 
 
-def menus(found: Snapshot, wanted: Wanted) -> tuple[Menu, ...]:
+def menus(found: StudyReading, wanted: Wanted) -> tuple[Menu, ...]:
     """Outcome, kind, order, and each knob that differs."""
     made = [
         _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from autotune.documents.study import timestamp
 from autotune.domain import StudyStatus
 from autotune.insights.standings import count
-from autotune.recommendation.current import Source, running_trial
+from autotune.recommendation.current import running_trial
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.text import clean
 
@@ -30,7 +30,7 @@ class StudyLine:
     begun: str
 
 
-def study_line(found: Snapshot) -> StudyLine:
+def study_line(found: StudyReading) -> StudyLine:
     """For the list of studies."""
     spec = found.study.spec
     row = found.recommendation.rows[0] if found.recommendation is not None and found.recommendation.rows else None
@@ -50,14 +50,14 @@ def study_line(found: Snapshot) -> StudyLine:
     )
 
 
-def status_word(found: Snapshot) -> str:
+def status_word(found: StudyReading) -> str:
     """``running``, ``open`` (the same command continues it) or ``done``."""
     if found.study.status is StudyStatus.DONE:
         return "done"
     return "running" if running_trial(found.trials) is not None else "open"
 
 
-def sure_word(found: Snapshot) -> str:
+def sure_word(found: StudyReading) -> str:
     """How far the first row can be relied on."""
     if found.recommendation is None or not found.recommendation.rows:
         return ""
@@ -71,7 +71,7 @@ def model_name(model: str) -> str:
     return clean(model.rstrip("/").rsplit("/", 1)[-1]) or "-"
 
 
-def machine_words(found: Snapshot) -> str:
+def machine_words(found: StudyReading) -> str:
     """``CPU, 2 cores`` or ``2 GPUs, NVIDIA H200``."""
     resources = found.study.spec.resources
     gpus = resources.gpus * resources.nodes

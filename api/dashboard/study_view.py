@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.card import Card, card
@@ -15,7 +14,8 @@ from autotune.charts.chart import Chart
 from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.insights.standings import count
-from autotune.recommendation.current import Life, Source, running_trial
+from autotune.recommendation.current import Life, running_trial
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
 from autotune.wording.text import clean, in_order, knob_value
@@ -70,13 +70,13 @@ class StudyView:
     baseline: tuple[tuple[str, str], ...]
 
 
-def history_chart(found: Snapshot) -> Chart:
+def history_chart(found: StudyReading) -> Chart:
     """Every trial of the study; the same as long as ``found.progress`` is."""
     return history(found.trials, found.study.spec, links.trials_of(found.study.id))
 
 
 def study_view(
-    found: Snapshot, life: Life | None, wanted: Wanted | None = None, drawn: Chart | None = None
+    found: StudyReading, life: Life | None, wanted: Wanted | None = None, drawn: Chart | None = None
 ) -> StudyView:
     """Everything the page of a study shows.
 
@@ -110,7 +110,7 @@ def study_view(
     )
 
 
-def _running(found: Snapshot, life: Life | None) -> RunningView | None:
+def _running(found: StudyReading, life: Life | None) -> RunningView | None:
     trial = running_trial(found.trials)
     if trial is None:
         return None
@@ -121,7 +121,7 @@ def _running(found: Snapshot, life: Life | None) -> RunningView | None:
     return RunningView(trial.number, page, kind, where, marked, changed_words(trial, found))
 
 
-def _answer(found: Snapshot) -> AnswerView | None:
+def _answer(found: StudyReading) -> AnswerView | None:
     recommendation, baseline = found.recommendation, found.study.spec.baseline
     if recommendation is None:
         return None
@@ -136,7 +136,7 @@ def _answer(found: Snapshot) -> AnswerView | None:
     )
 
 
-def _setup(found: Snapshot) -> tuple[tuple[str, str], ...]:
+def _setup(found: StudyReading) -> tuple[tuple[str, str], ...]:
     spec = found.study.spec
     protocol = spec.protocol
     facts = [

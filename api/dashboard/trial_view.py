@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.copies import Copy, commands_of, copies, export_command, launcher_words
 from api.dashboard.log_tail import LogTail
@@ -26,6 +25,7 @@ from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND, Cells, energy_words, speed_sentence, usage_of
 from autotune.recommendation.current import Life
 from autotune.recommendation.export import Exported
+from autotune.recommendation.reading import StudyReading
 from autotune.wording.numbers import format_duration, format_size, signed_percent
 from autotune.wording.sentences import measured_words, phase_words
 from autotune.wording.text import clean, in_order, knob_value
@@ -88,7 +88,7 @@ class TrialView:
 
 
 def trial_view(
-    found: Snapshot,
+    found: StudyReading,
     trial: Trial,
     life: Life | None,
     logs: Sequence[LogTail],
@@ -104,6 +104,7 @@ def trial_view(
     speed, reference = trial.tokens_per_hour, found.reference_speed
     best = best_of(found)
     failed = outcome is not None and not outcome.ok
+    export = export_command(found.study, trial=trial.number)
     return TrialView(
         id=found.study.id,
         study=clean(spec.name) or f"study {found.study.id}",
@@ -129,13 +130,7 @@ def trial_view(
         logs=tuple(logs),
         files=_files(folder) if trial.attempt else (),
         refused=exported if isinstance(exported, str) else "",
-        copies=copies(
-            found.study,
-            trial.configuration,
-            exported,
-            export_command(found.study, trial=trial.number),
-            further=commands_of(found.study, trial),
-        ),
+        copies=copies(found.study, trial.configuration, exported, export, further=commands_of(found.study, trial)),
         launcher=launcher_words(exported),
         compare=links.compare_page(found.study.id, _beside(found, trial, best)),
         before=links.trial_page(found.study.id, trial.number - 1) if trial.number else "",
@@ -143,7 +138,7 @@ def trial_view(
     )
 
 
-def best_of(found: Snapshot) -> Trial | None:
+def best_of(found: StudyReading) -> Trial | None:
     """A trial of the first answer's configuration: the first that measured it."""
     if found.recommendation is None or not found.recommendation.rows:
         return None
@@ -171,7 +166,7 @@ def knob_lines(
     return tuple(sorted(lines, key=lambda line: not (line.off_baseline or line.off_best)))
 
 
-def _facts(found: Snapshot, trial: Trial) -> tuple[tuple[str, str], ...]:
+def _facts(found: StudyReading, trial: Trial) -> tuple[tuple[str, str], ...]:
     spec = found.study.spec
     host, device = trial.host_peak, trial.device_peak
     facts = [
@@ -223,6 +218,6 @@ def _files(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple((name, clean(path)) for name, path in named if path.is_file())
 
 
-def _beside(found: Snapshot, trial: Trial, best: Trial | None) -> list[int]:
+def _beside(found: StudyReading, trial: Trial, best: Trial | None) -> list[int]:
     others = [0, *([best.number] if best is not None else [])]
     return sorted({trial.number, *others} & {t.number for t in found.trials})

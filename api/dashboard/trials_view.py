@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from api.dashboard.filters import PAGE, SORTS, Listed, Menu, Wanted, listed, menus
 from api.dashboard.links import study_page, trial_page
 from autotune.domain import Trial, TrialState
 from autotune.insights.standings import outcome_word
+from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from autotune.wording.numbers import format_duration, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK, measured_words
@@ -81,7 +81,7 @@ class TrialTable:
     """Further knobs that differ."""
 
 
-def trial_table(found: Snapshot, wanted: Wanted | None = None, most: int = PAGE) -> TrialTable:
+def trial_table(found: StudyReading, wanted: Wanted | None = None, most: int = PAGE) -> TrialTable:
     """A page of the trials asked for, ``most`` of them; the best ones unless told."""
     wanted = wanted or Wanted()
     names = found.differing[:SHOWN_KNOBS]
@@ -113,7 +113,7 @@ def _turned(study_id: int, wanted: Wanted, part: Listed, by: int) -> str:
     return study_page(study_id, wanted.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
 
 
-def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float) -> TrialLine:
+def _line(trial: Trial, found: StudyReading, names: tuple[str, ...], fastest: float) -> TrialLine:
     spec, speed = found.study.spec, trial.tokens_per_hour
     mark = ""
     if speed and not evidence.same_learning(trial.configuration, spec.baseline, spec.framework):
@@ -137,7 +137,7 @@ def _line(trial: Trial, found: Snapshot, names: tuple[str, ...], fastest: float)
     )
 
 
-def reference_is_baseline(found: Snapshot) -> bool:
+def reference_is_baseline(found: StudyReading) -> bool:
     """Whether gains are stated over the baseline; over the first trial that holds if it failed."""
     anchor = evidence.reference(found.trials, found.study.spec.baseline)
     return anchor is None or anchor.configuration == found.study.spec.baseline
@@ -152,14 +152,14 @@ def tone(trial: Trial) -> str:
     return "good" if trial.feasible else ""
 
 
-def failures(found: Snapshot) -> tuple[Failure, ...]:
+def failures(found: StudyReading) -> tuple[Failure, ...]:
     """The latest first."""
     failed = [t for t in found.trials if t.state is TrialState.FAIL]
     latest = sorted(failed, key=lambda t: (t.finished_at or 0.0, t.number), reverse=True)[:SHOWN_FAILURES]
     return tuple(_failure(trial, found) for trial in latest)
 
 
-def _failure(trial: Trial, found: Snapshot) -> Failure:
+def _failure(trial: Trial, found: StudyReading) -> Failure:
     outcome = trial.outcome
     return Failure(
         number=trial.number,
@@ -170,7 +170,7 @@ def _failure(trial: Trial, found: Snapshot) -> Failure:
     )
 
 
-def changed_words(trial: Trial, found: Snapshot) -> str:
+def changed_words(trial: Trial, found: StudyReading) -> str:
     """``micro_batch_size 2 → 4, ...`` of a trial, or that it is as the baseline."""
     parts = [f"{n} {a} → {b}" for n, a, b in changes(trial.configuration, found.study.spec.baseline)]
     return ", ".join(parts) or "as the baseline"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from api.cache.snapshot import Snapshot
 from api.dashboard import links
 from api.dashboard.filters import KNOB, LONGEST
 from autotune.charts.chart import Chart, Href, nowhere
@@ -20,6 +19,7 @@ from autotune.domain import Pool, StudySpec, Trial, TrialState
 from autotune.domain.differences import DERIVED
 from autotune.forecast import untried_pairs
 from autotune.insights.importance import importance
+from autotune.recommendation.reading import StudyReading
 from autotune.report.verified import verdict_of
 from autotune.verify import long_run
 from autotune.wording.text import clean
@@ -98,7 +98,7 @@ Foretell = Callable[[StudySpec, Sequence[Trial]], Sequence[Foretold]]
 
 
 def why_view(
-    found: Snapshot,
+    found: StudyReading,
     asked: Asked,
     *,
     linked: bool = True,
@@ -138,7 +138,7 @@ def capacity_of(spec: StudySpec) -> Capacity:
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
-def settled(found: Snapshot, asked: Asked) -> Asked:
+def settled(found: StudyReading, asked: Asked) -> Asked:
     """``asked`` with knobs of this study: the two the map is about, and the axes."""
     names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
@@ -155,12 +155,12 @@ def _failing_values(trials: Sequence[Trial], knob: str) -> int:
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
 
 
-def _axes(found: Snapshot, asked: Asked) -> tuple[AxisChoice, ...]:
+def _axes(found: StudyReading, asked: Asked) -> tuple[AxisChoice, ...]:
     knobs = [AxisChoice(n, n in asked.axes, n in asked.logs, can_be_log(n, found.trials)) for n in found.differing]
     return (*knobs, AxisChoice(SPEED, True, SPEED in asked.logs, True))
 
 
-def _fits(found: Snapshot, asked: Asked, linked: bool, foresee: Foresee) -> Chart:
+def _fits(found: StudyReading, asked: Asked, linked: bool, foresee: Foresee) -> Chart:
     spec, knobs = found.study.spec, (asked.x, asked.y)
     known = foresee(spec, found.trials, knobs) if all(knobs) else {}
 
@@ -170,13 +170,13 @@ def _fits(found: Snapshot, asked: Asked, linked: bool, foresee: Foresee) -> Char
     return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
 
 
-def _front(found: Snapshot, asked: Asked, href: Href) -> Chart:
+def _front(found: StudyReading, asked: Asked, href: Href) -> Chart:
     if asked.against == "groups":
         return teaching_front(found.trials, href)
     return memory_front(found.trials, capacity_of(found.study.spec).pool, href)
 
 
-def forecasts(found: Snapshot) -> tuple[Forecast, ...]:
+def forecasts(found: StudyReading) -> tuple[Forecast, ...]:
     """Long runs at natural lengths against what the study's cycles predicted for them."""
     runs = [t for t in found.trials if long_run.is_long(t) and t.state is TrialState.COMPLETE][-MOST_LONG_RUNS:]
     verdicts = [(t.number, verdict_of(found.study, found.trials, t)) for t in runs]

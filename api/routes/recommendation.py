@@ -95,13 +95,13 @@ def get_recommendation(
 
 
 def _document(found: Snapshot) -> bytes:
-    why = explain(found.study.spec, found.trials, found.recommendation, found.study.beforehand)
-    return dumps({**answer_document(found.study, found.source, found.recommendation), "why": why_json(why)})
+    why = explain(found)
+    return dumps({**answer_document(found), "why": why_json(why)})
 
 
 def _file(studies: Library, found: Snapshot, query: RecommendationQuery) -> bytes:
     choice = Choice(row=query.row, native_only=query.native_only)
-    made = build(found.study, found.trials, choice, found.recommendation, studies.store(found.study.id))
+    made = build(found, choice, studies.store(found.study.id))
     names, files = made.framework.names, made.export.files
     main = names.config if names.config in files else names.run
     beside = sorted(name for name in files if name not in {main, *names.launching})

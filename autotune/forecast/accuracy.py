@@ -5,31 +5,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autotune.domain import Pool, Study, Trial
+from autotune.domain import Pool
 from autotune.forecast.answer import Accuracy
 from autotune.insights.ranking import ranked
 from autotune.proposals.forecasts import PeakModel, Task, TimeModel
+from autotune.recommendation.reading import StudyReading
 
 NONE = "not yet compared with a recorded table on this GPU"
 FEWEST = 5
 """Configurations below which a comparison says nothing."""
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A study that ran on the GPU in question."""
-
-    study: Study
-    trials: Sequence[Trial]
-
-
 Unfitted = Callable[[Task], tuple[TimeModel, PeakModel]]
 """The models as a plan uses them: told the facts, and of no trial."""
 
 
-def accuracy(recorded: Iterable[Recorded], models: Unfitted) -> Accuracy:
+def accuracy(recorded: Iterable[StudyReading], models: Unfitted) -> Accuracy:
     """Of all configurations measured: median error of a cycle's seconds and of the peak, and whether order agrees.
 
     Errors are factors: ``within 30 %`` means that half of the predictions are at most 1.3 times too high or too low.
@@ -52,7 +45,7 @@ def accuracy(recorded: Iterable[Recorded], models: Unfitted) -> Accuracy:
     return Accuracy(said, len(times))
 
 
-def _errors(one: Recorded, models: Unfitted) -> tuple[list[tuple[float, float]], list[float]]:
+def _errors(one: StudyReading, models: Unfitted) -> tuple[list[tuple[float, float]], list[float]]:
     """(log seconds predicted, measured) of each configuration; log errors of the peaks that are known."""
     task = replace(Task.of(one.study.spec), lengths=one.study.lengths)
     chosen = [t for t in ranked(one.trials) if t.speed_cycles()]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.domain import Beforehand, Configuration, Recommendation, RecommendationRow, StudySpec, Trial
+from autotune.domain import Configuration, RecommendationRow, StudySpec, Trial
 from autotune.insights.related import began_words
 from autotune.insights.ruled_out import By, Ruled, by_trials
 from autotune.insights.why import RowReasons, Why, reasons
 from autotune.insights.why_words import fate_words
 from autotune.proposals import dominance, dominated
 from autotune.proposals.lattice import Lattice
+from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS
@@ -20,17 +21,9 @@ MOST_COUNTED = 10_000
 """Combinations a memory failure is held against; of a larger space so many, drawn, stand for all."""
 
 
-def explain(
-    spec: StudySpec,
-    trials: Sequence[Trial],
-    recommendation: Recommendation | None,
-    beforehand: Beforehand | None = None,
-) -> Why | None:
-    """``None`` where nothing is recommended, or of a space this version cannot read.
-
-    ``beforehand`` is what the search began with.
-    """
-    trials = tuple(trials)
+def explain(found: StudyReading) -> Why | None:
+    """``None`` where nothing is recommended, or of a space this version cannot read."""
+    spec, trials, recommendation = found.study.spec, tuple(found.trials), found.recommendation
     anchor = evidence.reference(trials, spec.baseline)
     if recommendation is None or not recommendation.rows or anchor is None:
         return None
@@ -57,7 +50,7 @@ def explain(
         legal=told.legal,
         tried=len({t.configuration for t in trials if t.started_at is not None}),
         exact=told.exact,
-        began=began_words(beforehand),
+        began=began_words(found.study.beforehand),
     )
 
 

@@ -14,6 +14,7 @@ from autotune.forecast.question import Question, Wanted
 from autotune.forecast.search import Asked, Found, search
 from autotune.proposals.forecasts import SURE
 from search_spaces.configuration import KnobValue
+from search_spaces.frameworks import FACTS
 from search_spaces.space import SearchSpace
 
 Models = Callable[[Question], Forecasts]
@@ -42,7 +43,7 @@ LEAN_FIXED: Mapping[str, KnobValue] = {
     "gradient_checkpointing": True,
     "logprob_rows": 1,
 }
-NEED_FRAMEWORKS = ("trl", "open_r1", "ms_swift")
+NEED_FRAMEWORKS = tuple(name for name, facts in FACTS.items() if facts.has_deepspeed)
 LEAST_BYTES = 2
 """A parameter is held at least once on the GPUs of all, by the rollout engine, in bf16."""
 FULL, OFFLOADED, LORA = "full", "full, offloaded", "LoRA"

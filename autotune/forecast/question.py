@@ -17,6 +17,7 @@ from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
 from search_spaces.batch import batch_of
+from search_spaces.frameworks import facts_of
 from search_spaces.space import SearchSpace
 
 MAX_PROMPT = 512
@@ -91,8 +92,7 @@ class Question:
         rank = self.load.lora_rank
         if rank is not None:
             return {"use_peft": True, "lora_r": rank}
-        # ms-swift trains adapters unless it is told otherwise.
-        return {"tuner_type": "full"} if self.load.framework == "ms_swift" else {}
+        return {"tuner_type": "full"} if facts_of(self.load.framework).trains_adapters_unless_told else {}
 
     def baseline(self) -> Configuration:
         """The framework's defaults for these rows, on the space's fixed knobs.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from autotune.domain import Configuration
 from autotune.forecast import planner
-from autotune.forecast.accuracy import Recorded, accuracy
+from autotune.forecast.accuracy import accuracy
 from autotune.forecast.answer import Needs, Plan, Predicted
 from autotune.forecast.forecasting import NORMAL95, Forecasts, Memory
 from autotune.forecast.gpus import GPUS, KnownGpu
@@ -17,6 +17,7 @@ from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
 from autotune.proposals.times.machine import Hardware, presumed, sheet_of
+from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.store import open_store
 
@@ -37,7 +38,7 @@ def planned(question: Question, settings: Settings) -> Plan:
     return planner.plan(question, forecasts_for, compared)
 
 
-def foretold(question: Question, recorded: Iterable[Recorded]) -> Plan:
+def foretold(question: Question, recorded: Iterable[StudyReading]) -> Plan:
     """``planned``, with its accuracy on studies that have been read already, and wider intervals of tokens/hour where
     the model's layers were guessed. Raises ``UsageError`` as that does."""
     found = planner.plan(question, forecasts_for, accuracy(recorded, _unfitted(question.gpu)))
@@ -61,7 +62,7 @@ def needed(wanted: Wanted) -> Needs:
     return planner.needs(wanted, GPUS.values(), forecasts_for)
 
 
-def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[Recorded, ...]:
+def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
     """Studies in the home's own database that ran on such GPUs; none is created by looking, no server is asked."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
@@ -73,7 +74,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[Recorded, ...]:
             gpus = [] if seen is None else seen.hardware.get("gpus") or []
             sheets = {sheet_of(str(one.get("name", ""))) for one in gpus if isinstance(one, Mapping)}
             if {None if sheet is None else sheet.name for sheet in sheets} == {gpu.sheet}:
-                found.append(Recorded(study, store.trials(study.id)))
+                found.append(read_study(store, study))
         return tuple(found)
     finally:
         store.close()

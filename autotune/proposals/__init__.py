@@ -1,7 +1,8 @@
 """What to try next: the only room that imports optuna."""
 
-from autotune.proposals.grey_box import GreyBoxSampler
-from autotune.proposals.making import make_proposer, named_sampler
+from autotune.proposals.making import make_proposer
+from autotune.proposals.samplers import named_sampler
+from autotune.proposals.samplers.grey_box import GreyBoxSampler
 from autotune.proposals.sweep import SweepProposer
 
 __all__ = ["GreyBoxSampler", "SweepProposer", "make_proposer", "named_sampler"]

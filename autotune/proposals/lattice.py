@@ -92,6 +92,12 @@ class Lattice:
         values = ((d.name, self._along(d.name, configuration)) for d in self.dimensions)
         return {name: value for name, value in values if value is not None}
 
+    def params(self, configuration: Configuration) -> dict[str, int]:
+        """The place of ``configuration`` along each dimension that holds its value."""
+        values = self.coordinates(configuration)
+        places = ((d.name, d.places.get(values.get(d.name, ""))) for d in self.dimensions)
+        return {name: place for name, place in places if place is not None}
+
     def index(self, configuration: Configuration) -> int | None:
         """The place of ``configuration`` among the candidates, or ``None`` if it is none of them."""
         return self._places.get(configuration.key)

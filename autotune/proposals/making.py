@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shlex
-import sys
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Resources
-from autotune.errors import UsageError
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.nearby import LISTED, Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY, competent, openings, roomy
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.proposals.samplers import SAMPLERS, Sampler, for_task
+from autotune.proposals.samplers import named_sampler
 from search_spaces.knobs.restart import RESTART, Restart
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
@@ -52,7 +48,7 @@ def make_proposer(
         searched=space.values,
         baseline=baseline,
         complete_baseline=whole,
-        sampler=for_task(named_sampler(sampler), task, background),
+        sampler=named_sampler(sampler).bind(task, background),
         seed=seed,
         one_memory=resources.device == "cpu",
         firsts=firsts,
@@ -86,17 +82,3 @@ def _firsts(
     ample = roomy(nearby.of(known, same_learning=True) if known else about, known or whole)
     named = ((known, COMPETENT), (ample, ROOMY))
     return tuple((c, source) for c, source in named if c is not None), roomy(about, whole)
-
-
-def named_sampler(name: str) -> Sampler:
-    """Raises ``UsageError``: there is none of that name, or it needs packages that are not installed."""
-    if name not in SAMPLERS:
-        raise UsageError(f"unknown sampler {name!r}; choose one of: {', '.join(sorted(SAMPLERS))}")
-    sampler = SAMPLERS[name]
-    missing = [module for module in sampler.needs if importlib.util.find_spec(module) is None]
-    if missing:
-        raise UsageError(
-            f"the sampler {name} needs {' and '.join(missing)} beside the tool; "
-            f"install with: {shlex.quote(sys.executable)} -m pip install {' '.join(missing)}"
-        )
-    return sampler

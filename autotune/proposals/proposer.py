@@ -1,4 +1,9 @@
-"""Decides what to try next: two tracks, one sampler, nothing illegal, repeated or known not to fit."""
+"""Decides what to try next: an Optuna study proposes, whatever the sampler.
+
+For each proposal a study is rebuilt from the trials so far (``translation``). What the product itself wants tried is
+enqueued: the openings, one-knob moves and start-up points. Otherwise the sampler is asked. Two tracks share the
+proposals, and nothing illegal, repeated or known not to fit is proposed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,9 +22,18 @@ from autotune.proposals.dominance import Region
 from autotune.proposals.lattice import Lattice, Mask
 from autotune.proposals.nearby import Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY
-from autotune.proposals.samplers import ReadingSampler, Sampler, may_fit
-from autotune.proposals.samplers.opening import spread
-from autotune.proposals.translation import Evidence, Standing, evidence, is_taken
+from autotune.proposals.samplers import StudySampler, Turn
+from autotune.proposals.startup import spread, startup
+from autotune.proposals.translation import (
+    Evidence,
+    Frozen,
+    Standing,
+    asked,
+    distributions,
+    evidence,
+    is_taken,
+    rebuilt_study,
+)
 from autotune.statistics import retries
 from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
@@ -35,6 +49,9 @@ PERMITTED = "permitted"
 MOVE = "move"
 """Source of the proposals between the openings and the sampler's."""
 
+SOURCE = "source"
+"""User attribute of an enqueued trial: who wants it tried (``Trial.source``)."""
+
 ELSEWHERE = 3
 """Headline draws far from what was tried, between the moves and the sampler: a model told of one knob at a time takes
 what ran out of memory beside the base for a fault of that knob everywhere."""
@@ -49,6 +66,7 @@ class Track:
 
     name: str
     lattice: Lattice
+    frozen: Frozen = field(default_factory=dict)
 
 
 class TwoTrackProposer:
@@ -79,7 +97,7 @@ class TwoTrackProposer:
         searched: Iterable[str],
         baseline: Configuration,
         complete_baseline: Configuration,
-        sampler: Sampler,
+        sampler: StudySampler,
         seed: int,
         one_memory: bool,
         firsts: Sequence[tuple[Configuration, str]] = (),
@@ -126,34 +144,54 @@ class TwoTrackProposer:
     ) -> tuple[Configuration, str] | None:
         """``process``: what a candidate has to agree with; ``None``: with nothing."""
         trials = self._as_candidates(history)
-        taken = {t.configuration.key for t in trials if is_taken(t)}
-        regions = self._regions(trials)
+        out = {t.configuration.key for t in trials if is_taken(t)}, self._regions(trials)
         known = evidence(trials)
-        sampler = self._sampler.informed(trials, known) if isinstance(self._sampler, ReadingSampler) else self._sampler
-        for configuration, source in self._openings(known):
-            known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
-            if not known_not_to and self._in_process(configuration, process) and may_fit(sampler, configuration):
-                return configuration, source
         same = tuple(e for e in known if self._learns_the_same(e.configuration))
+        point = _Point(trials, known, same, self._sampler.fit(trials, known), out, process)
+        opening = self._opening(point)
+        if opening is not None:
+            everything = np.ones(len(self._headline.lattice), dtype=np.bool_)
+            return self._asked(point, self._headline, Turn(self._headline.lattice, everything, 0), opening)
         for track in self._order(number):
-            left = track.lattice.without(taken, regions)
+            left = track.lattice.without(*out)
             if process is not None:
                 left = left & self._of_process(track.lattice, process)
-            if not left.any():
-                continue
-            moved = self._move(track, left, (taken, regions), known, same, trials) if sampler.learns else None
-            if moved is not None and self._in_process(moved, process) and may_fit(sampler, moved):
-                return moved, f"{MOVE}/{track.name}"
-            source = f"{sampler.name}/{track.name}"
-            lessons, start = (same, None) if track is self._headline else self._permitted_lessons(known, same)
-            seed = draw(self._seed, number)
-            if sampler.learns and start is None and sum(t.source == source for t in trials) < ELSEWHERE:
-                index = spread(track.lattice, left, lessons, seed)
-                if may_fit(sampler, track.lattice.candidates[index]):
-                    return track.lattice.candidates[index], source
-            index = sampler.choose(track.lattice, left, lessons, seed, start)
-            return track.lattice.candidates[index], source
+            if left.any():
+                turn = Turn(track.lattice, left, draw(self._seed, number))
+                return self._asked(point, track, turn, self._planned(point, track, turn))
         return None
+
+    def _asked(
+        self, point: _Point, track: Track, turn: Turn, planned: tuple[Configuration, str] | None
+    ) -> tuple[Configuration, str]:
+        """The proposal of an Optuna study; ``planned`` is enqueued in it."""
+        lattice, sampler = turn.lattice, point.sampler
+        own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
+        told = sampler.told(own, point.known, elsewhere=start is not None)
+        study = rebuilt_study(lattice, told, sampler.sampler(turn), track.frozen)
+        if planned is not None:
+            configuration, source = planned
+            study.enqueue_trial(lattice.params(configuration), user_attrs={SOURCE: source})
+            study.ask(dict(distributions(lattice)))
+            return planned
+        return lattice.candidates[asked(study, lattice, turn.left, sampler.asks)], f"{sampler.name}/{track.name}"
+
+    def _planned(self, point: _Point, track: Track, turn: Turn) -> tuple[Configuration, str] | None:
+        """A move, or while little is known a point far from what was tried; ``None`` where the sampler is to choose."""
+        sampler, lattice = point.sampler, turn.lattice
+        if not sampler.needs_local_search:
+            return None
+        moved = self._move(point, track, turn.left)
+        if moved is not None and self._in_process(moved, point.process) and sampler.may_fit(moved):
+            return moved, f"{MOVE}/{track.name}"
+        source = f"{sampler.name}/{track.name}"
+        own, start = (point.same, None) if track is self._headline else self._permitted_lessons(point)
+        if start is None and sum(t.source == source for t in point.trials) < ELSEWHERE:
+            far = lattice.candidates[spread(lattice, turn.left, own, turn.seed)]
+            if sampler.may_fit(far):
+                return far, source
+        index = startup(lattice, sampler.likely(turn, own), own, turn.seed, start)
+        return None if index is None else (lattice.candidates[index], source)
 
     def _in_process(self, configuration: Configuration, process: RestartKey | None) -> bool:
         return process is None or restart_key(configuration, Restart.NONE, self._framework) == process
@@ -166,10 +204,19 @@ class TwoTrackProposer:
 
     def prepare(self, history: Sequence[Trial], number: int) -> None:
         """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""
-        if isinstance(self._sampler, ReadingSampler):
+        if self._sampler.forecasts:
             trials, lattice = self._as_candidates(history), self._order(number)[0].lattice
             lattice.without((), self._regions(trials))  # which keeps what each region rules out
-            self._sampler.informed(trials, evidence(trials)).prepare(lattice)
+            self._sampler.fit(trials, evidence(trials)).prepare(lattice)
+
+    def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
+        taken, regions = point.out
+        for configuration, source in self._openings(point.known):
+            known_not_to = configuration.key in taken or self._is_covered(configuration, regions)
+            fits = not known_not_to and self._in_process(configuration, point.process)
+            if fits and point.sampler.may_fit(configuration):
+                return configuration, source
+        return None
 
     def _openings(self, known: Sequence[Evidence]) -> Iterator[tuple[Configuration, str]]:
         """``firsts``; the roomy one keeps what the competent one changed only if that was no loss."""
@@ -181,39 +228,25 @@ class TwoTrackProposer:
             if instead is not None:
                 yield instead, source
 
-    def _move(
-        self,
-        track: Track,
-        left: Mask,
-        out: tuple[Collection[str], Sequence[Region]],
-        known: Sequence[Evidence],
-        same: Sequence[Evidence],
-        trials: Sequence[Trial],
-    ) -> Configuration | None:
-        """One move from the best so far; ``None`` where it is the sampler's turn. ``out``: what to avoid."""
-        lattice = track.lattice
+    def _move(self, point: _Point, track: Track, left: Mask) -> Configuration | None:
+        """One move from the best so far; ``None`` once every knob had its turn."""
+        lattice, trials = track.lattice, point.trials
         if self._nearby is not None:
-            lattice = lattice.beside(self._neighbours(self._nearby, track, known, same, trials))
-            left = lattice.without(*out)
+            lattice = lattice.beside(self._neighbours(self._nearby, track, point))
+            left = lattice.without(*point.out)
         if track is self._headline:
-            index = headline_move(lattice, left, same, trials, self._knobs)
+            index = headline_move(lattice, left, point.same, trials, self._knobs)
         else:
-            index = permitted_move(lattice, self._headline.lattice, left, known, same, trials, self._knobs)
+            index = permitted_move(lattice, self._headline.lattice, left, point.known, point.same, trials, self._knobs)
         return None if index is None else lattice.candidates[index]
 
-    def _neighbours(
-        self,
-        nearby: Nearby,
-        track: Track,
-        known: Sequence[Evidence],
-        same: Sequence[Evidence],
-        trials: Sequence[Trial],
-    ) -> Sequence[Configuration]:
+    def _neighbours(self, nearby: Nearby, track: Track, point: _Point) -> Sequence[Configuration]:
         """Of what the track's next move starts from."""
+        headline = self._headline.lattice
         if track is self._headline:
-            base = headline_base(track.lattice, same, trials, self._knobs)
+            base = headline_base(headline, point.same, point.trials, self._knobs)
             return () if base is None else nearby.of(base, same_learning=True)
-        base = permitted_base(track.lattice, self._headline.lattice, known, same, trials, self._knobs)
+        base = permitted_base(track.lattice, headline, point.known, point.same, point.trials, self._knobs)
         about = () if base is None else nearby.of(base, same_learning=False)
         return [c for c in about if not self._learns_the_same(c)]
 
@@ -255,19 +288,32 @@ class TwoTrackProposer:
         tracks = (self._headline, self._permitted)
         return tracks[::-1] if number % PERMITTED_EVERY == 0 else tracks
 
-    def _permitted_lessons(
-        self, known: Sequence[Evidence], same: Sequence[Evidence]
-    ) -> tuple[tuple[Evidence, ...], Mapping[str, KnobValue] | None]:
+    def _permitted_lessons(self, point: _Point) -> tuple[tuple[Evidence, ...], Mapping[str, KnobValue] | None]:
         """What the permitted track learns from, and the headline's best settings to start at.
 
         A trial with other numerics or learning differs in speed for reasons the speed knobs do not hold,
         so neither track learns from the other's values; but the best speed settings are a good start.
         """
-        apart = tuple(e for e in known if not self._learns_the_same(e.configuration))
-        best = max((e for e in same if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
-        if best is None:
-            return apart, None
-        return apart, self._headline.lattice.coordinates(best.configuration)
+        apart = tuple(e for e in point.known if not self._learns_the_same(e.configuration))
+        held = (e for e in point.same if e.standing is Standing.FEASIBLE)
+        best = max(held, key=lambda e: e.value, default=None)
+        return apart, None if best is None else self._headline.lattice.coordinates(best.configuration)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One point of a study, about to propose."""
+
+    trials: Sequence[Trial]
+    known: Sequence[Evidence]
+    same: Sequence[Evidence]
+    """Of those, the ones that learn as the baseline does."""
+    sampler: StudySampler
+    """Fitted."""
+    out: tuple[Collection[str], Sequence[Region]]
+    """What is taken, and what is ruled out."""
+    process: RestartKey | None
+    """What a candidate has to agree with; ``None``: with nothing."""
 
 
 def draw(seed: int, number: int) -> int:

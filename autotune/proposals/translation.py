@@ -1,29 +1,38 @@
-"""Trials in the sampler's words: what each teaches, and the throw-away Optuna study made of that.
+"""Converts our trials into the Optuna study a proposal is asked of.
 
-A configuration that failed is not left out but told as infeasible: samplers ignore FAIL, so they
-would go on proposing what ran out of memory.
+A failure becomes an infeasible COMPLETE trial, because Optuna's samplers ignore FAIL and would go on proposing what ran
+out of memory. Parameters are places along the values of a knob, so that a number keeps its order; the study's user
+attribute ``values`` names the values.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from autotune.domain import Configuration, Trial, TrialState
-from autotune.proposals.lattice import Lattice, Point
+from autotune.domain import Configuration, FailureReason, Trial, TrialState
+from autotune.proposals.lattice import Lattice, Mask, Point
+from autotune.statistics import early_stopping
 
 _CONSTRAINT = "feasible"
 
-Stand = Callable[[Sequence[float]], float]
-"""The feasible values -> the value an infeasible trial is told with."""
+NUMBER, PHASES, PEAK, OOM, BOUND, STARTUP, INCOMPARABLE = (
+    "number", "phases", "peak_bytes", "oom", "bound", "startup_s", "incomparable",
+)  # fmt: skip
+"""User attributes of a trial: our number, and what ``GreyBoxSampler`` reads (docs/sampler.md says what each means)."""
+
+TOLD_FASTEST, TOLD_NEWEST = 128, 128
+"""Of a longer history the study holds the fastest and the newest trials, which bounds what rebuilding it costs."""
 
 
 class Standing(Enum):
@@ -46,6 +55,10 @@ class Evidence:
     value: float = math.nan
     """Natural logarithm of tokens/hour where feasible: a gain of 10 % is the same step anywhere. Of a censored one
     the logarithm of its upper bound."""
+    trial: Trial | None = field(default=None, compare=False, repr=False)
+    """Where that is known from; what the user attributes are read off."""
+    comparable: bool = True
+    """Its value counts; otherwise only that it held or failed."""
 
 
 def is_taken(trial: Trial) -> bool:
@@ -63,17 +76,17 @@ def _evidence(trial: Trial) -> Evidence | None:
     if not trial.kind.is_searched or not is_taken(trial):  # others repeat what is known already
         return None
     if not trial.state.is_finished:
-        return Evidence(trial.number, trial.configuration, Standing.PENDING)
+        return Evidence(trial.number, trial.configuration, Standing.PENDING, trial=trial)
     if trial.state is TrialState.PRUNED:
         if trial.at_most is None or trial.at_most <= 0:
             return None
-        return Evidence(trial.number, trial.configuration, Standing.CENSORED, math.log(trial.at_most))
+        return Evidence(trial.number, trial.configuration, Standing.CENSORED, math.log(trial.at_most), trial=trial)
     if not trial.feasible:
-        return Evidence(trial.number, trial.configuration, Standing.INFEASIBLE)
+        return Evidence(trial.number, trial.configuration, Standing.INFEASIBLE, trial=trial)
     speed = trial.tokens_per_hour
     if speed is None or speed <= 0:
         return None
-    return Evidence(trial.number, trial.configuration, Standing.FEASIBLE, math.log(speed))
+    return Evidence(trial.number, trial.configuration, Standing.FEASIBLE, math.log(speed), trial=trial)
 
 
 def distributions(lattice: Lattice) -> dict[str, BaseDistribution]:
@@ -86,78 +99,153 @@ def distributions(lattice: Lattice) -> dict[str, BaseDistribution]:
     }
 
 
-def frozen_trials(
-    lattice: Lattice, evidence: Sequence[Evidence], *, infeasible: Stand = min, constrained: bool = True
-) -> list[FrozenTrial]:
-    """``evidence`` as Optuna trials; what has no point on the lattice is left out.
+class _Shared(FrozenTrial):
+    """A trial nobody changes: Optuna copies each trial it is given, and this copy shares what it holds."""
 
-    No sampler here knows a censored value. A censored trial is told as feasible, with its bound or the median of what
-    was measured in full, whichever is less. The bound alone is below the best, but optimistic: every censored trial
-    would stand a bound's width too high beside those that were measured, and the estimator would count it among what
-    is good. With the median it never is; where the bound says more, it stays the bound, so the order of slow ones is
-    kept.
-
-    Args:
-        lattice: gives the points.
-        evidence: by trial number.
-        infeasible: the value infeasible ones carry, from the feasible values; by default the worst, so that no
-            surrogate takes the failure for speed.
-        constrained: say by a constraint which are feasible.
-    """
-    measured = [e.value for e in evidence if e.standing is Standing.FEASIBLE]
-    evidence = [_told(e, measured) for e in evidence]
-    worst = infeasible(measured or [0.0])
-    shapes = distributions(lattice)
-    located = ((e, lattice.point(e.configuration)) for e in evidence)
-    found = [_frozen(e, lattice, point, shapes, worst) for e, point in located if point is not None]
-    return found if constrained else [_unconstrained(t) for t in found]
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Shared:
+        return copy.copy(self)
 
 
-def _told(evidence: Evidence, measured: Sequence[float]) -> Evidence:
-    if evidence.standing is not Standing.CENSORED or not measured:
+def selected(
+    evidence: Sequence[Evidence], fastest: int = TOLD_FASTEST, newest: int = TOLD_NEWEST
+) -> Sequence[Evidence]:
+    """The fastest, the newest and the pending ones of a long history, in their order."""
+    decided = [e for e in evidence if e.standing is not Standing.PENDING]
+    if len(decided) <= fastest + newest:
         return evidence
-    return replace(evidence, value=min(evidence.value, statistics.median(measured)))
+    held = [e for e in decided if e.standing is Standing.FEASIBLE]
+    held.sort(key=lambda e: (not e.comparable, -e.value, e.number))
+    kept = {e.number for e in (*held[:fastest], *decided[-newest:])}
+    return [e for e in evidence if e.number in kept or e.standing is Standing.PENDING]
+
+
+Frozen = dict[Hashable, FrozenTrial]
+"""Optuna's trials of a lattice by what they were made of: whoever rebuilds a study again and again keeps them."""
+
+
+def frozen_trials(lattice: Lattice, evidence: Sequence[Evidence], kept: Frozen | None = None) -> list[FrozenTrial]:
+    """``evidence`` as Optuna trials with tokens/hour as value; what has no point on the lattice is left out.
+
+    An infeasible trial carries the worst feasible value, so that no surrogate takes the failure for speed. No sampler
+    of Optuna's knows a censored value. A censored trial is told as feasible, with its bound or the median of what was
+    measured in full, whichever is less. The bound alone is below the best, but optimistic: every censored trial would
+    stand a bound's width too high beside those that were measured, and the estimator would count it among what is good.
+    With the median it never is; where the bound says more, it stays the bound, so the order of slow ones is kept.
+    """
+    measured = [e for e in evidence if e.standing is Standing.FEASIBLE]
+    worst = min(map(_speed, measured), default=1.0)
+    middle = statistics.median([e.value for e in measured]) if measured else math.inf
+    shapes = distributions(lattice)
+    kept = {} if kept is None else kept
+    found = []
+    for one in evidence:
+        value = _value(one, worst, middle)
+        key = (one, value, None if one.trial is None else one.trial.outcome)
+        if key not in kept:
+            params = lattice.params(one.configuration)
+            if len(params) < len(shapes):
+                continue
+            kept[key] = _frozen(one, params, shapes, value)
+        found.append(kept[key])
+    return found
+
+
+def _speed(evidence: Evidence) -> float:
+    """Tokens/hour of a measured one."""
+    measured = evidence.trial.tokens_per_hour if evidence.trial is not None else None
+    return math.exp(evidence.value) if measured is None else measured
+
+
+def _value(evidence: Evidence, worst: float, middle: float) -> float:
+    """Tokens/hour; ``middle`` is the median's logarithm."""
+    if evidence.standing is Standing.FEASIBLE:
+        return _speed(evidence)
+    return math.exp(min(evidence.value, middle)) if evidence.standing is Standing.CENSORED else worst
 
 
 def _frozen(
-    evidence: Evidence, lattice: Lattice, point: Point, shapes: dict[str, BaseDistribution], worst: float
+    evidence: Evidence, params: dict[str, int], shapes: dict[str, BaseDistribution], value: float
 ) -> FrozenTrial:
-    params = {d.name: place for d, place in zip(lattice.dimensions, point, strict=True)}
+    attributes = user_attributes(evidence)
     if evidence.standing is Standing.PENDING:
-        return optuna.create_trial(state=optuna.trial.TrialState.RUNNING, params=params, distributions=shapes)
-    feasible = evidence.standing in (Standing.FEASIBLE, Standing.CENSORED)
-    return optuna.create_trial(
-        value=evidence.value if feasible else worst,
+        running = optuna.trial.TrialState.RUNNING
+        return optuna.create_trial(state=running, params=params, distributions=shapes, user_attrs=attributes)
+    found = optuna.create_trial(
+        value=value,
         params=params,
         distributions=shapes,
-        constraints={_CONSTRAINT: 0.0 if feasible else 1.0},
+        user_attrs=attributes,
+        constraints={_CONSTRAINT: 1.0 if evidence.standing is Standing.INFEASIBLE else 0.0},
     )
+    found.__class__ = _Shared
+    return found
 
 
-def _unconstrained(trial: FrozenTrial) -> FrozenTrial:
-    return optuna.create_trial(
-        state=trial.state, value=trial.value, params=trial.params, distributions=trial.distributions
-    )
+def user_attributes(evidence: Evidence) -> dict[str, Any]:
+    """What the trial says of itself beside its value: seconds by phase, peak bytes, that memory ran out, its bound."""
+    found: dict[str, Any] = {NUMBER: evidence.number}
+    if not evidence.comparable:
+        found[INCOMPARABLE] = True
+    trial = evidence.trial
+    if trial is None or evidence.standing is Standing.PENDING:
+        return found
+    if evidence.standing is Standing.CENSORED:
+        found[BOUND] = trial.at_most
+    if phases := phase_seconds(trial):
+        found[PHASES] = phases
+    if trial.outcome is not None and trial.outcome.reason is FailureReason.OOM:
+        found[OOM] = True
+    return found
 
 
-def new_study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
-    """An empty study in memory, thrown away after one proposal."""
-    with _quiet():
-        return optuna.create_study(direction="maximize", sampler=sampler)
+def phase_seconds(trial: Trial) -> Mapping[str, float]:
+    """Mean seconds by phase; empty where it was stopped before its first look: first cycles may be slow by chance."""
+    cycles = trial.speed_cycles()
+    if trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]:
+        return {}
+    seconds: dict[str, float] = {}
+    for cycle in cycles:
+        for name, spent in cycle.phases.items():
+            seconds[name] = seconds.get(name, 0.0) + spent / len(cycles)
+    return seconds
 
 
 def rebuilt_study(
-    lattice: Lattice,
-    evidence: Sequence[Evidence],
-    sampler: optuna.samplers.BaseSampler,
-    *,
-    infeasible: Stand = min,
-    constrained: bool = True,
+    lattice: Lattice, evidence: Sequence[Evidence], sampler: optuna.samplers.BaseSampler, kept: Frozen | None = None
 ) -> optuna.Study:
-    """``new_study`` that knows ``evidence``, told as by ``frozen_trials``."""
-    study = new_study(sampler)
-    study.add_trials(frozen_trials(lattice, evidence, infeasible=infeasible, constrained=constrained))
+    """A study in memory that knows ``evidence``, to be asked for one proposal and thrown away."""
+    with _quiet():
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.set_user_attr("values", {d.name: d.values for d in lattice.dimensions})
+    study.add_trials(frozen_trials(lattice, selected(evidence), kept))
     return study
+
+
+def asked(
+    study: optuna.Study,
+    lattice: Lattice,
+    left: Mask,
+    times: int,
+    shapes: Mapping[str, BaseDistribution] | None = None,
+) -> int:
+    """The first of ``times`` draws of the study that is a candidate of ``left``, else the one nearest to the first.
+
+    That one is enqueued. A draw that is no candidate is told as FAIL, which Optuna's samplers leave out. ``shapes``: as
+    of ``distributions``, unless the study has others.
+    """
+    shapes = distributions(lattice) if shapes is None else shapes
+    draws: list[Point] = []
+    for _ in range(times):
+        trial = study.ask(dict(shapes))
+        draws.append(tuple(int(trial.params[d.name]) for d in lattice.dimensions))
+        index = lattice.at(draws[-1])
+        if index is not None and left[index]:
+            return index
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+    nearest = lattice.nearest(draws[0], left)
+    study.enqueue_trial(lattice.params(lattice.candidates[nearest]))
+    study.ask(dict(shapes))
+    return nearest
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.domain import Configuration, Fingerprint, Study, Trial
+from autotune.domain import Configuration, Study, Trial
 from autotune.domain.differences import differing
 from autotune.insights.usage import TrialUse, use_of
+from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from autotune.statistics.noise import Noise
 from search_spaces.configuration import KnobValue
@@ -98,16 +99,7 @@ class Comparison:
         return self.bounded and self.ratio is not None and (self.ratio.low > 0 or self.ratio.high < 0)
 
 
-@dataclass(frozen=True)
-class StudyRecord:
-    """A study with all that was stored of it."""
-
-    study: Study
-    trials: Sequence[Trial]
-    fingerprint: Fingerprint | None = None
-
-
-def compare_trials(record: StudyRecord, a: Trial, b: Trial) -> Comparison:
+def compare_trials(record: StudyReading, a: Trial, b: Trial) -> Comparison:
     """Two trials of one study."""
     noise = evidence.noise(record.trials)
     here, there = (_side(f"#{t.number}", record.study, t.configuration, [t], noise) for t in (a, b))
@@ -115,14 +107,14 @@ def compare_trials(record: StudyRecord, a: Trial, b: Trial) -> Comparison:
     return _comparison(here, there, (rows,) if a.rows_per_update != b.rows_per_update else ())
 
 
-def compare_studies(a: StudyRecord, b: StudyRecord) -> Comparison:
+def compare_studies(a: StudyReading, b: StudyReading) -> Comparison:
     """What two studies recommend for the same learning as their baselines, and those baselines."""
     best = tuple(_best(record) for record in (a, b))
     base = tuple(_runs(record, record.study.spec.baseline, "baseline") for record in (a, b))
     return _comparison(best[0], best[1], differences(a, b), (base[0], base[1]))
 
 
-def differences(a: StudyRecord, b: StudyRecord) -> tuple[str, ...]:
+def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
     """``place: a -> b`` for everything but the knobs that moves the figures of two studies."""
     found = differing(_workload(a.study), _workload(b.study), "workload")
     if a.study.spec.framework != b.study.spec.framework:
@@ -164,14 +156,14 @@ def _lengths(study: Study) -> str:
     return f"mean {statistics.fmean(study.lengths):.1f} tokens over {len(study.lengths)} rows"
 
 
-def _best(record: StudyRecord) -> Side:
+def _best(record: StudyReading) -> Side:
     spec = record.study.spec
     leaders = evidence.leaders(record.trials, spec.baseline, spec.framework)
     chosen = leaders[0].configuration if leaders else spec.baseline
     return _runs(record, chosen, spec.name)
 
 
-def _runs(record: StudyRecord, configuration: Configuration, label: str) -> Side:
+def _runs(record: StudyReading, configuration: Configuration, label: str) -> Side:
     held = evidence.feasible(record.trials).get(configuration)
     runs = evidence.basis(held) if held else [t for t in record.trials if t.configuration == configuration]
     return _side(label, record.study, configuration, runs, evidence.noise(record.trials))

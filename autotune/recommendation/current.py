@@ -1,18 +1,15 @@
-"""What a study answers right now, as every command, the REST API and the page state it."""
+"""How a study stands and what it answers, as JSON; and whether its running trial shows a sign of life."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
-from typing import Any
+from collections.abc import Sequence
 
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import Document, budget_json, plain, study_json, trial_json
-from autotune.domain import Budget, Event, Recommendation, Study, StudyStatus, Trial, TrialState
+from autotune.domain import Study, Trial, TrialState
 from autotune.insights.standings import count
-from autotune.ports import Store
-from autotune.recommendation.recommend import recommend
+from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
 from trainer.child.contract import CurrentPhase, RunPaths, read_phase
 
@@ -24,48 +21,10 @@ LARGEST_MARK = 4096
 """Bytes; a mark has far fewer."""
 
 
-class Source(StrEnum):
-    """Where an answer comes from."""
-
-    RECOMMENDATION = "recommendation"
-    BEST_SO_FAR = "best_so_far"
-
-
-def answer(store: Store, study: Study, trials: Sequence[Trial]) -> tuple[Source, Recommendation | None]:
-    """The stored recommendation, unless trials have ended since; then what all trials support now."""
-    return answered(store.recommendation(study.id), study, trials)
-
-
-def answered(
-    stored: Recommendation | None, study: Study, trials: Sequence[Trial]
-) -> tuple[Source, Recommendation | None]:
-    """``answer``, with the stored recommendation given; pure."""
-    latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
-    if stored is not None and latest <= stored.created_at:
-        return Source.RECOMMENDATION, stored
-    ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
-    return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
-
-
-def answer_document(study: Study, source: Source, recommendation: Recommendation | None) -> Document:
+def answer_document(found: StudyReading) -> Document:
     """The answer with where it comes from; ``recommendation`` is ``null`` when no trial has succeeded."""
-    document = None if recommendation is None else recommendation_json(recommendation)
-    return {"study": plain(study.spec.name), "source": source.value, "recommendation": document}
-
-
-def last_event(store: Store, study: Study, kind: str) -> Event | None:
-    """The newest of its kind."""
-    found: Event | None = None
-    while events := store.events(study.id, after=0 if found is None else found.id, kind=kind):
-        found = events[-1]
-    return found
-
-
-def last_budget(store: Store, study: Study) -> Budget:
-    """What the last run of the tuner was given; no limit at all before the first."""
-    event = last_event(store, study, "session_started")
-    data: Mapping[str, Any] = {} if event is None else event.data
-    return Budget(wall_s=data.get("wall_s"), max_trials=data.get("max_trials"), gpu_hours=data.get("gpu_hours"))
+    document = None if found.recommendation is None else recommendation_json(found.recommendation)
+    return {"study": plain(found.study.spec.name), "source": found.source.value, "recommendation": document}
 
 
 def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
@@ -93,26 +52,17 @@ def running_trial(trials: Sequence[Trial]) -> Trial | None:
     return next((t for t in trials if t.state is TrialState.RUNNING), None)
 
 
-def status_document(
-    study: Study,
-    trials: Sequence[Trial],
-    spent: tuple[float, float],
-    limits: Budget,
-    life: Life | None,
-    answered: tuple[Source, Recommendation | None],
-    now: float,
-) -> Document:
-    """How a study stands. ``spent`` is wall and GPU seconds; ``now`` is UTC seconds, for the age of the phase."""
-    running = running_trial(trials)
-    source, recommendation = answered
+def status_document(found: StudyReading, life: Life | None, now: float) -> Document:
+    """How a study stands; ``now`` is UTC seconds, for the age of the phase."""
+    study, running = found.study, running_trial(found.trials)
     return {
         "study": study_json(study),
-        "spent": {"wall_seconds": plain(spent[0]), "gpu_seconds": plain(spent[1])},
-        "budget": budget_json(limits),
-        "counts": {"states": count(trials).states, "failures": count(trials).failures},
+        "spent": {"wall_seconds": plain(found.spent[0]), "gpu_seconds": plain(found.spent[1])},
+        "budget": budget_json(found.limits),
+        "counts": {"states": count(found.trials).states, "failures": count(found.trials).failures},
         "running": None if running is None else _running(study, running, life, now),
-        "source": source.value,
-        "best": None if recommendation is None else recommendation_json(recommendation),
+        "source": found.source.value,
+        "best": None if found.recommendation is None else recommendation_json(found.recommendation),
     }
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.domain import Recommendation, RecommendationRow, Study, Trial, TrialState
+from autotune.domain import RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.frameworks import Beside, Integration, framework_named
 from autotune.ports import Store
+from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
 from autotune.statistics.evidence import Row
@@ -52,17 +53,16 @@ class Exported:
     """File to copy as ``prompts/train.jsonl``."""
 
 
-def chosen(
-    study: Study, trials: Sequence[Trial], choice: Choice, recommendation: Recommendation | None
-) -> RecommendationRow:
-    """The configuration that is meant, with its evidence; a row is one of ``recommendation``.
+def chosen(reading: StudyReading, choice: Choice) -> RecommendationRow:
+    """The configuration that is meant, with its evidence; a row is one of the study's answer.
 
     Raises:
         UsageError: there is none, or it is not known to hold.
     """
+    study, trials = reading.study, reading.trials
     if choice.trial is not None:
         return _of_trial(study, trials, choice.trial)
-    found = recommendation
+    found = reading.recommendation
     if found is None or not found.rows:
         raise UsageError(f"study {clean(study.spec.name)!r} has no feasible configuration yet, so nothing to export")
     if choice.native_only:
@@ -103,15 +103,14 @@ def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
     return evidence.basis([t for t in trials if t.number in row.trials])
 
 
-def build(
-    study: Study, trials: Sequence[Trial], choice: Choice, recommendation: Recommendation | None, store: Store
-) -> Exported:
+def build(reading: StudyReading, choice: Choice, store: Store) -> Exported:
     """The files of a choice.
 
     Raises:
         UsageError: there is no such configuration, or the framework cannot be given it.
     """
-    row = chosen(study, trials, choice, recommendation)
+    study, trials = reading.study, reading.trials
+    row = chosen(reading, choice)
     native = None
     if not _native(study, row):
         native = native_best(study.spec, trials, Row.SAME_LEARNING if choice.row == 1 else Row.PERMITTED)

@@ -1,6 +1,6 @@
 """A study as one Markdown file; pure: the same study always gives the same text."""
 
-from autotune.report.document import Material, report
+from autotune.report.document import report
 from autotune.report.plot import plot
 
-__all__ = ["Material", "plot", "report"]
+__all__ = ["plot", "report"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from autotune.documents.study import plain, timestamp
-from autotune.domain import Fingerprint, Recommendation, RecommendationRow, Study, StudySpec, Trial, TrialState
+from autotune.domain import RecommendationRow, Study, StudySpec, TrialState
 from autotune.insights.why import Why
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.statistics import evidence
@@ -29,73 +30,61 @@ from autotune.wording.text import changes, in_order, knob_value
 from trainer.child.contract import encode
 
 
-@dataclass(frozen=True)
-class Material:
-    """Everything a report is made of."""
+def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", reasons: Why | None = None) -> str:
+    """The whole file, ending in a newline.
 
-    study: Study
-    trials: Sequence[Trial]
-    recommendation: Recommendation | None
-    final: bool
-    """The recommendation is the study's own, not what its trials would support so far."""
-    fingerprint: Fingerprint | None = None
-    spent: tuple[float, float] = (0.0, 0.0)
-    """Wall and GPU seconds."""
-    legal: int | None = None
-    """Legal combinations of the space."""
-    plot: str = ""
-    """Name of the plot file beside the report; empty if there is none."""
-    why: Why | None = None
-
-
-def report(material: Material) -> str:
-    """The whole file, ending in a newline."""
-    material = replace(material, trials=sorted(material.trials, key=lambda t: t.number))
-    spec, trials = material.study.spec, material.trials
+    Args:
+        reading: of the study.
+        legal: legal combinations of the space; ``None`` if they were not counted.
+        plot: name of the plot file beside the report; empty if there is none.
+        reasons: for the answer; ``None`` where there are none.
+    """
+    reading = replace(reading, trials=tuple(sorted(reading.trials, key=lambda t: t.number)))
+    spec, trials = reading.study.spec, reading.trials
     text = sections(
         [
-            ("Answer", _answer(material)),
-            ("Where the time goes", _times(material)),
-            ("What the GPU and the host did", _usage(material)),
-            ("Why", why.section(material.why)),
-            ("Workload", [_workload(material.study)]),
-            ("Machine and versions", [_machine(material)]),
-            ("How it was measured", measured.protocol(material.study, trials)),
-            ("Baseline", _baseline(material)),
-            ("All trials", found.trials_section(material.study, trials)),
-            ("Verified", verified.section(material.study, trials)),
-            ("Failures", found.failures_section(material.study, trials)),
-            ("What the knobs did", found.knobs_section(material.study, trials, material.recommendation)),
-            ("Reproduce it", measured.reproduce(material.study, material.recommendation)),
-            ("Not measured", [measured.limits(material.study, trials, material.recommendation, material.legal)]),
+            ("Answer", _answer(reading)),
+            ("Where the time goes", _times(reading, plot)),
+            ("What the GPU and the host did", _usage(reading)),
+            ("Why", why.section(reasons)),
+            ("Workload", [_workload(reading.study)]),
+            ("Machine and versions", [_machine(reading)]),
+            ("How it was measured", measured.protocol(reading.study, trials)),
+            ("Baseline", _baseline(reading)),
+            ("All trials", found.trials_section(reading.study, trials)),
+            ("Verified", verified.section(reading.study, trials)),
+            ("Failures", found.failures_section(reading.study, trials)),
+            ("What the knobs did", found.knobs_section(reading.study, trials, reading.recommendation)),
+            ("Reproduce it", measured.reproduce(reading.study, reading.recommendation)),
+            ("Not measured", [measured.limits(reading.study, trials, reading.recommendation, legal)]),
         ]
     )
-    return f"# Study {code(spec.name)}\n\n{_head(material)}\n\n{text}\n"
+    return f"# Study {code(spec.name)}\n\n{_head(reading)}\n\n{text}\n"
 
 
-def _head(material: Material) -> str:
-    study, (wall_s, gpu_s) = material.study, material.spent
+def _head(reading: StudyReading) -> str:
+    study, (wall_s, gpu_s) = reading.study, reading.spent
     gpu = f", {gpu_s / 3600:.2f} GPU-hours" if gpu_s else ""
-    plural = "" if len(material.trials) == 1 else "s"
+    plural = "" if len(reading.trials) == 1 else "s"
     begun = timestamp(study.created_at) or "at an unknown time"
     return (
-        f"Begun {begun}; {len(material.trials)} trial{plural} in {format_duration(wall_s)}{gpu}. "
+        f"Begun {begun}; {len(reading.trials)} trial{plural} in {format_duration(wall_s)}{gpu}. "
         f"Study digest {code(study.spec.digest[:16])}."
     )
 
 
-def _answer(material: Material) -> list[str]:
-    recommendation, baseline = material.recommendation, material.study.spec.baseline
+def _answer(reading: StudyReading) -> list[str]:
+    recommendation, baseline = reading.recommendation, reading.study.spec.baseline
     if recommendation is None or not recommendation.rows:
-        if any(t.emulated and t.feasible for t in material.trials):
+        if any(t.emulated and t.feasible for t in reading.trials):
             return ["**No configuration can be recommended:** those that held ran FP8 in emulation."]
-        failed = any(t.state is TrialState.FAIL for t in material.trials)
-        return [f"**{nothing_words(material.trials)}**" + (" The failures below say why." if failed else "")]
+        failed = any(t.state is TrialState.FAIL for t in reading.trials)
+        return [f"**{nothing_words(reading.trials)}**" + (" The failures below say why." if failed else "")]
     said = [f"**{headline(recommendation.rows[0], recommendation, baseline)}**"]
-    if not material.final:
+    if reading.source is not Source.RECOMMENDATION:
         said.append("The study has not given its recommendation on these trials; this is what they support so far.")
     for row in recommendation.rows:
-        said += _row(row, material.study.spec)
+        said += _row(row, reading.study.spec)
     said.append(facts([("baseline", code(baseline_words(recommendation, baseline)))]))
     said.append(facts([("note", code(note)) for note in recommendation.notes]))
     said.append(f"The study ended because: {code(recommendation.ended_by)}.")
@@ -120,12 +109,12 @@ def _row(row: RecommendationRow, spec: StudySpec) -> list[str]:
     ]
 
 
-def _times(material: Material) -> list[str]:
-    anchor = evidence.reference(material.trials, material.study.spec.baseline)
+def _times(reading: StudyReading, plot: str) -> list[str]:
+    anchor = evidence.reference(reading.trials, reading.study.spec.baseline)
     shown: list[tuple[str, Mapping[str, float]]] = []
     if anchor is not None:
         shown.append((f"trial #{anchor.number} ({anchor.kind.value})", anchor.phase_shares))
-    for row in material.recommendation.rows if material.recommendation is not None else ():
+    for row in reading.recommendation.rows if reading.recommendation is not None else ():
         shown.append((row.title, row.phase_shares))
     lines: list[str] = []
     for title, shares in shown:
@@ -133,13 +122,13 @@ def _times(material: Material) -> list[str]:
             ordered = dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
             lines += [*([""] if lines else []), title, *(f"  {line}" for line in bars(ordered))]
     parts = ["Shares of the speed cycles' time, by phase; phases do not overlap.", block(lines)] if lines else []
-    if material.plot:
-        parts.append(f"![tokens/hour of every trial in the order they ran]({material.plot})")
+    if plot:
+        parts.append(f"![tokens/hour of every trial in the order they ran]({plot})")
     return parts
 
 
-def _usage(material: Material) -> list[str]:
-    return usage.section(material.study, material.trials, material.recommendation, material.fingerprint)
+def _usage(reading: StudyReading) -> list[str]:
+    return usage.section(reading.study, reading.trials, reading.recommendation, reading.fingerprint)
 
 
 def _workload(study: Study) -> str:
@@ -171,8 +160,8 @@ def _lengths(study: Study) -> str:
     return f"{len(study.lengths)} rows, mean {statistics.fmean(study.lengths):.1f}, {low} to {high} tokens"
 
 
-def _machine(material: Material) -> str:
-    spec, seen = material.study.spec, material.fingerprint
+def _machine(reading: StudyReading) -> str:
+    spec, seen = reading.study.spec, reading.fingerprint
     limit = "none" if spec.memory_limit is None else format_size(spec.memory_limit)
     rows = [("training interpreter", code(spec.python)), ("memory limit of a trial's process tree", limit)]
     if seen is None:
@@ -188,9 +177,9 @@ def _hardware(name: str, value: object) -> str:
     return code(value if isinstance(value, str) else _json(value))
 
 
-def _baseline(material: Material) -> list[str]:
-    spec = material.study.spec
-    own = [t for t in material.trials if t.configuration == spec.baseline]
+def _baseline(reading: StudyReading) -> list[str]:
+    spec = reading.study.spec
+    own = [t for t in reading.trials if t.configuration == spec.baseline]
     knobs = table(["knob", "value"], [(code(n), code(knob_value(spec.baseline[n]))) for n in in_order(spec.baseline)])
     runs = [f"#{t.number} {code(t.kind.value)}: {found.outcome(t)}, {measured_words(t)} tokens/hour" for t in own]
     return [knobs, "\n".join(f"- {run}" for run in runs)]

@@ -16,9 +16,10 @@ from autotune.ports import Clock, StopToken, Watcher
 from autotune.running.ending import Ending
 from autotune.running.gpu_guard import Guard
 from autotune.running.job import Graces, Job
-from autotune.running.launch import ALONE, launched
+from autotune.running.launch import launched
 from autotune.running.supervisor import Supervisor
 from autotune.running.warm_worker import Worker
+from search_spaces.frameworks import facts_of
 from search_spaces.knobs.restart import Restart, restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
@@ -54,10 +55,12 @@ def shares_process(trial: Trial) -> bool:
 def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
     """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
 
-    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and of ``ALONE``
-    are always processes of their own; the baseline is the first trial of its process, which others may then use.
+    Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
+    framework that starts processes itself are always processes of their own; the baseline is the first trial of its
+    process, which others may then use.
     """
-    if job.companion is not None or launched(spec) or spec.framework in ALONE or not shares_process(trial):
+    alone = job.companion is not None or launched(spec) or facts_of(spec.framework).starts_processes
+    if alone or not shares_process(trial):
         return None
     key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)
     return Wanted(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)

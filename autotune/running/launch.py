@@ -10,9 +10,6 @@ from trainer.child.contract import RunPaths, TrialSpec
 SHARDING = ("deepspeed", "fsdp")
 """Settings whose frameworks ask for a launcher even with one process."""
 
-ALONE = frozenset({"verl"})
-"""Frameworks whose trials are processes they start themselves: nothing of one could serve the next."""
-
 
 def launched(spec: TrialSpec) -> bool:
     """Whether ``torchrun`` starts the trial's processes."""

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from autotune.domain import RewardSpec
 from autotune.errors import UsageError
+from search_spaces.frameworks import facts_of
 
 MATH_VERIFY = "math-verify"
 GYM = "reasoning-gym"
-WITH_PLUGINS = "ms_swift"
-"""The framework whose own rewards may be registered by plugins, which are looked up from the user's folder."""
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -81,7 +80,7 @@ def rewards_configured(names: Sequence[str], folder: Path, framework: str = "trl
 
 def _configured(name: str, folder: Path, framework: str) -> RewardSpec:
     if "." not in name:
-        return RewardSpec(framework, name, str(folder) if framework == WITH_PLUGINS else "")
+        return RewardSpec(framework, name, str(folder) if facts_of(framework).rewards_by_plugin else "")
     module = folder.joinpath(*name.split(".")[:-1])
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
     path = next((file for file in files if file.is_file()), None)

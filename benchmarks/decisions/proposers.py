@@ -17,7 +17,6 @@ from autotune.domain import Configuration, Protocol, Trial, TrialKind
 from autotune.ports import Proposer
 from autotune.proposals import make_proposer, named_sampler
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.proposals.samplers import for_task
 from autotune.tables.table import Header, Row, Table
 from benchmarks.decisions.studies import Arm, Place
 from benchmarks.search.arms import ARMS as PEERS
@@ -85,7 +84,7 @@ def _own(sampler: str, place: Place, seed: int) -> Proposer:
 def _made(sampler: str, place: Place) -> TwoTrackProposer:
     spec = place.spec
     if place.rows:
-        sampling = for_task(named_sampler(sampler), place.task, place.background)
+        sampling = named_sampler(sampler).bind(place.task, place.background)
         return cast(TwoTrackProposer, house(world_of(place), sampling, 0, place.rows, TwoTrackProposer))
     made = make_proposer(
         place.space, spec.baseline, spec.resources, sampler, 0, task=place.task, background=place.background

@@ -17,10 +17,8 @@ import optuna
 from autotune.domain import Trial
 from autotune.proposals.lattice import Mask
 from autotune.proposals.proposer import draw
-from autotune.proposals.samplers import SAMPLERS, Sampler
-from autotune.proposals.samplers.asking import asked
-from autotune.proposals.translation import distributions, evidence, rebuilt_study
-from benchmarks.search import ours, peers
+from autotune.proposals.translation import asked, evidence, rebuilt_study
+from benchmarks.search import optuna_peers, ours, peers
 from benchmarks.search.models import Known, passing, prior_order, there
 from benchmarks.search.replay import Filter, Session
 from benchmarks.search.world import World
@@ -85,19 +83,18 @@ class Tpe:
         lattice = self._world.places
         sampler = optuna.samplers.TPESampler(seed=draw(self._seed, len(history)))
         study = rebuilt_study(lattice, evidence(_spelt(self._world, history)), sampler)
-        return asked(study, distributions(lattice), lattice, left, DRAWS)
+        return asked(study, lattice, left, DRAWS)
 
 
-class OfSampler:
-    """One of the tool's own samplers, without what the tool does before it asks one."""
+class OfOptuna:
+    """Another of Optuna's samplers, held to the rows that are left."""
 
-    def __init__(self, world: World, sampler: Sampler, seed: int) -> None:
-        self._world, self._sampler, self._seed = world, sampler, seed
+    def __init__(self, world: World, choose: optuna_peers.Choose, seed: int) -> None:
+        self._world, self._choose, self._seed = world, choose, seed
 
     def propose(self, history: Sequence[Trial], left: Mask) -> int:
         seed = draw(self._seed, len(history))
-        told = evidence(_spelt(self._world, history))
-        return self._sampler.choose(self._world.places, left, told, seed, None)
+        return self._choose(self._world.places, left, evidence(_spelt(self._world, history)), seed)
 
 
 class Begun:
@@ -139,8 +136,11 @@ def _tpe(world: World, known: Known, seed: int) -> Session:  # noqa: ARG001
 
 
 def _gp(world: World, known: Known, seed: int) -> Session:  # noqa: ARG001
-    """Optuna's GP, maximised over the rows alone; failures by its constraint, at the mean of what was measured."""
-    return OfSampler(world, SAMPLERS["gp"], seed)
+    return OfOptuna(world, optuna_peers.gp, seed)
+
+
+def _cmaes(world: World, known: Known, seed: int) -> Session:  # noqa: ARG001
+    return OfOptuna(world, optuna_peers.cmaes, seed)
 
 
 def _begun(inner: Begin, world: World, known: Known, seed: int) -> Session:
@@ -160,7 +160,8 @@ def _all() -> list[Arm]:
         *_peer("random", _random),
         *_peer("grid", _grid),
         *_peer("tpe", _tpe, prior=True),
-        *_peer("gp", _gp, SAMPLERS["gp"].needs, prior=True),
+        *_peer("gp", _gp, optuna_peers.GP_NEEDS, prior=True),
+        *_peer("cmaes", _cmaes, optuna_peers.CMAES_NEEDS),
         *_peer("deepspeed", lambda world, _, seed: peers.DeepSpeed(world, seed), ("xgboost",)),
         *_peer("smac", lambda world, _, seed: peers.Smac(world, seed), ("smac", "ConfigSpace")),
         *_peer("ax", lambda world, _, seed: peers.Ax(world, seed), ("ax", "botorch")),

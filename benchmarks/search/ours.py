@@ -24,7 +24,7 @@ from autotune.proposals.grey.models import KeptTimes
 from autotune.proposals.lattice import Mask
 from autotune.proposals.openings import openings, roomy
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.proposals.samplers import SAMPLERS, Sampler
+from autotune.proposals.samplers import SAMPLERS, StudySampler
 from autotune.proposals.times import roofline
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.world import Observed
@@ -94,7 +94,7 @@ class Forgetful(TwoTrackProposer):
 
 
 def house(
-    world: World, sampler: Sampler, seed: int, rows: Sequence[Configuration], kind: type[TwoTrackProposer]
+    world: World, sampler: StudySampler, seed: int, rows: Sequence[Configuration], kind: type[TwoTrackProposer]
 ) -> Proposer:
     """The proposer of ``autotune start`` with all rows in one track: the fastest is looked for, whatever it changes."""
     baseline = world.table.header.baseline

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, fit, training_gpus
 from search_spaces.configuration import KnobValue, Resources
+from search_spaces.frameworks import Facts, facts_of
 from search_spaces.knobs import KNOBS, defaults
 
 COMPARED = frozenset({*BATCH_KNOBS, *RANK_KNOBS})
@@ -78,6 +79,10 @@ class Case:
     @property
     def framework(self) -> str:
         return self.resources.framework
+
+    @property
+    def facts(self) -> Facts:
+        return facts_of(self.resources.framework)
 
     @property
     def vllm(self) -> bool:
@@ -150,6 +155,15 @@ class Rule:
     remedies: tuple[str, ...]
     summary: str
     judge: Callable[[Case], str | None]
+
+
+def only(framework: str, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """``rules`` that hold for ``framework`` alone; no other can break them."""
+
+    def limited(judge: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
+        return lambda case: judge(case) if case.resources.framework == framework else None
+
+    return tuple(replace(each, judge=limited(each.judge)) for each in rules)
 
 
 def rule(

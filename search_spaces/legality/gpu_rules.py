@@ -29,7 +29,7 @@ def tensor_parallel_world(case: Case) -> str | None:
     if not case.colocated:
         return None
     size = case.at_least_one("tensor_parallel_size")
-    if case.framework == "verl":
+    if case.facts.replicas_multiply:
         size *= case.at_least_one("rollout_data_parallel_size")
     world = case.training_gpus
     if world % size == 0:
@@ -83,7 +83,7 @@ def multi_node(case: Case) -> str | None:
 def zero_or_fsdp(case: Case) -> str | None:
     """Weights are sharded by DeepSpeed or by FSDP2, not both."""
     stage = case.number("zero_stage") or 0
-    if stage == 0 or case.get("fsdp") != "fsdp2" or case.framework == "verl":
+    if stage == 0 or case.get("fsdp") != "fsdp2" or not case.facts.has_deepspeed:
         return None
     return f"zero_stage {stage} and fsdp fsdp2 exclude each other"
 
@@ -101,7 +101,7 @@ def deepspeed_installed(case: Case) -> str | None:
 def zero_device(case: Case) -> str | None:
     """DeepSpeed shards over GPUs; on a CPU accelerate refuses it, which only TRL trials go round."""
     stage = case.number("zero_stage") or 0
-    if stage == 0 or case.on_gpu or case.framework not in ("open_r1", "ms_swift"):
+    if stage == 0 or case.on_gpu or not case.facts.deepspeed_needs_gpu:
         return None
     return f"zero_stage {stage} needs a GPU in {case.framework}, and this is a CPU run"
 
@@ -130,7 +130,7 @@ def even_bucket(case: Case) -> str | None:
 @rule(("fsdp",), ("fsdp",))
 def fsdp_device(case: Case) -> str | None:
     """FSDP2 shards over GPUs."""
-    if case.get("fsdp") != "fsdp2" or case.on_gpu or case.framework == "verl":
+    if case.get("fsdp") != "fsdp2" or case.on_gpu or case.facts.trains_on_gpus_only:
         return None
     return "fsdp fsdp2 needs a GPU, and this is a CPU run"
 
@@ -161,8 +161,8 @@ def sequence_parallel(case: Case) -> str | None:
         return None
     if case.training_gpus % size:
         return f"sequence_parallel_size {size} does not divide {case.ranks_in_words(case.training_gpus)}"
-    if case.framework == "verl" and case.get("remove_padding") is False:
-        return f"sequence_parallel_size {size} needs remove_padding in verl"
+    if case.facts.packs_split_sequences and case.get("remove_padding") is False:
+        return f"sequence_parallel_size {size} needs remove_padding in {case.framework}"
     return None
 
 

@@ -32,7 +32,7 @@ def precision_hardware(case: Case) -> str | None:
         return f"precision bf16 needs compute capability 8.0 or later, and this GPU has {_capability(case)}"
     if precision != "fp8":
         return None
-    if case.framework in ("ms_swift", "verl"):
+    if not case.facts.trains_in_fp8:
         return f"{case.framework} does not train in FP8 on this path"
     if case.lacks("torchao"):
         return "precision fp8 needs the package torchao in the training environment"
@@ -98,7 +98,7 @@ def attention_kernel(case: Case) -> str | None:
 def optimizer_kernel(case: Case) -> str | None:
     """The optimizer's kernels run here and are installed."""
     name = str(case.get("optimizer") or "")
-    if name == "muon" and case.framework in ("trl", "open_r1"):
+    if name == "muon" and not case.facts.has_muon:
         return f"optimizer {name} is none that {case.framework} has"
     if name in _GPU_OPTIMIZERS and not case.on_gpu:
         return f"optimizer {name} needs a GPU, and this is a CPU run"
@@ -124,20 +124,21 @@ def gpu_kernels(case: Case) -> str | None:
     if wanted and not case.on_gpu:
         why = ", where activations are in host memory already" if wanted[0] == "activation_offload" else ""
         return f"{wanted[0]} needs a GPU, and this is a CPU run{why}"
-    if "hub_kernels" in wanted and case.framework == "trl" and case.lacks("kernels"):
-        return "hub_kernels needs the package kernels in the training environment"
+    package = case.facts.hub_kernels_package
+    if "hub_kernels" in wanted and package and case.lacks(package):
+        return f"hub_kernels needs the package {package} in the training environment"
     return None
 
 
 @rule(("remove_padding", "hub_kernels", "attn_implementation"), ("remove_padding", "attn_implementation"))
 def packed_rows(case: Case) -> str | None:
     """Rows are packed only with an attention kernel that keeps them apart."""
-    if case.get("remove_padding") is not True or case.framework != "ms_swift":
+    if case.get("remove_padding") is not True or not case.facts.packs_with_flash_attention_only:
         return None
     if not str(case.get("attn_implementation") or "").startswith("flash_attention"):
-        return f"remove_padding needs flash attention in ms_swift, not {case.get('attn_implementation')}"
+        return f"remove_padding needs flash attention in {case.framework}, not {case.get('attn_implementation')}"
     if case.get("hub_kernels") is True:
-        return "remove_padding and hub_kernels exclude each other in ms_swift"
+        return f"remove_padding and hub_kernels exclude each other in {case.framework}"
     return None
 
 

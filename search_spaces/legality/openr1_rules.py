@@ -12,7 +12,7 @@ from typing import Any
 from search_spaces.batch import Batch
 from search_spaces.knobs import KNOBS, Knob, Reach
 from search_spaces.knobs.model import show
-from search_spaces.legality.case import Case, Rule
+from search_spaces.legality.case import Case, Rule, only
 
 FRAMEWORK = "open_r1"
 SERVER_OPTIONS: Mapping[str, str] = {
@@ -37,7 +37,7 @@ def _keyed(knob: Knob) -> Rule:
 
     def judge(case: Case) -> str | None:
         value = case.values.get(knob.name)
-        if case.framework != FRAMEWORK or value is None or not case.acts(knob.name):
+        if value is None or not case.acts(knob.name):
             return None
         own = case.values.get(setting.follows) if setting.follows else setting.default
         if setting.reach is not Reach.SEAM:
@@ -57,7 +57,7 @@ def _beyond(knob: Knob) -> bool:
     return setting is not None and (setting.reach is Reach.SEAM or bool(setting.by_seam))
 
 
-RULES: tuple[Rule, ...] = tuple(_keyed(knob) for knob in KNOBS.values() if _beyond(knob))
+RULES = only(FRAMEWORK, tuple(_keyed(knob) for knob in KNOBS.values() if _beyond(knob)))
 
 
 def _generation_rows(settings: Mapping[str, Any], batch: Batch) -> str | None:

@@ -5,7 +5,7 @@ They say early what the framework would say late, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from search_spaces.batch import Batch, batch_of
@@ -14,6 +14,8 @@ from search_spaces.legality import openr1_rules, swift_passthrough
 from search_spaces.legality.case import Violation
 
 Settings = Mapping[str, Any]
+Said = Sequence[tuple[str, str]]
+"""(rule, sentence without its full stop)."""
 REMOVED = {
     "max_prompt_length": "filter the prompts by length instead",
     "use_liger_loss": "the loss is always computed in tiles",
@@ -27,19 +29,21 @@ def check_passthrough(
     settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
 ) -> tuple[Violation, ...]:
     """What the framework would refuse in ``settings`` beside ``configuration``; of some frameworks nothing is known."""
-    if resources.framework == openr1_rules.FRAMEWORK:
-        broken = openr1_rules.broken_settings(settings, batch_of(configuration, resources))
-        return tuple(Violation(name, f"{sentence}.") for name, sentence in broken)
-    if resources.framework == "ms_swift":
-        said = swift_passthrough.problems(settings, configuration, resources)
-        return tuple(Violation(name, f"{sentence}.") for name, sentence in said)
-    if resources.framework != "trl":
-        return ()
+    judge = _JUDGES.get(resources.framework)
+    said = () if judge is None else judge(settings, configuration, resources)
+    return tuple(Violation(name, f"{sentence}.") for name, sentence in said)
+
+
+def _of_openr1(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
+    return openr1_rules.broken_settings(settings, batch_of(configuration, resources))
+
+
+def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
     found = [(name, sentence) for name, judge in _RULES if (sentence := judge(settings)) is not None]
     evaluation = _evaluation(settings, batch_of(configuration, resources))
     found += [("evaluation", evaluation)] if evaluation else []
     found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
-    return tuple(Violation(name, f"{sentence}.") for name, sentence in found)
+    return found
 
 
 def _generation_size(settings: Settings) -> str | None:
@@ -111,3 +115,9 @@ _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
     ("reference_model", _reference_model),
     ("adapter_target", _adapter),
 )
+_JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
+    "trl": _of_trl,
+    openr1_rules.FRAMEWORK: _of_openr1,
+    "ms_swift": swift_passthrough.problems,
+}
+"""By framework; nothing is known of the others' settings."""

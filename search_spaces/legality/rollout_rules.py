@@ -69,7 +69,7 @@ def batched_tokens(case: Case) -> str | None:
     if case.server:
         return None
     batch, size = case.batch, case.at_least_one("tensor_parallel_size")
-    steps = batch.accumulation if case.framework == "open_r1" else batch.steps
+    steps = batch.accumulation if case.facts.sizes_engine_by_update else batch.steps
     sequences = batch.micro * size * steps
     if sequences <= tokens:
         return None
@@ -86,8 +86,7 @@ def whole_prefill(case: Case) -> str | None:
     tokens, length = case.number("max_num_batched_tokens"), case.number("max_model_len")
     if not case.vllm or case.get("chunked_prefill") is not False or tokens is None or length is None:
         return None
-    # verl raises the limit by itself.
-    if tokens >= length or case.framework == "verl":
+    if tokens >= length or case.facts.raises_batched_tokens:
         return None
     return f"without chunked_prefill, max_num_batched_tokens {tokens} must be at least max_model_len {length}"
 

@@ -9,14 +9,14 @@ rendered.
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, rule
+from search_spaces.legality.case import COMPARED, Case, only, rule
 
 
 @rule(COMPARED, ("sequence_parallel_size", "gradient_accumulation_steps", "steps_per_generation"))
 def swift_sequence_steps(case: Case) -> str | None:
     """Ranks that share sequences share the accumulation evenly: ms-swift multiplies what it is told by their number."""
     size = case.at_least_one("sequence_parallel_size")
-    if case.framework != "ms_swift" or size == 1:
+    if size == 1:
         return None
     batch = case.batch
     for name, count in (("gradient_accumulation_steps", batch.accumulation), ("steps_per_generation", batch.steps)):
@@ -29,7 +29,7 @@ def swift_sequence_steps(case: Case) -> str | None:
 def swift_liger_sequences(case: Case) -> str | None:
     """Liger's loss takes whole sequences (S10)."""
     size = case.at_least_one("sequence_parallel_size")
-    if case.framework != "ms_swift" or size == 1 or case.get("hub_kernels") is not True:
+    if size == 1 or case.get("hub_kernels") is not True:
         return None
     return f"hub_kernels cannot be used with sequence_parallel_size {size} in ms_swift"
 
@@ -37,7 +37,7 @@ def swift_liger_sequences(case: Case) -> str | None:
 @rule(("hub_kernels",), ("hub_kernels",))
 def swift_liger_installed(case: Case) -> str | None:
     """Liger's kernels and loss are installed."""
-    if case.framework != "ms_swift" or case.get("hub_kernels") is not True or not case.lacks("liger_kernel"):
+    if case.get("hub_kernels") is not True or not case.lacks("liger_kernel"):
         return None
     return "hub_kernels needs the package liger-kernel in the training environment"
 
@@ -45,7 +45,7 @@ def swift_liger_installed(case: Case) -> str | None:
 @rule(("activation_offload", "fsdp"), ("activation_offload", "fsdp"))
 def swift_activation_offload(case: Case) -> str | None:
     """Activations are offloaded between FSDP2's layers only."""
-    if case.framework != "ms_swift" or case.get("activation_offload") is not True or case.get("fsdp") == "fsdp2":
+    if case.get("activation_offload") is not True or case.get("fsdp") == "fsdp2":
         return None
     return "activation_offload acts only with fsdp fsdp2 in ms_swift"
 
@@ -56,7 +56,7 @@ def swift_activation_offload(case: Case) -> str | None:
 )
 def swift_custom_all_reduce(case: Case) -> str | None:
     """A colocated engine is always built without vLLM's own all-reduce."""
-    if case.framework != "ms_swift" or not case.colocated or case.get("custom_all_reduce") is not True:
+    if not case.colocated or case.get("custom_all_reduce") is not True:
         return None
     return "custom_all_reduce acts only with rollout_mode server in ms_swift"
 
@@ -68,7 +68,7 @@ def swift_custom_all_reduce(case: Case) -> str | None:
 def swift_weight_bucket(case: Case) -> str | None:
     """Weights go in buckets to a server only."""
     size = case.values.get("weight_sync_bucket_mib")
-    if case.framework != "ms_swift" or not case.colocated or size in (None, DEFAULT_BUCKET_MIB):
+    if not case.colocated or size in (None, DEFAULT_BUCKET_MIB):
         return None
     return f"weight_sync_bucket_mib {size} acts only with rollout_mode server in ms_swift"
 
@@ -77,7 +77,7 @@ def swift_weight_bucket(case: Case) -> str | None:
 def swift_reduce_precision(case: Case) -> str | None:
     """Only DeepSpeed is told what gradients are summed in."""
     precision = case.get("reduce_precision")
-    if case.framework != "ms_swift" or precision in (None, "fp32") or case.number("zero_stage"):
+    if precision in (None, "fp32") or case.number("zero_stage"):
         return None
     return f"reduce_precision {precision} acts only with zero_stage 1, 2 or 3 in ms_swift"
 
@@ -85,12 +85,15 @@ def swift_reduce_precision(case: Case) -> str | None:
 DEFAULT_BUCKET_MIB = 512
 """``SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE`` where nobody sets it."""
 
-RULES = (
-    swift_sequence_steps,
-    swift_liger_sequences,
-    swift_liger_installed,
-    swift_activation_offload,
-    swift_custom_all_reduce,
-    swift_weight_bucket,
-    swift_reduce_precision,
+RULES = only(
+    "ms_swift",
+    (
+        swift_sequence_steps,
+        swift_liger_sequences,
+        swift_liger_installed,
+        swift_activation_offload,
+        swift_custom_all_reduce,
+        swift_weight_bucket,
+        swift_reduce_precision,
+    ),
 )

@@ -8,8 +8,9 @@ and V16 cannot be broken: a trial always says rows and budgets, the same for bot
 
 from __future__ import annotations
 
-from search_spaces.legality.case import COMPARED, Case, rule
+from search_spaces.legality.case import COMPARED, Case, only, rule
 
+FRAMEWORK = "verl"
 _OPTIMIZERS = (
     *("adamw_torch", "adamw_torch_fused", "adamw_torch_8bit", "adamw_torch_4bit"),
     *("adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit"),
@@ -17,14 +18,10 @@ _OPTIMIZERS = (
 """Those a class of torch, torchao or bitsandbytes stands for (``workers/config/optimizer.py:build_optimizer``)."""
 
 
-def _verl(case: Case) -> bool:
-    return case.framework == "verl"
-
-
 @rule(())
 def verl_device(case: Case) -> str | None:
     """verl trains on GPUs: its platforms are CUDA, ROCm and NPU."""
-    if not _verl(case) or case.on_gpu:
+    if case.on_gpu:
         return None
     return "verl trains on GPUs only, and this is a CPU run"
 
@@ -32,7 +29,7 @@ def verl_device(case: Case) -> str | None:
 @rule(("rollout_engine",), ("rollout_engine",))
 def verl_engine(case: Case) -> str | None:
     """verl generates with an engine of its own."""
-    if not _verl(case) or case.vllm:
+    if case.vllm:
         return None
     return f"verl has no rollout_engine {case.get('rollout_engine')}; it generates with vllm"
 
@@ -40,7 +37,7 @@ def verl_engine(case: Case) -> str | None:
 @rule(("rollout_engine", "rollout_mode"), ("rollout_mode",))
 def verl_colocated(case: Case) -> str | None:
     """On GPUs of its own verl's rollout is a policy behind (V14), which is another algorithm."""
-    if not _verl(case) or not case.server:
+    if not case.server:
         return None
     return "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights"
 
@@ -48,7 +45,7 @@ def verl_colocated(case: Case) -> str | None:
 @rule(frozenset({*COMPARED, "dynamic_batching"}), ("micro_batch_size", "steps_per_generation", "dynamic_batching"))
 def verl_rollout_rows(case: Case) -> str | None:
     """V1: the rows of a rollout are shared by all GPUs, also by those that share a sequence."""
-    if not _verl(case) or case.get("dynamic_batching") is True:
+    if case.get("dynamic_batching") is True:
         return None
     rows, gpus = case.batch.rollout_rows, case.training_gpus
     if rows % gpus == 0:
@@ -60,7 +57,7 @@ def verl_rollout_rows(case: Case) -> str | None:
 def verl_rollout_covers_update(case: Case) -> str | None:
     """V4: a rollout has at least the prompts of an update."""
     batch = case.batch
-    if not _verl(case) or batch.steps >= batch.accumulation:
+    if batch.steps >= batch.accumulation:
         return None
     return (
         f"steps_per_generation {batch.steps} is less than gradient_accumulation_steps {batch.accumulation}: "
@@ -72,7 +69,7 @@ def verl_rollout_covers_update(case: Case) -> str | None:
 def verl_whole_updates(case: Case) -> str | None:
     """V19: a rollout is whole updates, or verl fills the last one up with rows that teach nothing."""
     batch = case.batch
-    if not _verl(case) or batch.accumulation < 1 or batch.steps < batch.accumulation:
+    if batch.accumulation < 1 or batch.steps < batch.accumulation:
         return None
     if batch.steps % batch.accumulation == 0:
         return None
@@ -86,7 +83,7 @@ def verl_whole_updates(case: Case) -> str | None:
 def verl_whole_prompts(case: Case) -> str | None:
     """V5: an update is whole groups, because verl counts ppo_mini_batch_size in prompts."""
     batch = case.batch
-    if not _verl(case) or batch.group < 2 or batch.rows % batch.group == 0:
+    if batch.group < 2 or batch.rows % batch.group == 0:
         return None
     product = f"{case.ranks_in_words(batch.ranks)} × micro-batch {batch.micro} × accumulation {batch.accumulation}"
     return f"{product} = {batch.rows} rows are no whole groups of {batch.group}, and verl counts an update in prompts"
@@ -96,7 +93,7 @@ def verl_whole_prompts(case: Case) -> str | None:
 def verl_logprob_rows(case: Case) -> str | None:
     """V6: a log-prob pass cuts a rank's rows of the rollout evenly."""
     rows, batch = case.number("logprob_rows"), case.batch
-    if not _verl(case) or case.get("dynamic_batching") is True or rows is None or rows < 1:
+    if case.get("dynamic_batching") is True or rows is None or rows < 1:
         return None
     have = batch.micro * batch.steps
     if have % rows == 0:
@@ -108,7 +105,7 @@ def verl_logprob_rows(case: Case) -> str | None:
 def verl_ulysses_heads(case: Case) -> str | None:
     """Ranks that share a sequence share the attention heads evenly (``models/transformers/monkey_patch.py:343``)."""
     size, model = case.at_least_one("sequence_parallel_size"), case.resources.model
-    if not _verl(case) or size == 1:
+    if size == 1:
         return None
     heads, keys = model.attention_heads, model.key_value_heads
     if heads and heads % size:
@@ -122,7 +119,7 @@ def verl_ulysses_heads(case: Case) -> str | None:
 def verl_fixed_shape(case: Case) -> str | None:
     """Lengths are rounded up where rows are packed (``workers/config/engine.py``, pad_to_length)."""
     multiple = case.number("pad_to_multiple") or 1
-    if not _verl(case) or multiple == 1 or case.get("remove_padding") is not False:
+    if multiple == 1 or case.get("remove_padding") is not False:
         return None
     return f"pad_to_multiple {multiple} needs remove_padding in verl"
 
@@ -131,7 +128,7 @@ def verl_fixed_shape(case: Case) -> str | None:
 def fsdp_version(case: Case) -> str | None:
     """verl shards with FSDP's first or second version; the others with the second, if at all."""
     kind = case.get("fsdp")
-    if _verl(case):
+    if case.framework == FRAMEWORK:
         return "fsdp none: verl shards with fsdp1 or fsdp2" if kind == "none" else None
     return f"fsdp fsdp1 is none that {case.framework} shards with here; use fsdp2" if kind == "fsdp1" else None
 
@@ -142,7 +139,7 @@ def fsdp_version(case: Case) -> str | None:
 )
 def verl_offload(case: Case) -> str | None:
     """What FSDP2 keeps on the host is not moved there again (``workers/engine/fsdp/transformer_impl.py``)."""
-    if not _verl(case) or case.get("fsdp_offload") is not True or case.get("fsdp") != "fsdp2":
+    if case.get("fsdp_offload") is not True or case.get("fsdp") != "fsdp2":
         return None
     named = [n for n in ("rollout_offload_model", "rollout_offload_optimizer") if case.get(n) is True]
     return f"{named[0]} does nothing in verl beside fsdp_offload, which keeps all of it on the host" if named else None
@@ -151,7 +148,7 @@ def verl_offload(case: Case) -> str | None:
 @rule(("rollout_engine", "rollout_mode", "sleep_level"), ("sleep_level",))
 def verl_sleep(case: Case) -> str | None:
     """verl's engine drops its weights when it sleeps, or does not sleep."""
-    if not _verl(case) or not case.colocated or case.number("sleep_level") != 1:
+    if not case.colocated or case.number("sleep_level") != 1:
         return None
     return "sleep_level 1: verl's engine sleeps at level 2 or not at all"
 
@@ -160,24 +157,27 @@ def verl_sleep(case: Case) -> str | None:
 def verl_optimizer(case: Case) -> str | None:
     """The optimizer is a class verl can load."""
     name = case.get("optimizer")
-    if not _verl(case) or name is None or name in _OPTIMIZERS:
+    if name is None or name in _OPTIMIZERS:
         return None
     return f"optimizer {name} is none that a verl trial has; use one of {', '.join(_OPTIMIZERS)}"
 
 
 RULES = (
-    verl_device,
-    verl_engine,
-    verl_colocated,
-    verl_rollout_rows,
-    verl_rollout_covers_update,
-    verl_whole_updates,
-    verl_whole_prompts,
-    verl_logprob_rows,
-    verl_ulysses_heads,
-    verl_fixed_shape,
+    *only(
+        FRAMEWORK,
+        (
+            verl_device,
+            verl_engine,
+            verl_colocated,
+            verl_rollout_rows,
+            verl_rollout_covers_update,
+            verl_whole_updates,
+            verl_whole_prompts,
+            verl_logprob_rows,
+            verl_ulysses_heads,
+            verl_fixed_shape,
+        ),
+    ),
     fsdp_version,
-    verl_offload,
-    verl_sleep,
-    verl_optimizer,
+    *only(FRAMEWORK, (verl_offload, verl_sleep, verl_optimizer)),
 )

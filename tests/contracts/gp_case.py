@@ -1,4 +1,4 @@
-"""The proposer contract on the Gaussian process: collected only by ``tests/unit/proposals/test_gp.py``.
+"""The proposer contract on the Gaussian process: collected only by ``tests/unit/benchmarks/test_optuna_peers.py``.
 
 It runs where torch and scipy can be imported, which is not the tool's own environment.
 """
@@ -9,12 +9,12 @@ import statistics
 
 from autotune.ports import Proposer
 from tests.contracts.proposer_suite import Landscape, ProposerSuite, landscape, search
-from tests.unit.proposals.test_proposer import built
+from tests.unit.benchmarks.test_optuna_peers import crashes, with_peer
 
 
 class TestGp(ProposerSuite):
     def build(self, world: Landscape, seed: int = 0) -> Proposer:
-        return built(world, "gp", seed)
+        return with_peer(world, "gp", seed)
 
     def test_the_model_decides_from_the_seventh_trial_on(self) -> None:
         """Without it the whole suite could pass on the opening draws and the fallback alone."""
@@ -26,13 +26,4 @@ class TestGp(ProposerSuite):
         assert statistics.fmean(found) >= 0.94 * world.best(world.headline)
 
     def test_failures_that_are_not_of_memory_are_avoided(self) -> None:
-        world = landscape()
-        proposer = self.build(world)
-        made, crashes = [world.run(world.baseline, 0)], []
-        for number in range(1, 31):
-            proposal = proposer.propose(made, number)
-            assert proposal is not None
-            crash = not proposal[0]["gradient_checkpointing"]
-            crashes.append(crash)
-            made.append(world.run(proposal[0], number).with_(worst_case_passed=not crash))
-        assert statistics.fmean(crashes) < 0.3
+        assert crashes("gp", 30) < 9

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.report_page import read, report_page
+from api.dashboard.report_page import report_page
 from api.serving import serving
 from autotune.domain import Study
+from autotune.recommendation.reading import read_study
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.e2e.browser import browser, complaints
@@ -177,7 +178,7 @@ def test_the_report_is_whole_without_a_server(chromium: Any, tmp_path: Path, the
     whole_study(settings)
     store = open_store(settings.database)
     file = tmp_path / "report.html"
-    file.write_text(report_page(read(store, store.study(1))))
+    file.write_text(report_page(read_study(store, store.study(1))))
     store.close()
     said: list[str] = []
     asked: list[str] = []

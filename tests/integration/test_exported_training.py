@@ -15,6 +15,7 @@ import yaml
 from autotune.domain import Configuration, RewardSpec, Study
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
+from autotune.recommendation.reading import StudyReading
 from autotune.verify.compare_run import read_step
 from tests.support import factories as f
 from tests.support.trl_trials import ONE_THREAD, ROOT, build_tiny, training_python, write_spec
@@ -144,7 +145,7 @@ def build(study: Study, configuration: Configuration) -> Exported:
             return ()
 
     trials = (f.finished(0, configuration=configuration),)
-    return export.build(study, trials, export.Choice(trial=0), None, Notes())  # type: ignore[arg-type]
+    return export.build(StudyReading(study, trials), export.Choice(trial=0), Notes())  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

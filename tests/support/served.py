@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from api.guard.security import Access
 from api.listening import listen, url_of
 from api.server import ThreadServer
 from autotune.domain import Budget, Study
+from autotune.ports import Store
 from autotune.proposals import make_proposer
 from autotune.settings import Settings, read_settings
 from autotune.store import open_store
@@ -24,6 +26,7 @@ from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories
 from tests.support.fakes import FakeClock, FakeStop, SeenObserver
+from tests.support.recorded import copied_study
 from tests.support.simulated import SimulatedRunner
 
 SPACE = SearchSpace.from_json(
@@ -46,9 +49,21 @@ def settings_in(folder: Path) -> Settings:
 
 
 def whole_study(settings: Settings, name: str = "first", **changes: Any) -> Study:
-    """A study the real loop has run to its end on a simulated machine: gains, OOMs, confirmations."""
-    clock, store = FakeClock(), open_store(settings.database)
-    limit = 5 * factories.GIB
+    """A study the real loop has run to its end on a simulated machine: gains, OOMs, confirmations.
+
+    In a new database it is the copy of one that was run once; in one that is there, it is run.
+    """
+    if Path(settings.database).exists():
+        store = open_store(settings.database)
+        found = _run(store, name, changes)
+        store.close()
+        return found
+    alike = hashlib.sha256(repr((name, sorted(changes.items()))).encode()).hexdigest()[:16]
+    return copied_study(f"whole-study-{alike}", settings.database, lambda store: _run(store, name, changes))
+
+
+def _run(store: Store, name: str, changes: Mapping[str, Any]) -> Study:
+    clock, limit = FakeClock(), 5 * factories.GIB
     spec = factories.study_spec(name, **{"space": SPACE.as_json(), "memory_limit": limit, **changes})
     study = store.create_study(spec, clock.now())
     store.save_fingerprint(study.id, factories.fingerprint(), clock.now())
@@ -63,9 +78,7 @@ def whole_study(settings: Settings, name: str = "first", **changes: Any) -> Stud
         stop=FakeStop(),
         directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
     ).run()
-    found = store.study(study.id)
-    store.close()
-    return found
+    return store.study(study.id)
 
 
 class Served:

@@ -12,10 +12,11 @@ from autotune.domain import CycleKind, Trial
 from autotune.errors import UsageError
 from autotune.insights.ranking import measured
 from autotune.insights.standings import best_first, outcome_word, standings
-from autotune.recommendation.comparison import StudyRecord, compare_trials
+from autotune.recommendation.comparison import compare_trials
 from autotune.recommendation.export import Choice, chosen
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.recommendation.recommend import native_best, recommend, row_of
-from autotune.report.document import Material, report
+from autotune.report.document import report
 from autotune.statistics import evidence
 from autotune.study import confirmation
 from search_spaces.native import emulated, in_fp8
@@ -79,10 +80,10 @@ def test_the_recommendation_says_that_it_was_emulated() -> None:
 
 def test_it_is_compared_with_nothing_and_not_exported() -> None:
     study = f.study()
-    found = compare_trials(StudyRecord(study, ran()), ran()[0], ran()[2])
+    found = compare_trials(StudyReading(study, ran()), ran()[0], ran()[2])
     assert (found.ratio, found.b.outcome) == (None, "emulated")
     with pytest.raises(UsageError, match="trial 2 ran FP8 in emulation"):
-        chosen(study, ran(), Choice(trial=2), None)
+        chosen(StudyReading(study, ran()), Choice(trial=2))
 
 
 def test_an_emulated_baseline_is_no_reference() -> None:
@@ -99,7 +100,7 @@ def test_where_nothing_else_held_nothing_is_recommended_and_it_says_why() -> Non
     trials = [f.finished(0, configuration=EMULATED)]
     assert recommend(study.spec, trials, "") is None
     assert "emulated" in shown(end_screen(None, study, trials, ended_by="done"))
-    assert "FP8 in emulation" in report(Material(study, trials, None, True))
+    assert "FP8 in emulation" in report(StudyReading(study, trials))
 
 
 def test_each_trial_is_labelled() -> None:
@@ -118,7 +119,7 @@ def test_each_trial_is_labelled() -> None:
     assert "14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times" in screen
     assert "spread over ranks" in screen
     found = recommend(SPEC, ran(), "")
-    assert "`emulated`" in report(Material(study, ran(), found, True))
+    assert "`emulated`" in report(StudyReading(study, ran(), known_answer=(Source.RECOMMENDATION, found)))
 
 
 def test_a_row_with_fp8_says_how_little_its_passing_means() -> None:

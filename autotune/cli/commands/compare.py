@@ -15,13 +15,12 @@ from autotune.cli.options import HomeOption, JsonOption, find_study, find_trial,
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import fit
 from autotune.documents.study import configuration_json, plain
-from autotune.domain import Study
 from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
 from autotune.insights.usage_json import use_json
 from autotune.insights.usage_words import percent
-from autotune.ports import Store
-from autotune.recommendation.comparison import Comparison, Interval, Side, StudyRecord, compare_studies, compare_trials
+from autotune.recommendation.comparison import Comparison, Interval, Side, compare_studies, compare_trials
+from autotune.recommendation.reading import read_study
 from autotune.wording.numbers import format_size, rate, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK
 from autotune.wording.text import clean, in_order, knob_value
@@ -61,21 +60,17 @@ def compare(
     with reading(home) as (_, store):
         if a.isdigit() and b.isdigit():
             found = find_study(store, study)
-            record = _record(store, found)
+            record = read_study(store, found)
             pair = [find_trial(record.trials, int(number), found) for number in (a, b)]
             comparison = compare_trials(record, pair[0], pair[1])
         elif a.isdigit() or b.isdigit():
             raise UsageError(f"compare two trials by number or two studies by name, not {clean(a)!r} with {clean(b)!r}")
         else:
-            comparison = compare_studies(*(_record(store, find_study(store, name)) for name in (a, b)))
+            comparison = compare_studies(*(read_study(store, find_study(store, name)) for name in (a, b)))
     if as_json:
         console.document(comparison_json(comparison))
         return
     console.show(comparison_screen(comparison))
-
-
-def _record(store: Store, study: Study) -> StudyRecord:
-    return StudyRecord(study, store.trials(study.id), store.fingerprint(study.id))
 
 
 def comparison_screen(comparison: Comparison) -> RenderableType:

@@ -15,7 +15,7 @@ from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
 from autotune.domain import Study
 from autotune.errors import UsageError
-from autotune.recommendation.current import answer
+from autotune.recommendation.reading import read_study
 from autotune.settings import HomePaths
 from search_spaces.framework_names import SHORT
 
@@ -74,9 +74,8 @@ def export(
     with reading(home) as (_, store):
         found = find_study(store, study)
         word = _format(found, form)
-        trials = store.trials(found.id)
         choice = choice_of(row, trial, native_only)
-        made = build(found, trials, choice, answer(store, found, trials)[1], store)
+        made = build(read_study(store, found), choice, store)
     folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
     files = write(made, found, folder, force=force)
     if as_json:

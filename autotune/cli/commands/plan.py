@@ -79,13 +79,9 @@ def plan(
       autotune plan --model ./Qwen2.5-32B --need
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
-    framework = resolved(framework)
-    if framework not in FRAMEWORKS:
-        raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
-    from autotune.forecast.answer import Machine
-    from autotune.forecast.gpus import gpu_named
+    framework = _framework(framework)
     from autotune.forecast.model_file import model_at
-    from autotune.forecast.question import Question, Wanted
+    from autotune.forecast.question import Wanted
 
     wanted = Wanted(
         model=model,
@@ -100,11 +96,25 @@ def plan(
     as_json = as_json or form is Format.JSON
     if need:
         _show_needs(wanted, as_json)
-        return
+    else:
+        _show_plan(_question(wanted, gpu, gpus, nodes, space), settings_for(home), as_json)
+
+
+def _framework(word: str) -> str:
+    name = resolved(word)
+    if name not in FRAMEWORKS:
+        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
+    return name
+
+
+def _question(wanted: Wanted, gpu: str, gpus: int, nodes: int, space: str | None) -> Question:
+    from autotune.forecast.answer import Machine
+    from autotune.forecast.gpus import gpu_named
+    from autotune.forecast.question import Question
+
     kind = gpu_named(gpu)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    asked = Question(wanted.load(machine), machine, kind, *space_named(space, gpus, nodes))
-    _show_plan(asked, settings_for(home), as_json)
+    return Question(wanted.load(machine), machine, kind, *space_named(space, gpus, nodes))
 
 
 def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:

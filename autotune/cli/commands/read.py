@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -25,26 +24,22 @@ from autotune.cli.screens.tables import (
     best_first,
     count,
     knob_columns,
-    standings,
     standings_table,
     trials_table,
 )
 from autotune.cli.screens.text import brief, clean, clock_time
 from autotune.documents.study import trial_json
-from autotune.domain import Budget, Study, Trial, TrialKind, TrialState
+from autotune.domain import Study, Trial, TrialKind, TrialState
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import (
     Life,
-    Source,
-    answer,
     answer_document,
     attempt_paths,
-    last_budget,
-    last_event,
     running_trial,
     sign_of_life,
     status_document,
 )
+from autotune.recommendation.reading import Source, StudyReading, last_event, read_study
 from autotune.wording.sentences import phase_words
 
 BEST_SHOWN = 5
@@ -67,30 +62,18 @@ def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeO
       autotune status my-study --json
     """
     with reading(home) as (settings, store):
-        found = find_study(store, study)
-        trials = store.trials(found.id)
-        wall_s, gpu_s = store.spent(found.id)
-        limits = last_budget(store, found)
-        running = running_trial(trials)
-        life = None if running is None else sign_of_life(attempt_paths(settings.home, found, running))
-        now = time.time()
-        if not as_json:
-            console.show(_status_screen(found, trials, (wall_s, gpu_s), limits, running, life, now))
-            return
-        answered = answer(store, found, trials)
-        console.document(status_document(found, trials, (wall_s, gpu_s), limits, life, answered, now))
+        found = read_study(store, find_study(store, study))
+        running = running_trial(found.trials)
+        life = None if running is None else sign_of_life(attempt_paths(settings.home, found.study, running))
+        if as_json:
+            console.document(status_document(found, life, time.time()))
+        else:
+            console.show(_status_screen(found, life, time.time()))
 
 
-def _status_screen(
-    study: Study,
-    trials: Sequence[Trial],
-    spent: tuple[float, float],
-    limits: Budget,
-    running: Trial | None,
-    life: Life | None,
-    now: float,
-) -> RenderableType:
-    spec = study.spec
+def _status_screen(found: StudyReading, life: Life | None, now: float) -> RenderableType:
+    study, trials, spent, limits = found.study, found.trials, found.spent, found.limits
+    running, spec = running_trial(trials), study.spec
     used = format_duration(spent[0]) + (f" of {format_duration(limits.wall_s)}" if limits.wall_s else "")
     used += f", {spent[1] / 3600:.2f} GPU-hours" if spent[1] else ""
     used += f" of {limits.gpu_hours:g}" if limits.gpu_hours else ""
@@ -105,7 +88,7 @@ def _status_screen(
     ]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
-    ranked = standings(trials, spec.baseline, spec.framework)[:BEST_SHOWN]
+    ranked = found.standings[:BEST_SHOWN]
     if ranked:
         columns = knob_columns([spec.baseline, *(row.configuration for row in ranked)], console.WIDTH - STANDINGS_WIDTH)
         lines += [
@@ -181,25 +164,23 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
     from autotune.forecast.explain import explain
 
     with reading(home) as (settings, store):
-        found = find_study(store, study)
-        every = store.trials(found.id)
-        source, recommendation = answer(store, found, every)
-        wall_s, _ = store.spent(found.id)
-        verified = last_event(store, found, "verified")
-    why = explain(found.spec, every, recommendation, found.beforehand)
+        read = read_study(store, find_study(store, study))
+        verified = last_event(store, read.study, "verified")
+    found, recommendation = read.study, read.recommendation
+    why = explain(read)
     if as_json:
-        console.document({**answer_document(found, source, recommendation), "why": why_json(why)})
+        console.document({**answer_document(read), "why": why_json(why)})
         return
-    if source is Source.BEST_SO_FAR:
+    if read.source is Source.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
     answered = recommendation is not None and bool(recommendation.rows)
     console.show(
         end_screen(
             recommendation,
             found,
-            every,
+            read.trials,
             ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
-            spent_wall_s=wall_s,
+            spent_wall_s=read.spent[0],
             files={"runs": short_path(settings.home.study(found.id, found.spec.name))},
             next_command=command_line(f"export {shlex.quote(found.spec.name)}", settings) if answered else "",
         )

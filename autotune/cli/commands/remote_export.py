@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from api.client import Client
     from api.schemas.exports import Export as Sent
     from autotune.cli.commands.export import Format
-    from trainer.frameworks.trl import Export
+    from trainer.frameworks.common.exported import Export
 
 RUN = "run.sh"
 """The script of every framework's export."""
@@ -64,7 +64,7 @@ def plain_name(name: str) -> str:
 
 def _export(found: Sent, texts: dict[str, str]) -> Export:
     """The export as the framework's own room made it."""
-    from trainer.frameworks.trl import Command, Export
+    from trainer.frameworks.common.exported import Command, Export
 
     command = Command(tuple(found.command.argv), found.command.folder, found.command.environment)
     return Export(texts, command, found.seams, (), found.prompts is not None, found.diff or "", found.server)

@@ -14,11 +14,12 @@ from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_stu
 from autotune.documents.study import Document, trial_json
 from autotune.errors import UsageError
 from autotune.insights.why_words import why_json
-from autotune.recommendation.current import Source, answer, answer_document
+from autotune.recommendation.current import answer_document
+from autotune.recommendation.reading import StudyReading, read_study
 from trainer.child.contract import write_atomic
 
 if TYPE_CHECKING:
-    from autotune.report import Material
+    from autotune.insights.why import Why
 
 STANDARD_OUTPUT = "-"
 PAGES = (".html", ".htm")
@@ -50,7 +51,7 @@ def report_command(
     if as_json:
         if output != STANDARD_OUTPUT:
             raise UsageError("--json prints one document; it cannot be used with --output")
-        console.document(_document(_material(study, home, "")))
+        console.document(_document(_read(study, home)))
         return
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
     if target is not None and target.suffix.lower() in PAGES:
@@ -58,37 +59,33 @@ def report_command(
         return
     picture = None if target is None else target.with_suffix(".svg")
     _refuse_to_overwrite([p for p in (target, picture) if p is not None], force=force)
-    material = _material(study, home, "" if picture is None else quote(picture.name))
-    text = report(material)
+    found = _read(study, home)
+    text = report(
+        found, legal=_legal(found), plot="" if picture is None else quote(picture.name), reasons=_reasons(found)
+    )
     if target is None or picture is None:
         console.line(text.removesuffix("\n"))
         return
     try:
         write_atomic(target, text)
-        write_atomic(picture, plot(material.trials, material.study.spec.baseline))
+        write_atomic(picture, plot(found.trials, found.study.spec.baseline))
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror or error}") from None
     console.line(str(target))
 
 
-def _document(material: Material) -> Document:
+def _document(found: StudyReading) -> Document:
     """What the report says as data: the answer, why, and all trials."""
-    source = Source.RECOMMENDATION if material.final else Source.BEST_SO_FAR
-    baseline = material.study.spec.baseline
-    return {
-        **answer_document(material.study, source, material.recommendation),
-        "why": why_json(material.why),
-        "trials": [trial_json(trial, baseline) for trial in material.trials],
-    }
+    trials = [trial_json(trial, found.study.spec.baseline) for trial in found.trials]
+    return {**answer_document(found), "why": why_json(_reasons(found)), "trials": trials}
 
 
 def _page(target: Path, study: str | None, home: Path | None, *, force: bool) -> None:
     """The study as one self-contained HTML file."""
     _refuse_to_overwrite([target], force=force)
-    from api.dashboard.report_page import read, report_page
+    from api.dashboard.report_page import report_page
 
-    with reading(home) as (_, store):
-        text = report_page(read(store, find_study(store, study)))
+    text = report_page(_read(study, home))
     try:
         write_atomic(target, text)
     except OSError as error:
@@ -106,25 +103,20 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
             raise UsageError(f"{path} is there already; --force overwrites it")
 
 
-def _material(study: str | None, home: Path | None, picture: str) -> Material:
+def _read(study: str | None, home: Path | None) -> StudyReading:
+    with reading(home) as (_, store):
+        return read_study(store, find_study(store, study))
+
+
+def _reasons(found: StudyReading) -> Why | None:
     from autotune.forecast.explain import explain
-    from autotune.report import Material
+
+    return explain(found)
+
+
+def _legal(found: StudyReading) -> int:
+    """Legal combinations of the space."""
     from search_spaces.space import SearchSpace
 
-    with reading(home) as (_, store):
-        found = find_study(store, study)
-        trials = store.trials(found.id)
-        source, recommendation = answer(store, found, trials)
-        spec = found.spec
-        space = SearchSpace.from_json(spec.space)
-        return Material(
-            study=found,
-            trials=trials,
-            recommendation=recommendation,
-            final=source is Source.RECOMMENDATION,
-            fingerprint=store.fingerprint(found.id),
-            spent=store.spent(found.id),
-            legal=len(space.candidates(spec.baseline, spec.resources, same_learning=False)),
-            plot=picture,
-            why=explain(spec, trials, recommendation, found.beforehand),
-        )
+    spec = found.study.spec
+    return len(SearchSpace.from_json(spec.space).candidates(spec.baseline, spec.resources, same_learning=False))

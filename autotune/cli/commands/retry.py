@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +18,8 @@ from autotune.documents.study import trial_json
 from autotune.domain import Budget, FailureReason, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.ports import Store
-from autotune.recommendation.comparison import StudyRecord, compare_trials
+from autotune.recommendation.comparison import compare_trials
+from autotune.recommendation.reading import read_study
 from autotune.study import protocols
 
 
@@ -79,9 +79,8 @@ def _show(store: Store, study: Study, asked: Trial, trial: Trial, *, as_json: bo
         return
     console.line(sentence(asked, trial))
     if trial.tokens_per_hour is not None and asked.tokens_per_hour is not None:
-        trials: Sequence[Trial] = store.trials(study.id)
         console.line("")
-        console.show(comparison_screen(compare_trials(StudyRecord(study, trials), asked, trial)))
+        console.show(comparison_screen(compare_trials(read_study(store, study), asked, trial)))
     elif trial.attempt:
         console.say(f"`autotune show {trial.number}` shows it in full")
 

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli import console
 from autotune.cli.options import HomeOption, settings_for
+from autotune.settings import Settings
+
+if TYPE_CHECKING:
+    from api.serving import Address
 
 NICE = 10
 """Of a server of its own: a trial that wants the core goes first, and the pages still have a tenth of it."""
@@ -57,19 +61,23 @@ def serve(
       curl http://127.0.0.1:7788/api/v1/studies
       autotune best --url http://127.0.0.1:7788
     """
-    from api.guard.access import is_loopback
-    from api.serving import Address, Serving
+    from api.serving import Address
 
-    settings = settings_for(home)
     give_way(nice)
+    _serve(settings_for(home), Address(host, port, token_file, tuple(allow_host or ()), allow_control))
+
+
+def _serve(settings: Settings, address: Address) -> None:
+    from api.guard.access import is_loopback
+    from api.serving import Serving
+
     with ending_quietly():
-        address = Address(host, port, token_file, tuple(allow_host or ()), allow_control)
         opened = Serving(settings, console.say, address, read_ahead=True)
         try:
             console.line(opened.url)
             console.say(f"serving the studies in {settings.home.root}; Ctrl-C ends")
             opened.invite()
-            if not is_loopback(host):
+            if not is_loopback(address.host):
                 console.say("the token and the figures travel unencrypted; beyond a trusted network use a TLS proxy")
             opened.wait()
         finally:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +14,14 @@ import typer
 from rich.console import RenderableType
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands import start_options as o
+from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StartOptions
 from autotune.cli.doctor.machine_checks import busy_note
-from autotune.cli.options import HomeOption, settings_for
+from autotune.cli.option_groups import takes
+from autotune.cli.options import settings_for
 from autotune.cli.screens import study as screens
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
-from autotune.cli.screens.sizes import parse_size
 from autotune.cli.stopping import SignalStop, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
@@ -41,44 +39,8 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-def start(
-    budget: o.BudgetOption = None,
-    max_trials: o.TrialsOption = None,
-    gpu_hours: o.GpuHoursOption = None,
-    framework: o.StartFrameworkOption = None,
-    config: o.ConfigOption = None,
-    accelerate: o.AccelerateOption = None,
-    openr1: o.OpenR1Option = None,
-    published: o.BaselineOption = None,
-    model: o.ModelOption = None,
-    python: o.PythonOption = sys.executable,
-    data: o.DataOption = None,
-    reward: o.RewardOption = None,
-    task: o.TaskOption = None,
-    rows_per_update: o.RowsOption = None,
-    max_prompt_length: o.PromptLengthOption = None,
-    max_completion_length: o.CompletionLengthOption = None,
-    baseline: o.SetOption = None,
-    space: o.SpaceOption = None,
-    sampler: o.SamplerOption = None,
-    no_history: o.NoHistoryOption = False,
-    seed: o.SeedOption = 0,
-    memory_limit: o.MemoryLimitOption = None,
-    gpus: o.GpusOption = None,
-    rollout_gpus: o.RolloutGpusOption = None,
-    ranks: o.RanksOption = None,
-    name: o.NameOption = None,
-    new: o.NewOption = False,
-    dry_run: o.DryRunOption = False,
-    allow_busy: o.AllowBusyOption = False,
-    cold: o.ColdOption = False,
-    as_json: o.AsJsonOption = False,
-    no_live: o.NoLiveOption = False,
-    quiet: o.QuietOption = False,
-    no_serve: o.NoServeOption = False,
-    port: o.PortOption = None,
-    home: HomeOption = None,
-) -> None:
+@takes(StartOptions)
+def start(asked: StartOptions) -> None:
     """Search for the fastest configuration, confirm it, and say how sure that is.
 
     Runs short real GRPO trials one after the other: your baseline first, then proposals, then the
@@ -101,68 +63,19 @@ def start(
     from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, prepare
 
-    limits = budget_of(budget, max_trials, gpu_hours)
-    settings = settings_for(home)
-    request = request_of(
-        folder=Path.cwd(),
-        framework=framework,
-        config=config,
-        accelerate=accelerate,
-        checkout=openr1,
-        published=published,
-        model=model,
-        python=python,
-        data=data,
-        reward=reward or [],
-        task=task,
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        knobs=baseline or [],
-        space=space,
-        sampler=sampler or DEFAULT_SAMPLER,
-        seed=seed,
-        name=name,
-        memory_limit=None if memory_limit is None else parse_size(memory_limit),
-        gpus=gpus,
-        rollout_gpus=rollout_gpus,
-        ranks=ranks,
-    )
-    say: Say = (lambda _: None) if quiet else console.say
+    limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
+    settings = settings_for(asked.home)
+    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published)
+    request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
+    say: Say = (lambda _: None) if asked.quiet else console.say
     check_store(settings)
     prepared = prepare(request, settings, say, bundled_model(), limits)
-    if dry_run:
+    if asked.dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return
-    show = Show(as_json, no_live, quiet)
-    with _page(settings, say, wanted=not no_serve, port=port):
-        how = How(new, not no_history, sampler is None, allow_busy, warm=not cold)
-        ended = _run(settings, prepared, limits, show, how)
+    with _page(settings, say, wanted=not asked.no_serve, port=asked.port):
+        ended = _run(settings, prepared, limits, asked)
     raise typer.Exit(ended)
-
-
-@dataclass(frozen=True)
-class Show:
-    """How the run is shown."""
-
-    as_json: bool
-    no_live: bool
-    quiet: bool
-
-
-@dataclass(frozen=True)
-class How:
-    """How a study begins that is not there yet, and how its trials run."""
-
-    fork: bool
-    """Beside one of the same name."""
-    history: bool
-    """With what earlier studies measured."""
-    any_sampler: bool
-    """None was named, so a study that is there goes on with its own."""
-    allow_busy: bool
-    warm: bool
-    """Trials may share a process."""
 
 
 @contextmanager
@@ -181,27 +94,29 @@ def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> It
         yield
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, show: Show, how: How) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions) -> int:
     from autotune.wiring import open_store_for
 
     with stopping(console.say) as stop:
         store = open_store_for(settings, stop)
         try:
-            return _run_in(store, settings, prepared, limits, show, stop, how)
+            return _run_in(store, settings, prepared, limits, asked, stop)
         finally:
             store.close()
 
 
 def _run_in(
-    store: Store, settings: Settings, prepared: Prepared, limits: Budget, show: Show, stop: SignalStop, how: How
+    store: Store, settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions, stop: SignalStop
 ) -> int:
     from autotune.wiring import begun, check_machine, find_or_create, loop
 
-    study, existed = find_or_create(store, prepared.spec, time.time(), fork=how.fork, any_sampler=how.any_sampler)
+    study, existed = find_or_create(
+        store, prepared.spec, time.time(), fork=asked.new, any_sampler=asked.sampler is None
+    )
     check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     spent = store.spent(study.id)[0]
-    if not (show.quiet or show.as_json):
+    if not (asked.quiet or asked.as_json):
         console.say(f"study {study.spec.name} in {settings.home.root}" + (" (continued)" if existed else ""))
         if study.spec.sampler != prepared.spec.sampler:
             console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
@@ -209,16 +124,18 @@ def _run_in(
         busy = busy_note(other_load.look(time.sleep))
         if busy is not None:
             console.say(busy)
-    talk: Say = (lambda _: None) if show.quiet or show.as_json else console.say
-    study = begun(study, store, settings, prepared.fingerprint, talk, history=how.history)
-    mode = choose_mode(json=show.as_json, live=not show.no_live, quiet=show.quiet, terminal=console.talk().is_terminal)
+    talk: Say = (lambda _: None) if asked.quiet or asked.as_json else console.say
+    study = begun(study, store, settings, prepared.fingerprint, talk, history=not asked.no_history)
+    mode = choose_mode(
+        json=asked.as_json, live=not asked.no_live, quiet=asked.quiet, terminal=console.talk().is_terminal
+    )
     state = begin(study, store.trials(study.id), limits, time.time(), legal=prepared.legal)
     with observing(mode, state) as observer:
         result = loop(
             study, limits, store, settings, observer, stop, prepared.fingerprint,
-            allow_busy=how.allow_busy, warm=how.warm,
+            allow_busy=asked.allow_busy, warm=not asked.cold,
         ).run()  # fmt: skip
-    _end(settings, study, result, store.spent(study.id)[0], show)
+    _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
     return exit_code(result, stop)
 
 
@@ -235,8 +152,8 @@ def _plan(prepared: Prepared, limits: Budget, spent: float) -> RenderableType:
     )
 
 
-def _end(settings: Settings, study: Study, result: StudyResult, spent: float, show: Show) -> None:
-    if show.as_json:
+def _end(settings: Settings, study: Study, result: StudyResult, spent: float, *, as_json: bool) -> None:
+    if as_json:
         found = None if result.recommendation is None else recommendation_json(result.recommendation)
         console.record({"type": "end", "ended_by": result.ended_by, "recommendation": found})
         return

@@ -1,12 +1,15 @@
-"""The options of ``start``, by what they are about."""
+"""The options of ``start`` and ``sweep``, by what they are about."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from autotune.cli.options import HomeOption
 from search_spaces.framework_names import SHORT
 
 BudgetOption = Annotated[
@@ -102,7 +105,8 @@ SamplerOption = Annotated[
     str | None,
     typer.Option(
         "--sampler",
-        help="Who proposes: grey (forecasts phases and memory; the default), tpe, gp, cmaes, random or grid.",
+        help="Who proposes: grey (forecasts phases and memory; the default), tpe, random, grid, or "
+        "module:Class for an Optuna sampler of your own.",
         metavar="NAME",
     ),
 ]
@@ -152,3 +156,63 @@ PortOption = Annotated[
     int | None,
     typer.Option("--port", min=0, max=65535, help="Port of the page; the next free one if left out.", metavar="N"),
 ]
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What may be spent."""
+
+    budget: BudgetOption = None
+    max_trials: TrialsOption = None
+    gpu_hours: GpuHoursOption = None
+
+
+@dataclass(frozen=True)
+class FrameworkOptions:
+    """What the user trains with."""
+
+    framework: StartFrameworkOption = None
+    accelerate: AccelerateOption = None
+    openr1: OpenR1Option = None
+    published: BaselineOption = None
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """The workload, the machine, and how trials are run and shown: the same for a search and a sweep."""
+
+    config: ConfigOption = None
+    model: ModelOption = None
+    python: PythonOption = sys.executable
+    data: DataOption = None
+    reward: RewardOption = None
+    task: TaskOption = None
+    rows_per_update: RowsOption = None
+    max_prompt_length: PromptLengthOption = None
+    max_completion_length: CompletionLengthOption = None
+    baseline: SetOption = None
+    space: SpaceOption = None
+    seed: SeedOption = 0
+    memory_limit: MemoryLimitOption = None
+    gpus: GpusOption = None
+    rollout_gpus: RolloutGpusOption = None
+    ranks: RanksOption = None
+    name: NameOption = None
+    dry_run: DryRunOption = False
+    allow_busy: AllowBusyOption = False
+    cold: ColdOption = False
+    as_json: AsJsonOption = False
+    no_live: NoLiveOption = False
+    quiet: QuietOption = False
+    home: HomeOption = None
+
+
+@dataclass(frozen=True)
+class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
+    """All of ``autotune start``."""
+
+    sampler: SamplerOption = None
+    no_history: NoHistoryOption = False
+    new: NewOption = False
+    no_serve: NoServeOption = False
+    port: PortOption = None

@@ -7,7 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.durations import parse_duration
+from autotune.cli.screens.sizes import parse_size
 from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
@@ -23,74 +25,51 @@ LARGEST_CONFIG = 1 << 20
 """Bytes read of a configuration; the reader of the text refuses far less."""
 
 
-def budget_of(budget: str | None, max_trials: int | None, gpu_hours: float | None) -> Budget:
+def budget_of(asked: BudgetOptions) -> Budget:
     """Raises ``UsageError`` if there is no limit, or one that is none."""
-    if budget is None and max_trials is None and gpu_hours is None:
+    hours = asked.gpu_hours
+    if asked == BudgetOptions():
         raise UsageError("give the study a limit: --budget 4h, --max-trials 40 or --gpu-hours 8")
-    if gpu_hours is not None and not (gpu_hours > 0 and math.isfinite(gpu_hours)):
-        raise UsageError(f"--gpu-hours {gpu_hours:g}: expected a number of hours above 0, such as 8")
-    return Budget(None if budget is None else parse_duration(budget), max_trials, gpu_hours)
+    if hours is not None and not (hours > 0 and math.isfinite(hours)):
+        raise UsageError(f"--gpu-hours {hours:g}: expected a number of hours above 0, such as 8")
+    return Budget(None if asked.budget is None else parse_duration(asked.budget), asked.max_trials, hours)
 
 
-def request_of(
-    *,
-    folder: Path,
-    config: Path | None,
-    model: str | None,
-    python: str,
-    data: str | None,
-    reward: Sequence[str],
-    task: str | None,
-    rows_per_update: int | None,
-    max_prompt_length: int | None,
-    max_completion_length: int | None,
-    knobs: Sequence[str],
-    space: str | None,
-    sampler: str,
-    seed: int,
-    name: str | None,
-    memory_limit: int | None,
-    gpus: int | None,
-    rollout_gpus: int | None,
-    ranks: int | None,
-    framework: str | None = None,
-    published: str | None = None,
-    accelerate: Path | None = None,
-    checkout: str | None = None,
-) -> Request:
+def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path) -> Request:
     """The request; relative paths begin in ``folder``.
 
     Raises:
         UsageError: a word is not what its option takes, or names a file that is not there.
     """
-    if data is not None and task is not None:
+    if asked.data is not None and asked.task is not None:
         raise UsageError("give either --data or --task: both say where the prompts come from")
-    using = framework_named(framework_asked(framework, published))
+    framework = framework_named(framework_asked(using.framework, using.published))
+    served = {} if asked.rollout_gpus is None else served_by(asked.rollout_gpus)
     return Request(
-        model="" if model is None else model_named(model, folder),
-        task="" if task is None else task_named(task),
-        data="" if data is None else data_named(data, folder),
-        rewards=rewards_named(reward, folder),
-        rows_per_update=rows_per_update,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        framework=using.name,
-        accelerate="" if accelerate is None else accelerate_text(accelerate, using, config),
-        accelerate_name="" if accelerate is None else str(accelerate),
-        checkout=checkout_asked(checkout, folder, using),
-        published=published or "",
-        baseline={**({} if rollout_gpus is None else served_by(rollout_gpus)), **knobs_of(knobs)},
-        space=space,
+        model="" if asked.model is None else model_named(asked.model, folder),
+        task="" if asked.task is None else task_named(asked.task),
+        data="" if asked.data is None else data_named(asked.data, folder),
+        rewards=rewards_named(asked.reward or (), folder),
+        rows_per_update=asked.rows_per_update,
+        max_prompt_length=asked.max_prompt_length,
+        max_completion_length=asked.max_completion_length,
+        framework=framework.name,
+        accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, asked.config),
+        accelerate_name="" if using.accelerate is None else str(using.accelerate),
+        checkout=checkout_asked(using.openr1, folder, framework),
+        published=using.published or "",
+        baseline={**served, **knobs_of(asked.baseline or ())},
+        space=asked.space,
         sampler=sampler,
-        seed=seed,
-        name=name,
-        memory_limit=memory_limit,
-        gpus=gpus,
-        ranks=ranks,
-        python=str(Path(os.path.expanduser(python)).absolute()),
+        seed=asked.seed,
+        name=asked.name,
+        memory_limit=None if asked.memory_limit is None else parse_size(asked.memory_limit),
+        gpus=asked.gpus,
+        ranks=asked.ranks,
+        python=str(Path(os.path.expanduser(asked.python)).absolute()),
         folder=str(folder),
-        config=None if config is None else config_text(config),
-        config_name="" if config is None else str(config),
+        config=None if asked.config is None else config_text(asked.config),
+        config_name="" if asked.config is None else str(asked.config),
     )
 
 

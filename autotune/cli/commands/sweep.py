@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands import start_options as o
+from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.doctor.machine_checks import busy_note
-from autotune.cli.options import HomeOption, find_study, reading, settings_for
+from autotune.cli.option_groups import takes
+from autotune.cli.options import find_study, reading, settings_for
 from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
-from autotune.cli.screens.sizes import parse_size
 from autotune.cli.screens.text import clean, rate
 from autotune.cli.stopping import SignalStop, stopping
 from autotune.domain import SWEEP, Budget, Study, Trial
@@ -58,54 +57,25 @@ LimitOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What of the command is not the study's own."""
+class SweepOptions(StudyOptions):
+    """All of ``autotune sweep``."""
 
-    rows: int | None
-    same_learning: bool
-    again: Again
-    export: Path | None
-    as_json: bool
-    no_live: bool
-    quiet: bool
-    allow_busy: bool
-    cold: bool
-    dry_run: bool
+    stored: StoredArgument = None
+    rows: TableRowsOption = None
+    repeat_top: TopOption = 20
+    times: TimesOption = 3
+    same_learning: SameOption = False
+    export: ExportOption = None
+    budget: LimitOption = None
+
+    @property
+    def again(self) -> Again:
+        """Which rows are measured again."""
+        return Again(self.repeat_top, self.times)
 
 
-def sweep(
-    stored: StoredArgument = None,
-    rows: TableRowsOption = None,
-    repeat_top: TopOption = 20,
-    times: TimesOption = 3,
-    same_learning: SameOption = False,
-    export: ExportOption = None,
-    budget: LimitOption = None,
-    config: o.ConfigOption = None,
-    model: o.ModelOption = None,
-    python: o.PythonOption = sys.executable,
-    data: o.DataOption = None,
-    reward: o.RewardOption = None,
-    task: o.TaskOption = None,
-    rows_per_update: o.RowsOption = None,
-    max_prompt_length: o.PromptLengthOption = None,
-    max_completion_length: o.CompletionLengthOption = None,
-    baseline: o.SetOption = None,
-    space: o.SpaceOption = None,
-    seed: o.SeedOption = 0,
-    memory_limit: o.MemoryLimitOption = None,
-    gpus: o.GpusOption = None,
-    rollout_gpus: o.RolloutGpusOption = None,
-    ranks: o.RanksOption = None,
-    name: o.NameOption = None,
-    dry_run: o.DryRunOption = False,
-    allow_busy: o.AllowBusyOption = False,
-    cold: o.ColdOption = False,
-    as_json: o.AsJsonOption = False,
-    no_live: o.NoLiveOption = False,
-    quiet: o.QuietOption = False,
-    home: HomeOption = None,
-) -> None:
+@takes(SweepOptions)
+def sweep(asked: SweepOptions) -> None:
     """Record a table of real trials over a whole space, to judge searches on.
 
     Every row is a trial as `autotune start` runs it: the baseline first, then the rows in an order that spares
@@ -118,28 +88,19 @@ def sweep(
       autotune sweep my-sweep --export cpu.jsonl.gz
       python -m benchmarks.search --table cpu.jsonl.gz
     """
-    settings = settings_for(home)
-    if stored is not None:
-        _export_stored(stored, export, home, as_json=as_json)
+    settings = settings_for(asked.home)
+    if asked.stored is not None:
+        _export_stored(asked.stored, asked.export, asked.home, as_json=asked.as_json)
         return
     from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
     from autotune.wiring import check_store, prepare
 
-    limits = Budget() if budget is None else budget_of(budget, None, None)
-    request = request_of(
-        folder=Path.cwd(), config=config, model=model, python=python, data=data, reward=reward or [], task=task,
-        rows_per_update=rows_per_update, max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length, knobs=baseline or [], space=space, sampler="tpe", seed=seed,
-        name=name, memory_limit=None if memory_limit is None else parse_size(memory_limit), gpus=gpus,
-        rollout_gpus=rollout_gpus, ranks=ranks,
-    )  # fmt: skip
+    limits = Budget() if asked.budget is None else budget_of(BudgetOptions(asked.budget))
+    request = request_of(asked, FrameworkOptions(), "tpe", Path.cwd())
     check_store(settings)
-    _check_export(export)
-    prepared = prepare(request, settings, (lambda _: None) if quiet else console.say, bundled_model())
-    asked = Asked(
-        rows, same_learning, Again(repeat_top, times), export, as_json, no_live, quiet, allow_busy, cold, dry_run
-    )
-    raise typer.Exit(_run(settings, as_sweep(prepared, name), limits, asked))
+    _check_export(asked.export)
+    prepared = prepare(request, settings, (lambda _: None) if asked.quiet else console.say, bundled_model())
+    raise typer.Exit(_run(settings, as_sweep(prepared, asked.name), limits, asked))
 
 
 def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
@@ -148,7 +109,7 @@ def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
     return replace(prepared, spec=replace(prepared.spec, sampler=SWEEP, name=own))
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: Asked) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOptions) -> int:
     from autotune.wiring import open_store_for, sweep_proposer
 
     proposer = sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
@@ -169,7 +130,7 @@ def _run_in(
     settings: Settings,
     prepared: Prepared,
     limits: Budget,
-    asked: Asked,
+    asked: SweepOptions,
     proposer: SweepProposer,
     stop: SignalStop,
 ) -> int:
@@ -197,7 +158,7 @@ def _run_in(
     return _end(store, result, proposer, asked, stop)
 
 
-def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: Asked, stop: SignalStop) -> int:
+def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: SweepOptions, stop: SignalStop) -> int:
     there = any(is_row(t) and t.state.is_finished for t in result.trials)
     written = export_table(store, result.study, asked.export) if asked.export is not None and there else None
     lines = summary(result.trials, proposer.left(result.trials), asked.again)

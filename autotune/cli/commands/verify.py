@@ -16,10 +16,12 @@ from autotune.cli.stopping import interruptible
 from autotune.documents.study import plain
 from autotune.domain import Event, Study
 from autotune.machine.clock import SystemClock
-from autotune.recommendation.current import answer
+from autotune.recommendation.reading import StudyReading, read_study
 
 if TYPE_CHECKING:
-    from autotune.recommendation.export import Exported
+    from autotune.ports import Store
+    from autotune.recommendation.export import Choice, Exported
+    from autotune.settings import Settings
     from autotune.verify.compare_run import Step, Verdict
     from autotune.verify.exported_run import Heard
 
@@ -75,33 +77,38 @@ def verify(
         from autotune.cli.commands.verify_runs import Asked, run
 
         raise typer.Exit(run(study, choice_of(row, trial, native_only), Asked(steps, repeat, over), as_json, home))
-    from autotune.recommendation import export
-    from autotune.verify import exported_run
-
     with reading(home) as (settings, store):
-        found = find_study(store, study)
-        trials = store.trials(found.id)
-        choice = choice_of(row, trial, native_only)
-        made = export.build(found, trials, choice, answer(store, found, trials)[1], store)
-        supporting = export.supporting(made.row, trials)
-        with store.lock(found.id), interruptible() as stop:
-            console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
-            try:
-                rehearsal = exported_run.Rehearsal(
-                    found, supporting, made, settings, updates, stop, _progress(), SystemClock()
-                )
-                verdict = exported_run.verify(rehearsal, rounds)
-            except exported_run.InterruptedVerification:
-                console.say("stopped; nothing is left running")
-                raise typer.Exit(exit_codes.SIGNAL + (stop.signal or signal.SIGINT)) from None
-            document = _verdict_document(found, made, verdict)
-            event = Event("verified", _sentence(verdict), document, at=time.time())
-            store.add_event(found.id, event)
+        read = read_study(store, find_study(store, study))
+        verdict, document = _run_exported(read, choice_of(row, trial, native_only), store, settings, rounds, updates)
     if as_json:
         console.document(document)
     else:
         _tell_verdict(verdict)
     raise typer.Exit(0 if verdict.agrees else exit_codes.NOTHING_FEASIBLE)
+
+
+def _run_exported(
+    read: StudyReading, choice: Choice, store: Store, settings: Settings, rounds: int, updates: int
+) -> tuple[Verdict, dict[str, Any]]:
+    """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
+    from autotune.recommendation import export
+    from autotune.verify import exported_run
+
+    found, made = read.study, export.build(read, choice, store)
+    supporting = export.supporting(made.row, read.trials)
+    with store.lock(found.id), interruptible() as stop:
+        console.say(f"running the exported command of {clean(found.spec.name)}: {rounds} x {updates} updates")
+        try:
+            rehearsal = exported_run.Rehearsal(
+                found, supporting, made, settings, updates, stop, _progress(), SystemClock()
+            )
+            verdict = exported_run.verify(rehearsal, rounds)
+        except exported_run.InterruptedVerification:
+            console.say("stopped; nothing is left running")
+            raise typer.Exit(exit_codes.SIGNAL + (stop.signal or signal.SIGINT)) from None
+        document = _verdict_document(found, made, verdict)
+        store.add_event(found.id, Event("verified", _sentence(verdict), document, at=time.time()))
+    return verdict, document
 
 
 def _progress() -> Heard:

@@ -24,7 +24,7 @@ from autotune.errors import MachineError, UsageError
 from autotune.insights.growth import Growth, growths
 from autotune.ports import Observer, Store
 from autotune.recommendation import export
-from autotune.recommendation.current import answer
+from autotune.recommendation.reading import read_study
 from autotune.statistics import evidence
 from autotune.statistics.lengths import ONCE
 from autotune.study import protocols
@@ -93,8 +93,7 @@ def run(name: str | None, choice: export.Choice, asked: Asked, as_json: bool, ho
 
     with interruptible() as stop, reading(home, stop) as (settings, store):
         study = find_study(store, name)
-        trials = store.trials(study.id)
-        row = export.chosen(study, trials, choice, answer(store, study, trials)[1])
+        row = export.chosen(read_study(store, study), choice)
         if not study.lengths:
             raise UsageError("the study has recorded no completion lengths yet")
         fingerprint = present_fingerprint(study.spec, settings, console.say)

@@ -156,7 +156,7 @@ def _machine() -> list[Finding]:
 def _training(python: str, wanted: Wanted | None, environment: Environment) -> list[Finding]:
     from autotune import wiring
     from autotune.cli.doctor.training_checks import check_rewards, check_training
-    from autotune.specification.user_input import WITH_PLUGINS
+    from search_spaces.frameworks import facts_of
 
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
@@ -165,7 +165,7 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
     if wanted is None or blocking(found):
         return found
     rewards, packages = wanted
-    named = {f"{r.name} ({r.kind})": r.kind == WITH_PLUGINS for r in rewards}
+    named = {f"{r.name} ({r.kind})": facts_of(r.kind).rewards_by_plugin for r in rewards}
     names = [*(name for name, of_framework in named.items() if not of_framework), *packages]
     untried = [name for name, of_framework in named.items() if of_framework]
     program = os.path.abspath(shutil.which(python) or python)

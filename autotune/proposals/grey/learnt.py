@@ -10,9 +10,9 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 import numpy as np
+from optuna.trial import FrozenTrial
 
 from autotune.proposals.grey.surfaces import Array, Axes, cdf, columns, fit
 from autotune.proposals.translation import Standing
@@ -50,6 +50,22 @@ class Lesson:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A trial of an Optuna study and what it taught."""
+
+    trial: FrozenTrial
+    lesson: Lesson
+    comparable: bool = True
+    """Its value counts; otherwise only that it held or failed."""
+
+
+def fastest(tried: Sequence[Tried]) -> list[Tried]:
+    """The measured trials whose values count, best first."""
+    held = (one for one in tried if one.comparable and one.lesson.standing is Standing.FEASIBLE)
+    return sorted(held, key=lambda one: (-one.lesson.value, one.trial.number))
+
+
+@dataclass(frozen=True)
 class Learnt:
     """What is believed of the points asked about."""
 
@@ -67,20 +83,7 @@ class Learnt:
         return self.cycle_s is not None
 
 
-class _Told(Protocol):
-    """A ``Lesson``, or the ``Evidence`` it is made of."""
-
-    @property
-    def standing(self) -> Standing: ...
-
-    @property
-    def value(self) -> float: ...
-
-
-One = TypeVar("One", bound=_Told)
-
-
-def selected(lessons: Sequence[One]) -> tuple[One, ...]:
+def selected(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
     """The fastest, the newest and the pending ones, in their order."""
     decided = [n for n, one in enumerate(lessons) if one.standing is not Standing.PENDING]
     if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial
 
+from autotune.proposals.grey.choice import LIKELY, Outlook
+from autotune.proposals.grey.learnt import Learnt, Tried, fastest
 from autotune.proposals.grey.surfaces import Array, Axes, columns
+from autotune.proposals.translation import STARTUP
 
 Params = Mapping[str, Any]
 Legal = Callable[[Params], bool]
@@ -26,17 +32,57 @@ WAYS = 12
 """Values a single parameter is moved to, from the best points."""
 
 
+BEST = 4
+"""Fastest trials whose neighbours are always looked at."""
+
+
+@dataclass(frozen=True)
+class DrawnPool:
+    """``grey_box.Pool``: points of a space, of which the study's trials alone tell anything."""
+
+    found: Sequence[Params]
+    places: Array
+    cycles: int
+    restarts: NDArray[np.int64]
+    """1 where a process has to be started."""
+    startup_s: float | None
+    """Median; ``None``: not known."""
+    least: float = LIKELY
+    forecasts_memory: bool = False
+
+    def params(self, index: int) -> Params:
+        return self.found[index]
+
+    def forecast(self, held: Sequence[FrozenTrial]) -> None:  # noqa: ARG002
+        return None
+
+    def outlook(self, found: Learnt) -> Outlook:
+        seconds = np.ones(len(self.found)) if found.cycle_s is None else self.cycles * found.cycle_s
+        if self.startup_s is not None and found.cycle_s is not None:
+            seconds = seconds + self.restarts * self.startup_s
+        return Outlook(found.value, found.spread, found.holds, seconds, self.restarts)
+
+
 class Points:
     """The space of a study: parameters of more than one value, in the order of their names.
 
     Args:
         space: by name.
         legal: of a combination; asked once of each point of a small space, and of whatever is drawn of a larger one.
+        restart: what of the parameters a process is started for.
+        cycles: whole cycles of a trial.
     """
 
-    def __init__(self, space: Mapping[str, BaseDistribution], legal: Legal | None = None) -> None:
+    def __init__(
+        self,
+        space: Mapping[str, BaseDistribution],
+        legal: Legal | None = None,
+        restart: Callable[[Params], Hashable] | None = None,
+        cycles: int = 1,
+    ) -> None:
         self.space = dict(sorted(space.items()))
         self._legal = legal
+        self._restart, self._cycles = restart, cycles
         self.axes = Axes(tuple(_ordered(d) for d in self.space.values()))
         self._ranks = {name: _ranks(d) for name, d in self.space.items()}
 
@@ -61,6 +107,28 @@ class Points:
         scale = math.log if numbers.log else float
         low, high = scale(numbers.low), scale(numbers.high)
         return (scale(value) - low) / (high - low)
+
+    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> DrawnPool:
+        """Points that may be proposed: nothing twice, unless everything was.
+
+        Raises:
+            ValueError: none was legal.
+        """
+        found, places = self.candidates([one.trial.params for one in fastest(tried)[:BEST]], chance)
+        taken = {one.lesson.place for one in tried}
+        free = np.array([place not in taken for place in map(tuple, places.tolist())])
+        if free.any():
+            found, places = [p for p, one in zip(found, free, strict=True) if one], places[free]
+        starts = [s for t in before if (s := number(t.user_attrs.get(STARTUP))) is not None]
+        startup_s = statistics.median(starts) if starts and self._restart is not None else None
+        return DrawnPool(found, places, self._cycles, self._restarts(found, before), startup_s)
+
+    def _restarts(self, found: Sequence[Params], before: Sequence[FrozenTrial]) -> NDArray[np.int64]:
+        if self._restart is None:
+            return np.zeros(len(found), dtype=np.int64)
+        last = next((t.params for t in reversed(before) if t.params), None)
+        there = None if last is None else self._restart(last)
+        return np.array([int(last is None or self._restart(p) != there) for p in found], dtype=np.int64)
 
     def candidates(self, best: Sequence[Params], chance: np.random.Generator) -> tuple[Sequence[Params], Array]:
         """Legal points without repeats: all of a small space, else some drawn and all one parameter from ``best``.
@@ -175,3 +243,10 @@ def _draw(distribution: BaseDistribution, chance: np.random.Generator) -> Any:
     if numbers.step is None:
         return numbers.value(chance.uniform(numbers.low, numbers.high))
     return numbers.value(numbers.low + int(chance.integers(int(_size(distribution)))) * numbers.step)
+
+
+def number(value: Any) -> float | None:
+    """``value`` as a finite number, or ``None`` if it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

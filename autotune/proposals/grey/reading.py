@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals.grey.choice import likely_from
-from autotune.proposals.grey.learnt import Lesson, selected
 from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.lattice import Lattice
@@ -41,21 +40,6 @@ def _lengths(lattice: Lattice) -> Array:
     return np.array([len(d.values) - 1 if d.ordered else 1 for d in lattice.dimensions], dtype=np.float64)
 
 
-def lessons(lattice: Lattice, trials: Sequence[Trial], known: Sequence[Evidence]) -> list[Lesson]:
-    """What is ``selected`` of ``known``, with the phases of the trials it is known from, if it lies on the lattice."""
-    by_number = {t.number: t for t in trials}
-    lengths = _lengths(lattice)
-    found = []
-    for e in selected(known):
-        point, trial = lattice.point(e.configuration), by_number.get(e.number)
-        if point is None:
-            continue
-        place = tuple((np.array(point, dtype=np.float64) / lengths).tolist())
-        phases = _phases(trial) if trial is not None else {}
-        found.append(Lesson(place, e.standing, e.value, phases, memory=trial is not None and ran_out(trial)))
-    return found
-
-
 def ran_out(trial: Trial) -> bool:
     """Memory ran out."""
     return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
@@ -65,18 +49,6 @@ def cycle_seconds(trial: Trial) -> float | None:
     """Mean of its timed cycles; ``None`` if it has none."""
     cycles = trial.speed_cycles()
     return statistics.fmean(c.seconds for c in cycles) if cycles else None
-
-
-def _phases(trial: Trial) -> Mapping[str, float]:
-    """Mean seconds by phase; empty where it was stopped before its first look: first cycles may be slow by chance."""
-    cycles = trial.speed_cycles()
-    if trial.state is TrialState.PRUNED and len(cycles) < early_stopping.LOOKS[0]:
-        return {}
-    seconds: dict[str, float] = {}
-    for cycle in cycles:
-        for name, spent in cycle.phases.items():
-            seconds[name] = seconds.get(name, 0.0) + spent / len(cycles)
-    return seconds
 
 
 def told(trials: Sequence[Trial], known: Sequence[Evidence]) -> tuple[Trial, ...]:

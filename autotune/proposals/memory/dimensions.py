@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import ModelFacts
+from search_spaces.frameworks import facts_of
 
 TYPICAL_PARAMETERS = 1e9
 """Where nothing is known; ``Dimensions.doubt`` is then large."""
@@ -85,8 +86,9 @@ def trainable(passthrough: Mapping[str, Any], framework: str, size: Dimensions) 
 
 
 def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
-    """Whether adapters are trained; ms-swift does so unless told otherwise."""
-    tuner = passthrough.get("tuner_type", passthrough.get("train_type", "lora" if framework == "ms_swift" else ""))
+    """Whether adapters are trained; some frameworks do so unless told otherwise."""
+    unset = "lora" if facts_of(framework).trains_adapters_unless_told else ""
+    tuner = passthrough.get("tuner_type", passthrough.get("train_type", unset))
     return bool(passthrough.get("use_peft")) or tuner in ("lora", "qlora")
 
 
@@ -99,7 +101,7 @@ def stored_bytes(passthrough: Mapping[str, Any]) -> float | None:
 
 def has_reference(passthrough: Mapping[str, Any], framework: str) -> bool:
     """Whether a second model is held for the KL term; under LoRA the adapters are switched off instead."""
-    beta = _number(passthrough, ("beta",), 0.04 if framework in ("open_r1", "ms_swift") else 0.0)
+    beta = _number(passthrough, ("beta",), facts_of(framework).unset_beta)
     return beta != 0.0 and not is_lora(passthrough, framework)
 
 

@@ -29,6 +29,7 @@ from autotune.proposals.memory.parts import (
     UNPROVEN_SPREAD,
 )
 from autotune.proposals.memory.regression import Observations, Posterior, Prior, phi
+from search_spaces.frameworks import facts_of
 
 WIDEST = 2.0
 """A forecast's logarithm has at most this standard deviation: beyond, nothing is said any more."""
@@ -41,7 +42,7 @@ def prior(task: Task) -> Prior:
     # A factor known to within e^doubt: upwards it reaches further than doubt itself.
     doubt = math.expm1(dimensions(task.resources.model).doubt)
     unproven = UNPROVEN_SPREAD["cuda" if task.resources.gpus else "cpu"]
-    unproven += UNPROVEN_FRAMEWORK * (task.resources.framework != "trl")
+    unproven += UNPROVEN_FRAMEWORK * (not facts_of(task.resources.framework).memory_measured)
     for members, spread in ((TRANSIENT, TRANSIENT_SPREAD), (OF_MODEL, doubt), (PARTS, unproven)):
         shared = np.zeros(len(PARTS))
         shared[[PLACE[part] for part in members]] = spread

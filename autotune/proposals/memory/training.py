@@ -14,6 +14,7 @@ import numpy as np
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.dimensions import Dimensions, has_reference, stored_bytes, trainable
 from autotune.proposals.memory.settings import Settings
+from search_spaces.frameworks import facts_of
 
 MIB = 1 << 20
 GPU_TILE_BACKWARD, GPU_TILE_FORWARD = 6.0, 4.0
@@ -215,7 +216,7 @@ def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backwa
     completion = task.max_completion_length / max(1.0, task.max_prompt_length + task.max_completion_length)
     # On a GPU only completions are projected; torch operations of fixed shapes project every position.
     positions = tokens * (completion if machine.gpus else 1.0)
-    if machine.framework == "trl":
+    if facts_of(machine.framework).tiles_lm_head:
         wide = np.minimum(size.vocabulary, c.number("logprob_vocab_chunk", 32768.0))
         high = np.minimum(positions, c.number("logprob_token_chunk", 4096.0))
         if machine.gpus:

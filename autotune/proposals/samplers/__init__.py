@@ -1,24 +1,32 @@
-"""The samplers, by the name a user gives: ``tpe``, ``grey``, ``gp``, ``cmaes``, ``random``, ``grid``."""
+"""The samplers, by the name a user gives: ``grey``, ``tpe``, ``random``, ``grid``, or ``module:Class``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.proposals.samplers.base import ReadingSampler, Sampler, for_task, may_fit
-from autotune.proposals.samplers.cmaes import CmaesSampler
-from autotune.proposals.samplers.gp import GpSampler
+from autotune.errors import UsageError
+from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey import GreySampler
-from autotune.proposals.samplers.grid_search import GridSampler
-from autotune.proposals.samplers.random_search import RandomSampler
-from autotune.proposals.samplers.tpe import TpeSampler
+from autotune.proposals.samplers.own import own_sampler
+from autotune.proposals.samplers.tpe import GridSampler, RandomSampler, TpeSampler
 
-_ALL: tuple[Sampler, ...] = (TpeSampler(), GreySampler(), GpSampler(), CmaesSampler(), RandomSampler(), GridSampler())
+_ALL: tuple[StudySampler, ...] = (TpeSampler(), GreySampler(), RandomSampler(), GridSampler())
 
-SAMPLERS: Mapping[str, Sampler] = {s.name: s for s in _ALL}
+SAMPLERS: Mapping[str, StudySampler] = {s.name: s for s in _ALL}
 
-__all__ = ["SAMPLERS", "ReadingSampler", "Sampler", "for_task", "forecasts", "may_fit"]
+__all__ = ["SAMPLERS", "StudySampler", "Turn", "forecasts", "named_sampler"]
+
+
+def named_sampler(name: str) -> StudySampler:
+    """Raises ``UsageError``: there is none of that name, or the user's own class cannot be used."""
+    if ":" in name:
+        return own_sampler(name)
+    if name not in SAMPLERS:
+        names = ", ".join(sorted(SAMPLERS))
+        raise UsageError(f"unknown sampler {name!r}; choose one of: {names}, or module:Class for one of your own")
+    return SAMPLERS[name]
 
 
 def forecasts(name: str) -> bool:
     """Whether the sampler of that name has models, which can know something before the first trial."""
-    return isinstance(SAMPLERS.get(name), ReadingSampler)
+    return name in SAMPLERS and SAMPLERS[name].forecasts

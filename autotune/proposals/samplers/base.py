@@ -1,86 +1,133 @@
-"""What a sampler is: a pure choice of one candidate out of those that are left."""
+"""A sampler of the product: an Optuna sampler for one proposal, and what the proposer has to know about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import optuna
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Background, Task
 from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.translation import Evidence
-from search_spaces.configuration import KnobValue
+from autotune.proposals.translation import Evidence, distributions
 
 
-class Sampler(Protocol):
-    """Keeps nothing between calls; the same arguments give the same choice."""
+@dataclass(frozen=True)
+class Turn:
+    """One proposal: the candidates it is chosen from."""
 
-    @property
-    def name(self) -> str: ...
+    lattice: Lattice
+    left: Mask
+    """Those that may be proposed; at least one."""
+    seed: int
+    """32 bits, uniform: of the study's seed and the trial's number."""
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Modules it imports when it chooses, and that may be missing."""
-        ...
 
-    @property
-    def learns(self) -> bool:
-        """It chooses by what is known; moves are made before it is asked (``proposals.moves``)."""
-        ...
+class StudySampler:
+    """Makes the ``optuna.samplers.BaseSampler`` that a proposal is asked of.
 
-    def choose(
+    It keeps nothing that an answer depends on: the same history gives the same proposal. What most samplers have in
+    common is here; a subclass gives ``name`` and ``sampler``.
+    """
+
+    name: str
+    """As after ``--sampler``; the first part of ``Trial.source``."""
+    needs_local_search: bool = False
+    """The proposer enqueues moves and start-up points first, and asks the sampler when there are none left."""
+    forecasts: bool = False
+    """It has models, which can know something before the first trial."""
+    asks: int = 1
+    """Draws before the candidate nearest to the first draw is taken; 1 for a sampler that draws candidates only."""
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        """A new sampler, seeded by ``turn``."""
+        raise NotImplementedError
+
+    def bind(self, task: Task | None, background: Background | None = None) -> StudySampler:  # noqa: ARG002
+        """The same for one study: its task, and what is known of it beforehand."""
+        return self
+
+    def fit(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> StudySampler:  # noqa: ARG002
+        """The same at one point of a study: its trials, and what they teach."""
+        return self
+
+    def told(
         self,
-        lattice: Lattice,
-        left: Mask,
-        evidence: Sequence[Evidence],
-        seed: int,
-        start: Mapping[str, KnobValue] | None,
-    ) -> int:
-        """The index of a candidate of ``left``.
+        own: Sequence[Evidence],
+        known: Sequence[Evidence],  # noqa: ARG002
+        *,
+        elsewhere: bool,  # noqa: ARG002
+    ) -> Sequence[Evidence]:
+        """What the Optuna study holds, by trial number.
 
         Args:
-            lattice: the candidates.
-            left: those that may be chosen; at least one.
-            evidence: what is known, by trial number; the sampler may leave it aside.
-            seed: 32 bits, uniform.
-            start: coordinates along some dimensions that are good elsewhere, to begin at; may be left aside too.
+            own: of candidates of the track.
+            known: of all configurations.
+            elsewhere: the track is the permitted one.
         """
-        ...
+        return own
 
+    def may_fit(self, configuration: Configuration) -> bool:  # noqa: ARG002
+        """Whether memory is likely to suffice, as far as the sampler knows."""
+        return True
 
-@runtime_checkable
-class ReadingSampler(Protocol):
-    """A sampler that reads more than evidence."""
-
-    def for_task(self, task: Task, background: Background | None = None) -> Sampler:
-        """The same for one study, with what is known of it beforehand."""
-        ...
-
-    def informed(self, trials: Sequence[Trial], known: Sequence[Evidence]) -> PreparedSampler:
-        """The same at a point of a study: its trials, and what they teach. Pure."""
-        ...
-
-
-def for_task(sampler: Sampler, task: Task | None, background: Background | None = None) -> Sampler:
-    """``ReadingSampler.for_task``; a sampler that reads nothing, or of no known task, is what it is."""
-    if task is None or not isinstance(sampler, ReadingSampler):
-        return sampler
-    return sampler.for_task(task, background)
-
-
-def may_fit(sampler: Sampler, configuration: Configuration) -> bool:
-    """``PreparedSampler.may_fit``; of a sampler that knows nothing of memory, yes."""
-    return not isinstance(sampler, PreparedSampler) or sampler.may_fit(configuration)
-
-
-@runtime_checkable
-class PreparedSampler(Sampler, Protocol):
-    """A sampler for one proposal."""
-
-    def may_fit(self, configuration: Configuration) -> bool:
-        """Whether memory is likely to suffice, as far as it knows."""
-        ...
+    def likely(self, turn: Turn, own: Sequence[Evidence]) -> Mask:  # noqa: ARG002
+        """The candidates start-up points are drawn from."""
+        return turn.left
 
     def prepare(self, lattice: Lattice) -> None:
-        """Compute ahead, and keep, what a choice after the newest trial's end will need."""
-        ...
+        """Compute ahead, and keep, what a proposal after the newest trial's end will need."""
+
+
+class CandidateSampler(optuna.samplers.BaseSampler):
+    """An Optuna sampler that chooses one of the candidates left. Subclass and give ``index``."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    def index(self) -> int:
+        """The place of the choice among the lattice's candidates."""
+        raise NotImplementedError
+
+    def infer_relative_search_space(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+    ) -> dict[str, optuna.distributions.BaseDistribution]:
+        return distributions(self._turn.lattice)
+
+    def sample_relative(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+        search_space: dict[str, optuna.distributions.BaseDistribution],  # noqa: ARG002
+    ) -> dict[str, object]:
+        lattice = self._turn.lattice
+        return dict(lattice.params(lattice.candidates[self.index()]))
+
+    def sample_independent(
+        self,
+        study: optuna.Study,  # noqa: ARG002
+        trial: optuna.trial.FrozenTrial,  # noqa: ARG002
+        param_name: str,
+        param_distribution: optuna.distributions.BaseDistribution,  # noqa: ARG002
+    ) -> object:
+        raise ValueError(f"{param_name} is no dimension of the candidates")
+
+
+class UniformSampler(CandidateSampler):
+    """Any candidate left, each equally likely."""
+
+    def index(self) -> int:
+        # The seed is a digest, uniform over 32 bits already; a generator would add nothing but a version to pin.
+        indices = np.flatnonzero(self._turn.left)
+        return int(indices[self._turn.seed % len(indices)])
+
+
+class FirstSampler(CandidateSampler):
+    """The first candidate left."""
+
+    def index(self) -> int:
+        return int(np.flatnonzero(self._turn.left)[0])

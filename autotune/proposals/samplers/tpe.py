@@ -1,48 +1,46 @@
-"""Tree-structured Parzen estimator: more of what was fast, less of what was slow or failed."""
+"""The samplers that know no model of ours: Optuna's TPE, and random and grid search to compare with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import optuna
 
-from autotune.proposals.lattice import Lattice, Mask
-from autotune.proposals.samplers.asking import asked
-from autotune.proposals.samplers.opening import STARTUP_TRIALS, opening
-from autotune.proposals.translation import Evidence, distributions, rebuilt_study
-from search_spaces.configuration import KnobValue
+from autotune.proposals.samplers.base import FirstSampler, StudySampler, Turn, UniformSampler
+from autotune.proposals.startup import STARTUP_TRIALS
 
 
-class TpeSampler:
-    """Optuna's multivariate TPE with constraints, held to the candidates that are left.
+class TpeSampler(StudySampler):
+    """Optuna's multivariate TPE with constraints.
 
     The estimator draws from the whole grid, of which most points may be illegal: a draw that is no
-    candidate is told as FAIL, which TPE ignores, and another is asked for. When none of ``ASKS`` draws
-    hits, the first is moved to the nearest candidate left.
+    candidate is told as FAIL, which TPE ignores, and another is asked for.
     """
 
     name = "tpe"
-    needs: tuple[str, ...] = ()
-    learns = True
+    needs_local_search = True
+    asks = 8
 
     DRAWS = 100
     """Points the estimator weighs for one suggestion; more than Optuna's 24, because a trial costs minutes."""
 
-    ASKS = 8
-
-    def choose(
-        self,
-        lattice: Lattice,
-        left: Mask,
-        evidence: Sequence[Evidence],
-        seed: int,
-        start: Mapping[str, KnobValue] | None,
-    ) -> int:
-        first = opening(lattice, left, evidence, seed, start)
-        if first is not None:
-            return first
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=STARTUP_TRIALS, n_ei_candidates=self.DRAWS, multivariate=True, seed=seed
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return optuna.samplers.TPESampler(
+            n_startup_trials=STARTUP_TRIALS, n_ei_candidates=self.DRAWS, multivariate=True, seed=turn.seed
         )
-        study = rebuilt_study(lattice, evidence, sampler)
-        return asked(study, distributions(lattice), lattice, left, self.ASKS)
+
+
+class RandomSampler(StudySampler):
+    """Draws without looking at what is known; the floor every other sampler is compared with."""
+
+    name = "random"
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return UniformSampler(turn)
+
+
+class GridSampler(StudySampler):
+    """Takes the candidates in their order; learns nothing."""
+
+    name = "grid"
+
+    def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
+        return FirstSampler(turn)

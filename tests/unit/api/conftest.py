@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from autotune.domain import Study, TrialKind, TrialState
+from autotune.ports import Store
 from autotune.settings import Settings
-from autotune.store import open_store
 from tests.support import factories
-from tests.support.recorded import record
+from tests.support.recorded import copied_study, record
 from tests.support.served import Reader, settings_in, whole_study
 
 
@@ -40,10 +40,7 @@ def reader(settings: Settings) -> Iterator[Reader]:
     made.library.close()
 
 
-@pytest.fixture
-def study(settings: Settings) -> Study:
-    """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
-    store = open_store(settings.database)
+def _running_study(store: Store) -> Study:
     made = store.create_study(factories.study_spec(), factories.NOW)
     faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
     bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
@@ -54,5 +51,10 @@ def study(settings: Settings) -> Study:
     record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
     store.add_event(made.id, factories.event("session_started", data={"wall_s": 600.0, "max_trials": 9}))
     store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
-    store.close()
     return made
+
+
+@pytest.fixture
+def study(settings: Settings) -> Study:
+    """A study that runs: a baseline, a faster trial, an OOM, a running and a waiting one."""
+    return copied_study("running-study", settings.database, _running_study)

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from api.cache.snapshot import Snapshot
 from api.dashboard.compare_view import MOST, asked
 from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
-from api.dashboard.report_page import read, report_page
+from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
 from api.dashboard.why_view import Asked, settled, why_view
 from autotune.charts.feasibility_map import feasibility_map, pair_of
@@ -24,6 +23,7 @@ from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
 from autotune.forecast.untried_pairs import foreseen
 from autotune.recommendation.current import attempt_paths
+from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
 from autotune.store import open_store
 from tests.support import factories as f
@@ -43,10 +43,10 @@ def words(page: str) -> str:
 
 
 @pytest.fixture
-def whole(finished_home: Settings) -> Snapshot:
+def whole(finished_home: Settings) -> StudyReading:
     """The study that has ended."""
     store = open_store(finished_home.database)
-    found = read(store, store.study(1))
+    found = read_study(store, store.study(1))
     store.close()
     return found
 
@@ -154,7 +154,7 @@ def test_numbers_that_are_none_are_left_out() -> None:
     assert len(asked([("trial", str(n)) for n in range(50)])) == MOST + 1
 
 
-def test_the_answer_rests_on_what_it_names(finished: Reader, whole: Snapshot) -> None:
+def test_the_answer_rests_on_what_it_names(finished: Reader, whole: StudyReading) -> None:
     assert whole.recommendation is not None
     said = words(finished.page("/studies/1/recommendation"))
     for row in whole.recommendation.rows:
@@ -181,7 +181,7 @@ def test_the_files_are_the_same_bytes_and_hold_no_prompts(finished: Reader) -> N
     assert files.read("grpo.yaml").decode().strip() in page, "what can be copied is what can be downloaded"
 
 
-def test_why_draws_what_is_asked_for(finished: Reader, whole: Snapshot) -> None:
+def test_why_draws_what_is_asked_for(finished: Reader, whole: StudyReading) -> None:
     page = finished.page("/studies/1/why?x=precision&y=micro_batch_size&axis=precision&log=tokens/hour&against=groups")
     said = words(page)
     assert "What fits: precision and micro_batch_size" in said
@@ -197,7 +197,7 @@ def test_why_draws_what_is_asked_for(finished: Reader, whole: Snapshot) -> None:
     assert "What fits: " in plain
 
 
-def test_the_map_begins_with_knobs_that_failed_and_never_twice_the_same(whole: Snapshot) -> None:
+def test_the_map_begins_with_knobs_that_failed_and_never_twice_the_same(whole: StudyReading) -> None:
     chosen = settled(whole, Asked(x="precision", y="precision"))
     assert (chosen.x, chosen.y) == ("precision", "precision"), "what is asked for is drawn, even if it says nothing"
     by_itself = settled(whole, Asked())
@@ -342,7 +342,7 @@ def test_every_page_can_be_used_without_seeing_it(finished: Reader, path: str) -
         assert anchor in ids
 
 
-def test_a_report_is_one_file_that_needs_nothing_else(whole: Snapshot) -> None:
+def test_a_report_is_one_file_that_needs_nothing_else(whole: StudyReading) -> None:
     text = report_page(whole)
     assert text == report_page(whole)
     assert text.lstrip().startswith("<!doctype html>")

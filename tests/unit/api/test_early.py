@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from api import serving as room
 from api.cache.study import SLICE
 from api.cache.warm_up import NAME
 from api.serving import Address, Serving, serving
+from autotune import wiring
 from autotune.domain import Study, Trial
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -73,7 +73,7 @@ def stores(settings: Settings, how: How, monkeypatch: pytest.MonkeyPatch) -> Sto
         made.append(Watched(settings, how))
         return made[-1]
 
-    monkeypatch.setattr(room, "_open_store", opened)
+    monkeypatch.setattr(wiring, "open_store_for", opened)
     return made
 
 

@@ -65,7 +65,7 @@ def everything_said(trials: tuple[Trial, ...]) -> list[str]:
     said += [answer.headline, answer.baseline, *answer.notes, words(drawn(found))]
     ends = end_screen(found.recommendation, STUDY, trials, ended_by="the end")
     said.append(" ".join(text(ends).split()))
-    explained = explain(STUDY.spec, trials, found.recommendation)
+    explained = explain(found)
     if explained is not None:
         said.append(" ".join(text(why_screen(explained)).split()))
     return [sentence for sentence in said if sentence]

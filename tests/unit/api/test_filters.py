@@ -13,7 +13,7 @@ from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
-from autotune.recommendation.current import Source
+from autotune.recommendation.reading import Source
 from tests.support import factories as f
 
 
@@ -24,8 +24,7 @@ def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:
         "trials": trials,
         "spent": (60.0, 0.0),
         "limits": Budget(),
-        "source": Source.BEST_SO_FAR,
-        "recommendation": None,
+        "known_answer": (Source.BEST_SO_FAR, None),
         "fingerprint": None,
     }
     return Snapshot(**(base | changes))

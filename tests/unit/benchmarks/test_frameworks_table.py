@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain import Configuration, Study, Trial
 from autotune.errors import UsageError
-from autotune.recommendation.comparison import StudyRecord
+from autotune.recommendation.reading import StudyReading
 from benchmarks import frameworks
 from tests.support import factories
 
@@ -18,14 +18,14 @@ SECONDS = {"trl": {False: 10.0, True: 8.0}, "ms_swift": {False: 20.0, True: 5.0}
 """Framework -> whether it is the tuned configuration -> seconds of a cycle."""
 
 
-def record(framework: str, lengths: tuple[int, ...] = factories.LENGTHS, **changes: Any) -> StudyRecord:
+def record(framework: str, lengths: tuple[int, ...] = factories.LENGTHS, **changes: Any) -> StudyReading:
     spec = factories.study_spec(framework=framework, name=framework, **changes)
     spent = SECONDS[framework]
     trials = [
         factories.finished(0, cycle_seconds=spent[False], configuration=spec.baseline),
         factories.finished(1, cycle_seconds=spent[True], configuration=FASTER),
     ]
-    return StudyRecord(factories.study(spec=spec, lengths=lengths), trials, factories.fingerprint())
+    return StudyReading(factories.study(spec=spec, lengths=lengths), trials, fingerprint=factories.fingerprint())
 
 
 def test_baselines_and_leaders_of_both_replay_the_first_studys_lengths() -> None:
@@ -49,7 +49,7 @@ def test_baselines_and_leaders_of_both_replay_the_first_studys_lengths() -> None
         (record("trl", lengths=()), record("ms_swift", lengths=()), "has recorded no lengths"),
     ],
 )
-def test_what_is_no_comparison_of_frameworks_is_refused(a: StudyRecord, b: StudyRecord, said: str) -> None:
+def test_what_is_no_comparison_of_frameworks_is_refused(a: StudyReading, b: StudyReading, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         frameworks.contenders(a, b)
 

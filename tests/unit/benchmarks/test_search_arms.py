@@ -162,7 +162,7 @@ def test_an_arm_that_cannot_run_is_named_with_what_it_lacks(monkeypatch: pytest.
 
 def test_every_peer_is_there_native_and_with_the_filter() -> None:
     peers = {name for name, arm in ARMS.items() if not arm.is_ours and "+" not in name}
-    assert peers == {"random", "grid", "tpe", "gp", "deepspeed", "smac", "ax"}
+    assert peers == {"random", "grid", "tpe", "gp", "cmaes", "deepspeed", "smac", "ax"}
     assert all(f"{name}+filter" in ARMS and ARMS[f"{name}+filter"].filtered for name in peers)
     assert {name for name in ARMS if name.endswith("+prior")} == {"tpe+filter+prior", "gp+filter+prior"}
 

@@ -1,6 +1,8 @@
 """A home with a real SQLite store, and the command line as a user meets it."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +11,22 @@ import pytest
 from autotune import wiring as real_wiring
 from autotune.cli.app import build_app
 from autotune.cli.failures import exit_code_of
-from autotune.domain import Budget, Outcome, TrialKind, TrialState
+from autotune.domain import Budget, Outcome, Study, TrialKind, TrialState
 from autotune.machine.clock import SystemClock
+from autotune.ports import Store
 from autotune.proposals import make_proposer
 from autotune.settings import HomePaths, read_settings
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
 from tests.support import factories
-from tests.support.recorded import record
+from tests.support.recorded import copied_study, record
 from tests.support.simulated import SimulatedRunner
 
 Run = Callable[..., tuple[int, str, str]]
 """Arguments -> (exit code, stdout, stderr)."""
+
+LOG = "/where/the/log/is"
 
 
 @pytest.fixture
@@ -77,22 +82,27 @@ def autotune(home: HomePaths, wiring: Any, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-@pytest.fixture
-def study(home: HomePaths) -> Any:
-    """A study with a baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
-    home.prepare()
-    store = open_store(home.database)
+def _usual_study(store: Store) -> Study:
     made = store.create_study(factories.study_spec(), factories.NOW)
     faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
     bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
-    log = home.attempt(made.id, "first", 2, 1) / "log.txt"
     record(store, made, factories.finished(0, cycle_seconds=10.0))
     record(store, made, factories.finished(1, cycle_seconds=5.0, configuration=faster))
-    record(store, made, factories.failed(2, factories.oom(log_path=str(log)), configuration=bigger))
+    record(store, made, factories.failed(2, factories.oom(log_path=LOG), configuration=bigger))
     record(store, made, factories.trial(3, state=TrialState.RUNNING, configuration=bigger.with_(precision="bf16")))
     record(store, made, factories.trial(4, TrialKind.CONFIRM, configuration=faster, pair=0))
     store.spend(store.open_session(made.id, factories.NOW), 95.0, 0.0, factories.NOW)
-    store.close()
+    return made
+
+
+@pytest.fixture
+def study(home: HomePaths) -> Study:
+    """A study with a baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
+    home.prepare()
+    made = copied_study("usual-study", str(home.database), _usual_study)
+    log = home.attempt(made.id, "first", 2, 1) / "log.txt"
+    with closing(sqlite3.connect(home.database)) as database, database:
+        database.execute("UPDATE trials SET outcome = replace(outcome, ?, ?)", (LOG, str(log)))
     return made
 
 

@@ -7,24 +7,15 @@ from typing import Any
 
 import pytest
 
+from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
 from autotune.specification.request import Request
 
-NOTHING: dict[str, Any] = {
-    **dict.fromkeys(("config", "model", "data", "task", "rows_per_update", "max_prompt_length", "space", "name")),
-    **dict.fromkeys(("max_completion_length", "memory_limit", "gpus", "rollout_gpus", "ranks")),
-    "python": "python",
-    "reward": (),
-    "knobs": (),
-    "sampler": "tpe",
-    "seed": 0,
-}
 
-
-def asked(folder: Path, **changes: Any) -> Request:
-    return request_of(**{**NOTHING, "folder": folder, **changes})
+def asked(folder: Path, config: Path | None = None, **changes: Any) -> Request:
+    return request_of(StudyOptions(config=config), FrameworkOptions(**changes), "tpe", folder)
 
 
 @pytest.fixture
@@ -50,7 +41,7 @@ def test_open_r1_is_told_where_its_source_and_its_launch_are(tmp_path: Path, che
     found = asked(
         tmp_path,
         framework="openr1",
-        checkout="open-r1",
+        openr1="open-r1",
         config=tmp_path / "recipe.yaml",
         accelerate=tmp_path / "zero2.yaml",
     )
@@ -62,10 +53,10 @@ def test_open_r1_is_told_where_its_source_and_its_launch_are(tmp_path: Path, che
     [
         ({"framework": "megatron"}, "there is no framework 'megatron' yet; choose one of: trl, "),
         ({"framework": "openr1"}, "name a checkout of Open-R1 with --openr1 PATH"),
-        ({"framework": "openr1", "checkout": "."}, "is no checkout of Open-R1: there is no "),
-        ({"checkout": "open-r1"}, "--openr1 is the checkout that Open-R1's trials run from"),
+        ({"framework": "openr1", "openr1": "."}, "is no checkout of Open-R1: there is no "),
+        ({"openr1": "open-r1"}, "--openr1 is the checkout that Open-R1's trials run from"),
         ({"accelerate": Path("a.yaml")}, "--accelerate is the file you launch Open-R1 with"),
-        ({"framework": "openr1", "checkout": "open-r1", "accelerate": Path("a.yaml")}, "beside its recipe"),
+        ({"framework": "openr1", "openr1": "open-r1", "accelerate": Path("a.yaml")}, "beside its recipe"),
         ({"published": "openr1:nothing"}, "no published baseline"),
         ({"published": "openr1:qwen2.5-1.5b-demo"}, "name a checkout of Open-R1"),
     ],
@@ -83,7 +74,7 @@ def test_an_accelerate_file_that_is_not_there_is_named(tmp_path: Path, checkout:
         asked(
             tmp_path,
             framework="openr1",
-            checkout=str(checkout),
+            openr1=str(checkout),
             config=tmp_path / "recipe.yaml",
             accelerate=tmp_path / "gone.yaml",
         )

@@ -5,7 +5,8 @@ import pytest
 
 from autotune.cli.commands.compare import comparison_screen
 from autotune.domain import Configuration, Study
-from autotune.recommendation.comparison import StudyRecord, compare_studies
+from autotune.recommendation.comparison import compare_studies
+from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.support import factories
@@ -101,10 +102,10 @@ def test_what_a_study_does_not_set_is_what_its_own_framework_does() -> None:
     set_in_trl = factories.configuration(num_generations=8)
     unset = {name: value for name, value in set_in_trl.items() if name != "num_generations"}
 
-    def record(framework: str, configuration: Configuration) -> StudyRecord:
+    def record(framework: str, configuration: Configuration) -> StudyReading:
         spec = factories.study_spec(framework=framework, baseline=configuration)
         done = [replace(trial, configuration=configuration) for trial in trials]
-        return StudyRecord(factories.study(spec=spec), done, factories.fingerprint())
+        return StudyReading(factories.study(spec=spec), done, fingerprint=factories.fingerprint())
 
     def marked(framework: str) -> bool:
         found = compare_studies(record("trl", set_in_trl), record(framework, Configuration(unset)))

@@ -16,7 +16,7 @@ from autotune.cli.commands import start, start_request
 def test_cold_gives_every_trial_a_process_of_its_own(
     home: Any, wiring: Any, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], warm: bool
 ) -> None:
-    seen: list[start.How] = []
+    seen: list[Any] = []
 
     def run(*given: Any) -> int:
         seen.append(given[-1])
@@ -30,4 +30,4 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     app.command()(start.start)
     result = CliRunner().invoke(app, ["--budget", "1m", "--no-serve", *options])
     assert result.exit_code == 0, result.output
-    assert [(how.allow_busy, how.warm) for how in seen] == [(False, warm)]
+    assert [(asked.allow_busy, asked.cold) for asked in seen] == [(False, not warm)]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from autotune.domain import Configuration, Trial
-from autotune.forecast.accuracy import NONE, Recorded, Unfitted, accuracy
+from autotune.forecast.accuracy import NONE, Unfitted, accuracy
 from autotune.proposals.forecasts import PeakForecast, PeakModel, Task, TimeForecast, TimeModel
+from autotune.recommendation.reading import StudyReading
 from tests.support import factories
 
 SECONDS = (10.0, 8.0, 6.0, 5.0, 4.0, 3.0)
@@ -45,12 +46,12 @@ class Peaks:
         return PeakForecast(column, column, column)
 
 
-def recorded(count: int) -> Recorded:
+def recorded(count: int) -> StudyReading:
     trials = [
         factories.finished(i, configuration=factories.configuration(logprob_token_chunk=i), cycle_seconds=SECONDS[i])
         for i in range(count)
     ]
-    return Recorded(factories.study(), [*trials, factories.failed(99)])
+    return StudyReading(factories.study(), [*trials, factories.failed(99)])
 
 
 def models(times: TimeModel) -> Unfitted:

@@ -10,6 +10,7 @@ from autotune.insights.ruled_out import By
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
 from autotune.proposals import dominance, dominated
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report.why import section
 from search_spaces.knobs import KNOBS
@@ -45,7 +46,7 @@ def trials(spec: StudySpec) -> list[Trial]:
 def answered(spec: StudySpec, trials: list[Trial]) -> tuple[Recommendation, Why]:
     found = recommend(spec, trials, "budget")
     assert found is not None
-    why = explain(spec, trials, found)
+    why = explain(StudyReading(factories.study(spec=spec), trials, known_answer=(Source.RECOMMENDATION, found)))
     assert why is not None
     return found, why
 
@@ -83,4 +84,4 @@ def test_the_documents_say_the_same(spec: StudySpec, trials: list[Trial]) -> Non
 
 
 def test_without_an_answer_there_is_no_why(spec: StudySpec, trials: list[Trial]) -> None:
-    assert explain(spec, trials[2:], None) is None
+    assert explain(StudyReading(factories.study(spec=spec), trials[2:])) is None

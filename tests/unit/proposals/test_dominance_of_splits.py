@@ -178,7 +178,7 @@ SPACE = SearchSpace.from_json(
 BASELINE = Configuration({"micro_batch_size": 8, "gradient_accumulation_steps": 3, "num_generations": 8})
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "cmaes", "grid"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grey", "grid"])
 def test_splits_and_replicas_are_proposed_and_each_can_be_launched(sampler: str) -> None:
     proposer = make_proposer(SPACE, BASELINE, FOUR, sampler, seed=3)
     made = [factories.finished(0, configuration=BASELINE)]

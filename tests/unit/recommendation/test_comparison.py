@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import TrialKind
-from autotune.recommendation.comparison import StudyRecord, compare_studies, compare_trials, differences
+from autotune.recommendation.comparison import compare_studies, compare_trials, differences
+from autotune.recommendation.reading import StudyReading
 from tests.support import factories as f
 
 FASTER = f.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
 
 
-def _record(trials: list, **changes: object) -> StudyRecord:  # type: ignore[type-arg]
+def _record(trials: list, **changes: object) -> StudyReading:  # type: ignore[type-arg]
     study = f.study(spec=f.study_spec(**changes))  # type: ignore[arg-type]
-    return StudyRecord(study, trials, f.fingerprint())
+    return StudyReading(study, trials, fingerprint=f.fingerprint())
 
 
 def _measured(seconds: list[float], number: int, **changes: object):  # type: ignore[no-untyped-def]

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.recommendation.recommend import recommend
-from autotune.report import Material, plot, report
+from autotune.report import plot, report
 from autotune.report.markdown import LONGEST, block, code, table
 from autotune.statistics import retries
 from tests.support import factories as f
@@ -55,12 +56,17 @@ def _trials() -> list[Trial]:
     return found
 
 
-def _material(trials: list[Trial] | None = None, spec: StudySpec | None = None, **changes: Any) -> Material:
+def _read(trials: list[Trial] | None = None, spec: StudySpec | None = None, **changes: Any) -> StudyReading:
     trials = _trials() if trials is None else trials
     study = f.study(spec=spec or f.study_spec())
     found = recommend(study.spec, trials, "the time budget is used up", now=f.NOW)
-    base = Material(study, trials, found, True, f.fingerprint(), (587.0, 0.0), 264)
+    answer = Source.RECOMMENDATION, found
+    base = StudyReading(study, trials, (587.0, 0.0), fingerprint=f.fingerprint(), known_answer=answer)
     return replace(base, **changes)
+
+
+def _text(found: StudyReading, legal: int | None = 264) -> str:
+    return report(found, legal=legal)
 
 
 def _headings(text: str) -> list[str]:
@@ -68,7 +74,7 @@ def _headings(text: str) -> list[str]:
 
 
 def test_every_section_is_there_in_its_order() -> None:
-    text = report(_material())
+    text = _text(_read())
     assert tuple(_headings(text)) == SECTIONS
     assert text.startswith("# Study `first`\n")
     assert text.endswith("\n")
@@ -76,9 +82,9 @@ def test_every_section_is_there_in_its_order() -> None:
 
 
 def test_it_says_what_the_study_says() -> None:
-    material = _material()
-    assert material.recommendation is not None
-    row, text = material.recommendation.rows[0], report(material)
+    found = _read()
+    assert found.recommendation is not None
+    row, text = found.recommendation.rows[0], _text(found)
     assert "Best configuration: +92" in text
     assert "| `micro_batch_size` | `2` | `4` |" in text
     assert f"trials {', '.join(f'#{n}' for n in row.trials)}" in text
@@ -92,7 +98,7 @@ def test_it_says_what_the_study_says() -> None:
 
 
 def test_every_trial_has_its_row() -> None:
-    rows = [line for line in report(_material()).splitlines() if re.match(r"\| #\d+ \| `(baseline|search|con)", line)]
+    rows = [line for line in _text(_read()).splitlines() if re.match(r"\| #\d+ \| `(baseline|search|con)", line)]
     assert [int(re.match(r"\| #(\d+)", row)[1]) for row in rows] == list(range(7))  # type: ignore[index]
 
 
@@ -100,23 +106,23 @@ def test_gains_are_over_the_references_figure_not_its_first_run() -> None:
     """A slow first run of the baseline must not flatter every trial of the table."""
     trials = _trials()
     trials[0] = f.finished(0, cycle_seconds=20.0)
-    row = next(line for line in report(_material(trials)).splitlines() if line.startswith("| #0 |"))
+    row = next(line for line in _text(_read(trials)).splitlines() if line.startswith("| #0 |"))
     assert "-50.0 %" in row
 
 
 def test_a_disproved_failure_is_marked() -> None:
     trials = _trials()
     mended = f.finished(7, kind=TrialKind.VERIFY, configuration=trials[2].configuration, source=retries.SOURCE)
-    assert "disproved by a retry" in report(_material([*trials, mended]))
-    assert "disproved by a retry" not in report(_material(trials))
+    assert "disproved by a retry" in _text(_read([*trials, mended]))
+    assert "disproved by a retry" not in _text(_read(trials))
 
 
 def test_the_same_study_gives_the_same_text() -> None:
-    material = _material()
-    shuffled = replace(material, trials=list(reversed(material.trials)))
-    assert report(material) == report(material)
+    found = _read()
+    shuffled = replace(found, trials=list(reversed(found.trials)))
+    assert _text(found) == _text(found)
     for section in ("All trials", "Failures"):
-        assert _section(report(shuffled), section) == _section(report(material), section)
+        assert _section(_text(shuffled), section) == _section(_text(found), section)
 
 
 def _section(text: str, title: str) -> str:
@@ -140,7 +146,7 @@ def _section(text: str, title: str) -> str:
     ],
 )
 def test_a_study_with_little_or_nothing_has_a_report_too(trials: list[Trial], said: str) -> None:
-    text = report(_material(trials, fingerprint=None, legal=None, spent=(0.0, 0.0)))
+    text = _text(_read(trials, fingerprint=None, spent=(0.0, 0.0)), None)
     assert said in text
     assert "not recorded" in text
     assert "nan" not in text.lower()
@@ -154,7 +160,7 @@ def test_nothing_foreign_acts() -> None:
         f.failed(1, f.failure(FailureReason.CRASH, message=EVIL, suggestion=EVIL), configuration=FASTER),
     ]
     seen = f.fingerprint(hardware={EVIL: EVIL}, software={EVIL: EVIL})
-    text = report(_material(trials, spec, fingerprint=seen))
+    text = _text(_read(trials, spec, fingerprint=seen))
     assert not set("\x1b\u202e\r") & set(text)
     assert tuple(h for h in _headings(text) if h in SECTIONS) == tuple(h for h in SECTIONS if h in _headings(text))
     assert len(_headings(text)) == len(set(_headings(text)) & set(SECTIONS))

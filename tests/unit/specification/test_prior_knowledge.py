@@ -83,7 +83,7 @@ def test_who_waits_is_told_only_where_something_is_measured() -> None:
         assert bool(said) is not known
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "gp", "random", "sweep"])
+@pytest.mark.parametrize("sampler", ["tpe", "own:Sampler", "random", "sweep"])
 def test_who_forecasts_nothing_measures_nothing(store: Store, sampler: str) -> None:
     python = Asked()
     study = prior_knowledge.begun(made(store, sampler), store, python, {}, pytest.fail)

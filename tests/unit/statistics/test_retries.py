@@ -160,7 +160,7 @@ def test_a_retry_inside_the_region_of_another_failure_lifts_it() -> None:
     assert proposer.ruled_out(earlier, between) is not None, "an OOM after the retry stands"
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+@pytest.mark.parametrize("sampler", ["tpe", "grey"])
 def test_proposers_learn_the_corrected_verdict_and_nothing_from_other_retries(sampler: str) -> None:
     world = landscape()
     proposer = built(world, sampler)

@@ -209,9 +209,10 @@ def test_the_launcher_sets_all_a_trial_sets_and_in_a_trials_order() -> None:
     compile(made.files["launch.py"], "launch.py", "exec")
     copied = {name for name in made.files if name.startswith("autotune_") and name != "autotune_reward.py"}
     assert copied == {f"autotune_{part}.py" for part in ("cpu_deepspeed", "engine", "float8", "seams")}
-    child = Path(__file__).parents[3] / "trainer" / "child" / "frameworks" / "trl"
+    child = Path(__file__).parents[3] / "trainer" / "child" / "frameworks"
     for name in copied:
-        assert made.files[name] == (child / name.removeprefix("autotune_")).read_text(), name
+        folder = child / ("hf_trainer" if name == "autotune_float8.py" else "trl")
+        assert made.files[name] == (folder / name.removeprefix("autotune_")).read_text(), name
     compiled = export(wanted(configuration={**VLLM, "enforce_eager": False}))
     assert "before_import('cpu', compiles=True)" in compiled.files["launch.py"]
 

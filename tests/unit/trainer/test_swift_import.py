@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.swift_fields import FIELDS
+from trainer.frameworks.common.shell import Command, ShellError, commands
 from trainer.frameworks.ms_swift.import_config import ConfigError, import_config, named_files, read_keys
-from trainer.frameworks.ms_swift.shell_text import Command, ShellError, commands
 
 GSM8K = r"""# 4 GPUs
 export CUDA_VISIBLE_DEVICES=0,1,2,3

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.shell import ShellError
 from trainer.frameworks.verl import ConfigError, Imported, import_config
 from trainer.frameworks.verl.fates import Fate, fate_of
 from trainer.frameworks.verl.key_tables import FIXED, KEYS, NATIVE
-from trainer.frameworks.verl.shell import ShellError, call_of
+from trainer.frameworks.verl.reading import call_of
 
 SCRIPT = """\
 #!/usr/bin/env bash

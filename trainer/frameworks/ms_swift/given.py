@@ -10,17 +10,14 @@ from pathlib import PurePosixPath
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import problem, read_mapping
+from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
 from trainer.frameworks.ms_swift.key_tables import SERVED
-from trainer.frameworks.ms_swift.shell_text import Command, ShellError, Word, commands
 from trainer.frameworks.ms_swift.words import as_words
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
-_REDIRECTION = re.compile(r"\d*[<>]")
-_CALLERS = ("$@", "$*")
-"""What stands for the words a script itself is given."""
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -101,7 +98,7 @@ def _of_script(text: str, name: str) -> Given:
         if not word.unknown
     }
     end = words[-1].end if words else command.words[-1].end
-    forwards = any(word.text in _CALLERS for word in all_words)
+    forwards = any(word.text in CALLERS for word in all_words)
     return Given({**arguments, **served}, environment, frozenset(served), end, forwards)
 
 
@@ -122,22 +119,16 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
 
 
 def _own(words: Sequence[Word]) -> list[Word]:
-    """Up to a redirection, without what stands for the caller's own words."""
-    found: list[Word] = []
-    for word in words:
-        if _REDIRECTION.match(word.text):
-            break
-        if word.text not in _CALLERS:
-            found.append(word)
-    return found
+    """Without what stands for the caller's own words."""
+    return [word for word in words if word.text not in CALLERS]
 
 
 def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
     found: dict[str, Argument] = {}
     key = ""
     for word in words:
-        if word.unknown:
-            text = f"{show(word.unknown)} is known to a shell only; write its value out"
+        if unknown := word.unknown or word.listed:  # a list may serve other commands too, so it is not edited
+            text = f"{show(unknown)} is known to a shell only; write its value out"
             raise problem(name, word.line, f"{key}: {text}" if key else text)
         argument = _ARGUMENT.fullmatch(word.text)
         if argument is not None:

@@ -118,18 +118,15 @@ def import_config(
     entries = _entries(text, name)
     known = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key in fields}
     beside = _accelerate(accelerate, accelerate_name, files) if accelerate else Accelerate({})
-    ranks = processes or beside.processes or 1
     try:
-        knobs = from_keys(known, ranks)
+        knobs = from_keys(known, processes or beside.processes or 1)
     except KnobKeyError as error:
         raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
-    served = _served(launch, knobs)
-    passthrough = {key: value for key, value in rest(known).items() if key not in INPUTS}
-    if ENVIRONMENT in entries:
-        passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name, any_name=True)
+    served = _served(launch, knobs)  # takes a server's share out of the knobs
+    own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served},
-        passthrough=passthrough,
+        passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
         rewards=_rewards(known, entries, name),

@@ -88,13 +88,9 @@ def import_config(
         knobs = from_keys(values, gpus)
     except KnobKeyError as error:
         raise problem(name, _line(said, error.key), f"{error.key}: {error.text}") from None
-    passthrough = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
-    passthrough = {key: value for key, value in passthrough.items() if key not in INPUTS}
-    if others := other_variables(said.environment):
-        passthrough[ENVIRONMENT] = others
     return Imported(
         knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
-        passthrough=passthrough,
+        passthrough=_passed(values, said),
         model=_text(values, MODEL_PATH, said, name),
         dataset={key: value for key, value in values.items() if key in DATASET},
         rewards=_rewards(values, said, name),
@@ -105,6 +101,14 @@ def import_config(
         max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
         gpus=gpus,
     )
+
+
+def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
+    """What passes through unchanged, the script's other variables among it."""
+    passed = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
+    passed = {key: value for key, value in passed.items() if key not in INPUTS}
+    others = other_variables(said.environment)
+    return {**passed, ENVIRONMENT: others} if others else passed
 
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:

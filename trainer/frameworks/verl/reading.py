@@ -9,9 +9,9 @@ from typing import Any
 from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
+from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import OPTIONS
-from trainer.frameworks.verl.shell import Call, ShellError, Word, call_of
 
 PROGRAM = "main_ppo"
 _OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
@@ -56,13 +56,30 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
 
 
+def call_of(text: str, program: str, folder: str = ".") -> Command | None:
+    """The last command of ``text`` with a word that holds ``program``; ``None`` if there is none.
+
+    What the script itself is given is left out of its words.
+
+    Raises:
+        ShellError: a quote or bracket that is not closed.
+    """
+    for command in reversed(commands(text, folder)):
+        words = tuple(word for word in command.words if word.text not in CALLERS)
+        place = next((place for place, word in enumerate(words) if program in word.text), None)
+        if place is not None:
+            before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
+            return Command(words, {**command.environment, **before})
+    return None
+
+
 def _is_yaml(text: str) -> bool:
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first.startswith(("- ", "{", "[", "---")) or "=" not in first
 
 
-def _of_call(call: Call, name: str) -> Given:
+def _of_call(call: Command, name: str) -> Given:
     place = max(number for number, word in enumerate(call.words) if PROGRAM in word.text)
     words = list(call.words[place + 1 :])
     found = Given(script=True)

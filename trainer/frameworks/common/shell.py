@@ -1,33 +1,39 @@
-"""The words of a training script's command, with the lines they stand at. Pure; runs nothing.
+"""A user's shell script as its commands: words with their lines and places. Pure; runs nothing.
 
 Read are comments, quotes, joined lines, assignments of words and of lists, ``export``, the variables assigned before
-(``$NAME``, ``${NAME}``, ``${NAME:-otherwise}``, ``"${NAME[@]}"``) and the script's own folder. A word that depends on
-anything else is marked, so that only who needs it has to refuse it.
+(``$NAME``, ``${NAME}``, ``${NAME:-otherwise}``, ``"${NAME[@]}"``) and the folder of the script; redirections are left
+out. A word that depends on anything else is marked, so that only who needs it has to refuse it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[@\]|\[\*\])?(?::?-(.*))?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DIRNAME = r'dirname\s+(?:--\s+)?"?\$(?:0|\{(?:0|BASH_SOURCE(?:\[0\])?)\})"?'
 _OWN_FOLDER = re.compile(
-    r'\s*cd (?:-- )?"?\$\(dirname (?:-- )?"?(?:\$0|\$\{BASH_SOURCE(?:\[0\])?\})"?\)"?\s*(?:&&|;)\s*pwd(?: -P)?\s*'
+    rf'\s*(?:{_DIRNAME}|cd\s+(?:--\s+)?"?\$\({_DIRNAME}\s*\)"?\s*(?:>\s*/dev/null(?:\s+2>&1)?\s*)?(?:&&|;)\s*pwd(?:\s+-P)?)\s*'
 )
+"""How a script finds the folder it is in."""
 _PLAIN = re.compile(r"[^\s'\"\\$`()#;|&<>]+")
 _PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
-_ENDS = ";|&"
+_ENDS = ";|&()"
 _STREAMS = "<>"
+_SPECIAL = "0123456789#?$!-"
+"""What a ``$`` before it makes a value only a shell knows."""
+CALLERS = ("$@", "$*")
+"""Words that stand for those the script itself is given."""
 
 
 class ShellError(ValueError):
     """A line that cannot be read, and why; neither begins with a capital nor ends with a stop."""
 
     def __init__(self, line: int, text: str) -> None:
-        super().__init__(f"line {line}: {text}")
+        super().__init__(text)
         self.line, self.text = line, text
 
 
@@ -38,16 +44,22 @@ class Word:
     text: str
     line: int
     """Counted from 1."""
+    start: int = 0
+    end: int = 0
+    """Where it stands in the script."""
     unknown: str = ""
     """What in it only a shell would know, as it was written; it stands in ``text`` too."""
+    listed: str = ""
+    """How the command names the list that it stands in; empty: it stands in the command itself."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """A command and what is set for it."""
+class Command:
+    """One command: its words, and the variables set for it."""
 
     words: tuple[Word, ...]
-    environment: Mapping[str, Word]
+    environment: Mapping[str, Word] = field(default_factory=dict)
+    """Exported before, or assigned in front of it."""
 
 
 @dataclass
@@ -67,55 +79,46 @@ class _Piece:
     """The words it stands for, where it is a list."""
 
 
-def call_of(text: str, program: str, folder: str = ".") -> Call | None:
-    """The last command of ``text`` with a word that holds ``program``; ``None`` if there is none.
+def commands(text: str, folder: str = ".") -> tuple[Command, ...]:
+    """Every command of the script, in its order; assignments are no commands of their own.
 
     Args:
         text: the script.
-        program: what to look for.
-        folder: that the script stands in.
+        folder: that it stands in.
 
     Raises:
         ShellError: a quote or bracket that is not closed.
     """
-    script, found = _Script(folder), None
-    for words in _commands(text, script):
-        places = [place for place, word in enumerate(words) if program in word.text]
-        if places:
-            before = {name: word for name, word in map(_assigned, words[: places[0]]) if name}
-            found = Call(tuple(words), {**script.exported, **before})
-        else:
-            _remember(words, script)
-    return found
-
-
-def _assigned(word: Word) -> tuple[str, Word]:
-    """(name, what it is set to); no name if it is no assignment."""
-    found = _ASSIGNED.fullmatch(word.text)
-    return (found[1], Word(found[3], word.line, word.unknown)) if found else ("", word)
-
-
-def _remember(words: list[Word], script: _Script) -> None:
-    """What a command of assignments alone sets; any other changes nothing here."""
-    if not words:
-        return
-    exports = words[0].text == "export"
-    for word in words[1:] if exports else words:
-        name, value = _assigned(word)
-        if not name and not exports:
-            return
-        if name:
-            script.variables[name] = [value]
-        if exports and (name or script.variables.get(word.text)):
-            script.exported[name or word.text] = value if name else script.variables[word.text][0]
-
-
-def _commands(text: str, script: _Script) -> Iterator[list[Word]]:
+    script, found = _Script(folder), []
     reader = _Reader(text, script)
     while not reader.done:
-        words = reader.command()
-        if words:
-            yield words
+        words, own = reader.command(), {}
+        while words and assigned(words[0])[0]:
+            name, value = assigned(words.pop(0))
+            own[name] = value
+        if words and words[0].text == "export":
+            _export(words[1:], script)
+        elif words:
+            found.append(Command(tuple(words), {**script.exported, **own}))
+        else:
+            script.variables.update({name: [value] for name, value in own.items()})
+            script.exported.update({name: value for name, value in own.items() if name in script.exported})
+    return tuple(found)
+
+
+def assigned(word: Word) -> tuple[str, Word]:
+    """(Name, what it is set to); no name if it is no assignment."""
+    found = _ASSIGNED.fullmatch(word.text)
+    return (found[1], replace(word, text=found[3])) if found else ("", word)
+
+
+def _export(words: list[Word], script: _Script) -> None:
+    for word in words:
+        name, value = assigned(word)
+        if name:
+            script.variables[name] = [value]
+        if name or script.variables.get(word.text):
+            script.exported[name or word.text] = value if name else script.variables[word.text][0]
 
 
 class _Reader:
@@ -129,7 +132,7 @@ class _Reader:
         return self._at >= len(self._text)
 
     def command(self, closing: str = "") -> list[Word]:
-        """The words up to the end of the command, or to ``closing``."""
+        """The words up to the end of the command, or to ``closing``; none between two ends."""
         words: list[Word] = []
         while not self.done:
             self._skip_spaces(lines=bool(closing))
@@ -151,22 +154,25 @@ class _Reader:
         """One word, or none or several where it is a list of them."""
         start, line = self._at, self._line
         whole, quoted = _Piece(), False
-        while not self.done and not (self._peek().isspace() or self._peek() in _ENDS + _STREAMS + ")"):
+        while not self.done and not self._peek().isspace():
             sign = self._peek()
-            quoted = quoted or sign in "'\""
             if sign == "(" and _ASSIGNED.fullmatch(whole.text):
                 self._assign_list(whole.text)
                 return []
+            if sign in _ENDS + _STREAMS:
+                break
+            quoted = quoted or sign in "'\""
             piece = self._piece(sign)
             whole.text, whole.unknown = whole.text + piece.text, whole.unknown or piece.unknown
             whole.several = piece.several if piece.several is not None else whole.several
         if self._at == start:
-            self._take()  # a bracket of the shell's own
+            self._take()  # a bracket within a list
+        written = self._text[start : self._at]
         if whole.several is not None:
-            return whole.several
+            return [replace(word, listed=word.listed or written) for word in whole.several]
         if whole.text.isdecimal() and self._peek() in tuple(_STREAMS):
             return []  # the number of a stream
-        return [Word(whole.text, line, whole.unknown)] if whole.text or quoted else []
+        return [Word(whole.text, line, start, self._at, whole.unknown)] if whole.text or quoted else []
 
     def _piece(self, sign: str) -> _Piece:
         if sign == "\\":
@@ -197,7 +203,7 @@ class _Reader:
     def _until(self, quote: str) -> str:
         end = self._text.find(quote, self._at + 1)
         if end < 0:
-            raise ShellError(self._line, "a quote is not closed")
+            raise ShellError(self._line, f"a quote ({quote}) is not closed")
         return self._take(end + 1 - self._at)
 
     def _double(self) -> _Piece:
@@ -205,7 +211,7 @@ class _Reader:
         self._take()
         while self._peek() != '"':
             if self.done:
-                raise ShellError(line, "a quote is not closed")
+                raise ShellError(line, 'a quote (") is not closed')
             if self._peek() == "\\":
                 self._take()
                 sign = self._take()
@@ -231,7 +237,9 @@ class _Reader:
         named = _NAME.match(self._text, self._at)
         if named is not None:
             return self._value(self._take(len(named[0])), False, None, start)
-        return _Piece(several=[]) if self._take() in ("@", "*") else self._only_a_shell(start)
+        if self._peek() not in tuple("@*" + _SPECIAL):
+            return _Piece("$")
+        return _Piece("$" + self._take()) if self._peek() in "@*" else self._special(start)
 
     def _value(self, name: str, every: bool, otherwise: str | None, start: int) -> _Piece:
         words = self._script.variables.get(name)
@@ -243,6 +251,10 @@ class _Reader:
             text = otherwise.strip("\"'")
             return _Piece(text, self._text[start : self._at] if "$" in text or "`" in text else "")
         return _Piece() if words is not None else self._only_a_shell(start)
+
+    def _special(self, start: int) -> _Piece:
+        self._take()
+        return self._only_a_shell(start)
 
     def _only_a_shell(self, start: int) -> _Piece:
         written = self._text[start : self._at]

@@ -1,4 +1,4 @@
-"""The first draws of a track, before there is enough for a model to learn from; the same for every model."""
+"""Start-up points of a track, before there is enough for a model to learn from; the same for every model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPREAD = 3
 value through a short study; many would go to the corners, which run out of memory first."""
 
 
-def opening(
+def startup(
     lattice: Lattice,
     left: Mask,
     evidence: Sequence[Evidence],
@@ -28,7 +28,12 @@ def opening(
 ) -> int | None:
     """The choice while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on.
 
-    Arguments as of ``Sampler.choose``.
+    Args:
+        lattice: the candidates.
+        left: those that may be chosen; at least one.
+        evidence: what is known, by trial number.
+        seed: 32 bits, uniform.
+        start: coordinates along some dimensions that are good elsewhere, to begin at.
     """
     if sum(e.standing is not Standing.PENDING for e in evidence) >= STARTUP_TRIALS:
         return None

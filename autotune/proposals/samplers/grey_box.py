@@ -1,4 +1,4 @@
-"""The grey-box sampler for any Optuna study. See docs/sampler.md."""
+"""The grey-box sampler: the product's default, and for any Optuna study. See docs/sampler.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import statistics
 import warnings
 import zlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import optuna
@@ -15,19 +17,72 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.proposals.grey.choice import Outlook, choice
-from autotune.proposals.grey.learnt import Learnt, Lesson, learnt
-from autotune.proposals.grey.points import Legal, Params, Points
-from autotune.proposals.grey.surfaces import Array, columns
-from autotune.proposals.translation import Standing
-
-PHASES, PEAK, OOM, BOUND, STARTUP = "phases", "peak_bytes", "oom", "bound", "startup_s"
-"""User attributes of a trial that are read: docs/sampler.md says what each means."""
+from autotune.proposals.grey.learnt import Learnt, Lesson, Tried, fastest, learnt, passes
+from autotune.proposals.grey.points import Legal, Params, Points, number
+from autotune.proposals.grey.surfaces import Array, Axes, columns
+from autotune.proposals.translation import BOUND, INCOMPARABLE, OOM, PEAK, PHASES, Standing
 
 STARTUP_TRIALS = 6
 SPREAD = 3
 """Points drawn at the start, of which the one least like what was tried is taken."""
-BEST = 4
-"""Fastest trials whose neighbours are always looked at."""
+
+
+class Pool(Protocol):
+    """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
+
+    @property
+    def places(self) -> Array:
+        """(m, d): where they lie by the axes."""
+        ...
+
+    @property
+    def least(self) -> float:
+        """Probability of holding from which a point is likely enough."""
+        ...
+
+    @property
+    def forecasts_memory(self) -> bool:
+        """It is known what fits, so failures for lack of memory need not be learnt."""
+        ...
+
+    def params(self, index: int) -> Params:
+        """The parameters of one point."""
+        ...
+
+    def forecast(self, held: Sequence[FrozenTrial]) -> tuple[Outlook, float] | None:
+        """What is expected of the points, and the value to improve on; ``None`` where nothing forecasts speeds.
+
+        ``held``: measured trials, fastest first.
+        """
+        ...
+
+    def outlook(self, found: Learnt) -> Outlook:
+        """What the trials taught, with what the points cost."""
+        ...
+
+
+class Candidates(Protocol):
+    """What may be proposed."""
+
+    @property
+    def space(self) -> Mapping[str, BaseDistribution]: ...
+
+    @property
+    def axes(self) -> Axes: ...
+
+    def place(self, params: Params) -> tuple[float, ...] | None:
+        """Where ``params`` lie by the axes; ``None`` if they lie outside the space."""
+        ...
+
+    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
+        """The points looked at.
+
+        Args:
+            tried: what the study's trials teach, by number.
+            before: all of them.
+            chance: draws points where there are many.
+        """
+        ...
 
 
 class GreyBoxSampler(optuna.samplers.BaseSampler):
@@ -47,6 +102,7 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             ``startup_s`` is counted as a cost.
         cycles: whole cycles of a trial, which a start-up is weighed against.
         n_startup_trials: decided trials before anything is modelled.
+        candidates: what may be proposed, in place of ``search_space``, ``legal``, ``restart`` and ``cycles``.
     """
 
     def __init__(
@@ -59,16 +115,18 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         restart: Callable[[Params], Hashable] | None = None,
         cycles: int = 4,
         n_startup_trials: int = STARTUP_TRIALS,
+        candidates: Candidates | None = None,
     ) -> None:
         self._seed = seed
-        self._space = dict(search_space) if search_space is not None else None
-        self._legal = legal
+        self._space = candidates.space if candidates is not None else search_space
         self._limit = memory_limit
-        self._restart = restart
-        self._cycles = cycles
-        self._first = max(1, n_startup_trials)
-        self._warned = False
+        self._first = n_startup_trials if candidates is not None else max(1, n_startup_trials)
+        self._candidates = candidates
+        self._points_of: Callable[[Mapping[str, BaseDistribution]], Points] = partial(
+            Points, legal=legal, restart=restart, cycles=cycles
+        )
         self._points: Points | None = None
+        self._warned = False
 
     def infer_relative_search_space(
         self,
@@ -77,9 +135,8 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
     ) -> dict[str, BaseDistribution]:
         if len(study.directions) > 1:
             raise ValueError(f"{type(self).__name__} cannot be used for several objectives")
-        if self._space is not None:
-            found = self._space
-        else:
+        found = self._space
+        if found is None:
             trials = study.get_trials(deepcopy=False)
             found = optuna.search_space.intersection_search_space(trials, include_pruned=True)
         return {name: d for name, d in found.items() if not d.single()}
@@ -89,18 +146,17 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
     ) -> dict[str, Any]:
         if not search_space:
             return {}
-        points = self._points_of(search_space)
+        candidates = self._candidates or self._within(search_space)
         before = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number]
         sign = 1.0 if study.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
-        known = [(t, lesson) for t, lesson in _lessons(points, before, sign) if lesson is not None]
+        tried = lessons(candidates, before, sign)
         chance = np.random.default_rng([self._seed, trial.number])
-        left, asked = self._left(points, known, chance)
-        decided = sum(lesson.standing is not Standing.PENDING for _, lesson in known)
+        pool = candidates.pool(tried, before, chance)
+        decided = sum(one.lesson.standing is not Standing.PENDING for one in tried)
         if decided < self._first:
-            return dict(left[_farthest(asked, [one.place for _, one in known], chance)])
-        found = learnt(points.axes, [one for _, one in known], asked, self._limit)
-        self._say(found, known)
-        return dict(left[choice(self._outlook(found, left, before), found.best)])
+            return dict(pool.params(_farthest(pool.places, [one.lesson.place for one in tried], chance)))
+        outlook, best = self._expected(candidates.axes, pool, tried)
+        return dict(pool.params(choice(outlook, best, pool.least)))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -108,39 +164,31 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
         seed = zlib.crc32(f"{self._seed}/{trial.number}/{param_name}".encode())
         return optuna.samplers.RandomSampler(seed=seed).sample_independent(study, trial, param_name, param_distribution)
 
-    def _points_of(self, space: Mapping[str, BaseDistribution]) -> Points:
+    def _within(self, space: Mapping[str, BaseDistribution]) -> Points:
         if self._points is None or self._points.space != dict(space):
-            self._points = Points(space, self._legal)
+            self._points = self._points_of(space)
         return self._points
 
-    def _left(
-        self, points: Points, known: Sequence[tuple[FrozenTrial, Lesson]], chance: np.random.Generator
-    ) -> tuple[Sequence[Params], Array]:
-        """What may be proposed, and where it lies: nothing twice, unless everything was."""
-        held = [(lesson.value, t) for t, lesson in known if lesson.standing is Standing.FEASIBLE]
-        best = [t.params for _, t in sorted(held, key=lambda x: (-x[0], x[1].number))[:BEST]]
-        found, places = points.candidates(best, chance)
-        taken = {lesson.place for _, lesson in known}
-        free = np.array([place not in taken for place in map(tuple, places.tolist())])
-        return ([p for p, one in zip(found, free, strict=True) if one], places[free]) if free.any() else (found, places)
+    def _expected(self, axes: Axes, pool: Pool, tried: Sequence[Tried]) -> tuple[Outlook, float]:
+        """What is expected of ``pool``, and the value to improve on."""
+        taught = [one.lesson for one in tried]
+        forecast = pool.forecast([one.trial for one in fastest(tried)])
+        if forecast is not None:
+            outlook, best = forecast
+            passing = passes(axes, taught, pool.places, by_peaks=pool.forecasts_memory)
+            return replace(outlook, holds=passing * outlook.holds), best
+        found = learnt(
+            axes, [one for one in taught if not (pool.forecasts_memory and one.memory)], pool.places, self._limit
+        )
+        if self._candidates is None:
+            self._say(found, taught)
+        return pool.outlook(found), found.best
 
-    def _outlook(self, found: Learnt, left: Sequence[Params], before: Sequence[FrozenTrial]) -> Outlook:
-        seconds = np.ones(len(left)) if found.cycle_s is None else self._cycles * found.cycle_s
-        restarts = np.zeros(len(left), dtype=np.int64)
-        last = next((t.params for t in reversed(before) if t.params), None)
-        if self._restart is not None:
-            there = None if last is None else self._restart(last)
-            restarts = np.array([int(last is None or self._restart(p) != there) for p in left], dtype=np.int64)
-            starts = [s for t in before if (s := _number(t.user_attrs.get(STARTUP))) is not None]
-            if starts and found.cycle_s is not None:
-                seconds = seconds + restarts * statistics.median(starts)
-        return Outlook(found.value, found.spread, found.holds, seconds, restarts)
-
-    def _say(self, found: Learnt, known: Sequence[tuple[FrozenTrial, Lesson]]) -> None:
-        if found.by_phases or self._warned or not any(x.standing is Standing.FEASIBLE for _, x in known):
+    def _say(self, found: Learnt, taught: Sequence[Lesson]) -> None:
+        if found.by_phases or self._warned or not any(one.standing is Standing.FEASIBLE for one in taught):
             return
         self._warned = True
-        some = any(lesson.phases for _, lesson in known)
+        some = any(one.phases for one in taught)
         why = "the sums of phases do not tell the objective" if some else f"no trial has the user attribute {PHASES!r}"
         text = f"{type(self).__name__} falls back to a Gaussian process with a filter for failures: {why}"
         warnings.warn(text, stacklevel=2)
@@ -155,10 +203,12 @@ def _farthest(asked: Array, places: Sequence[Sequence[float]], chance: np.random
     return int(drawn[int(np.argmax(steps.min(axis=1)))])
 
 
-def _lessons(points: Points, trials: Sequence[FrozenTrial], sign: float) -> list[tuple[FrozenTrial, Lesson | None]]:
+def lessons(candidates: Candidates, trials: Sequence[FrozenTrial], sign: float) -> list[Tried]:
+    """What ``trials`` teach; those that teach nothing, or lie outside the space, are left out."""
     measured = [t.value for t in trials if _stands(t) is Standing.FEASIBLE and t.value is not None]
-    values = _values(measured, sign)
-    return [(t, _lesson(points, t, values)) for t in trials]
+    value_of = _values(measured, sign)
+    found = ((t, _lesson(candidates, t, value_of)) for t in trials)
+    return [Tried(t, one, not t.user_attrs.get(INCOMPARABLE)) for t, one in found if one is not None]
 
 
 def _values(measured: Sequence[float], sign: float) -> Callable[[float], float]:
@@ -175,15 +225,15 @@ def _stands(trial: FrozenTrial) -> Standing | None:
         return Standing.PENDING
     if trial.user_attrs.get(OOM) or any(c > 0 for c in trial.constraints.values()):
         return Standing.INFEASIBLE
-    if trial.state is TrialState.PRUNED:
+    if trial.state is TrialState.PRUNED or (trial.state is TrialState.COMPLETE and BOUND in trial.user_attrs):
         return Standing.CENSORED
     if trial.state is TrialState.FAIL:
         return None
     return Standing.FEASIBLE if trial.value is not None and math.isfinite(trial.value) else Standing.INFEASIBLE
 
 
-def _lesson(points: Points, trial: FrozenTrial, value_of: Callable[[float], float]) -> Lesson | None:
-    place, standing = points.place(trial.params), _stands(trial)
+def _lesson(candidates: Candidates, trial: FrozenTrial, value_of: Callable[[float], float]) -> Lesson | None:
+    place, standing = candidates.place(trial.params), _stands(trial)
     if place is None or standing is None:
         return None
     value = math.nan
@@ -191,25 +241,20 @@ def _lesson(points: Points, trial: FrozenTrial, value_of: Callable[[float], floa
         value = value_of(trial.value)
     elif standing is Standing.CENSORED:
         reported = list(trial.intermediate_values.values())
-        bound = _number(trial.user_attrs.get(BOUND, reported[-1] if reported else None))
+        bound = number(trial.user_attrs.get(BOUND, reported[-1] if reported else None))
         value = math.nan if bound is None else value_of(bound)
         if not math.isfinite(value):
             # Nothing is known of its speed, but it held.
             value = math.inf
     memory = bool(trial.user_attrs.get(OOM))
-    peak = _number(trial.user_attrs.get(PEAK))
-    return Lesson(place, standing, value, _phases(trial) if standing is Standing.FEASIBLE else {}, peak, memory)
+    peak = number(trial.user_attrs.get(PEAK))
+    timed = standing is Standing.FEASIBLE or (standing is Standing.CENSORED and trial.state is TrialState.COMPLETE)
+    return Lesson(place, standing, value, _phases(trial) if timed else {}, peak, memory)
 
 
 def _phases(trial: FrozenTrial) -> Mapping[str, float]:
     told = trial.user_attrs.get(PHASES)
     if not isinstance(told, Mapping):
         return {}
-    found = {str(name): _number(seconds) for name, seconds in told.items()}
+    found = {str(name): number(seconds) for name, seconds in told.items()}
     return {n: s for n, s in found.items() if s is not None} if None not in found.values() else {}
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)

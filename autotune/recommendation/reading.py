@@ -1,0 +1,163 @@
+"""One study as it was read from the store: what every screen, report, route and page of it is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from autotune.domain import Budget, Event, Fingerprint, Recommendation, RecommendationRow, Study, StudyStatus, Trial
+from autotune.errors import NotFoundError
+from autotune.insights.nearest import Neighbour, neighbours
+from autotune.insights.standings import Standing, best_first, standings
+from autotune.ports import Store
+from autotune.recommendation.recommend import recommend, row_of
+from autotune.statistics import evidence
+from autotune.wording.text import differing, knob_value
+
+NO_LIMITS = Budget()
+
+
+class Source(StrEnum):
+    """Where an answer comes from."""
+
+    RECOMMENDATION = "recommendation"
+    BEST_SO_FAR = "best_so_far"
+
+
+Answer = tuple[Source, Recommendation | None]
+
+
+def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial]) -> Answer:
+    """The stored recommendation, unless trials have ended since; then what all trials support now. Pure."""
+    latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
+    if stored is not None and latest <= stored.created_at:
+        return Source.RECOMMENDATION, stored
+    ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
+    return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
+
+
+def last_event(store: Store, study: Study, kind: str) -> Event | None:
+    """The newest of its kind."""
+    found: Event | None = None
+    while events := store.events(study.id, after=0 if found is None else found.id, kind=kind):
+        found = events[-1]
+    return found
+
+
+def last_budget(store: Store, study: Study) -> Budget:
+    """What the last run of the tuner was given; no limit at all before the first."""
+    event = last_event(store, study, "session_started")
+    data: Mapping[str, Any] = {} if event is None else event.data
+    return Budget(wall_s=data.get("wall_s"), max_trials=data.get("max_trials"), gpu_hours=data.get("gpu_hours"))
+
+
+@dataclass(frozen=True)
+class StudyReading:
+    """A study with its trials, and what follows from them, each worked out when it is first asked for."""
+
+    study: Study
+    trials: Sequence[Trial]
+    """All, by number."""
+    spent: tuple[float, float] = (0.0, 0.0)
+    """Wall seconds and GPU seconds, over all runs of the tuner."""
+    limits: Budget = NO_LIMITS
+    """What the last run of the tuner was given."""
+    fingerprint: Fingerprint | None = None
+    stored: Recommendation | None = None
+    """The newest recommendation the study itself gave; trials may have ended since."""
+    known_answer: Answer | None = None
+    """``answer``, where it was worked out before."""
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The stored recommendation, unless trials have ended since; then what all trials support now."""
+        return self.known_answer or answered(self.stored, self.study, self.trials)
+
+    @property
+    def source(self) -> Source:
+        return self.answer[0]
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        return self.answer[1]
+
+    def trial(self, number: int) -> Trial:
+        """Raises ``NotFoundError``."""
+        found = next((t for t in self.trials if t.number == number), None)
+        if found is None:
+            raise NotFoundError(f"study {self.study.id} has no trial {number}")
+        return found
+
+    def within(self, limit_bytes: int | None) -> RecommendationRow | None:
+        """The first row of the answer whose peak (of the device, else of the host) is at most ``limit_bytes``, else
+        the fastest configuration that learns as the baseline does and stays below it; ``None`` if nothing does."""
+        rows = () if self.recommendation is None else self.recommendation.rows
+        if limit_bytes is None:
+            return rows[0] if rows else None
+        for row in rows:
+            if fits(row, limit_bytes):
+                return row
+        for standing in self.standings:
+            if standing.same_learning and self._peak(standing.numbers) <= limit_bytes:
+                return row_of(self.study.spec, self.trials, standing.configuration)
+        return None
+
+    def _peak(self, numbers: Sequence[int]) -> float:
+        """Bytes; infinite if any of the trials measured none."""
+        peaks = [self.trials[n].device_peak or self.trials[n].host_peak for n in numbers]
+        return max((math.inf if peak is None else peak for peak in peaks), default=math.inf)
+
+    @cached_property
+    def differing(self) -> tuple[str, ...]:
+        """Knobs that do not have one value in all trials and the baseline."""
+        return differing([self.study.spec.baseline, *(t.configuration for t in self.trials)])
+
+    def values_of(self, knob: str) -> tuple[str, ...]:
+        """Every value trials have of it, as text: numbers growing, then words."""
+        found = {t.configuration.get(knob) for t in self.trials}
+        numbers = sorted(v for v in found if isinstance(v, int | float) and not isinstance(v, bool) and v == v)
+        others = sorted(knob_value(v) for v in found if not isinstance(v, int | float) or isinstance(v, bool) or v != v)
+        return tuple(dict.fromkeys([*(knob_value(v) for v in numbers), *others]))
+
+    @cached_property
+    def best_first(self) -> tuple[Trial, ...]:
+        return best_first(self.trials)
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        return standings(self.trials, self.study.spec.baseline, self.study.spec.framework)
+
+    @cached_property
+    def reference_speed(self) -> float | None:
+        """Tokens/hour of what gains are stated over."""
+        anchor = evidence.reference(self.trials, self.study.spec.baseline)
+        return None if anchor is None else evidence.speed(evidence.feasible(self.trials)[anchor.configuration])
+
+    @cached_property
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Measured trials one knob away from the recommended configuration."""
+        if self.recommendation is None or not self.recommendation.rows:
+            return ()
+        return neighbours(self.trials, self.recommendation.rows[0].configuration)
+
+
+def read_study(store: Store, study: Study) -> StudyReading:
+    """The study as it is now."""
+    return StudyReading(
+        study=study,
+        trials=store.trials(study.id),
+        spent=store.spent(study.id),
+        limits=last_budget(store, study),
+        fingerprint=store.fingerprint(study.id),
+        stored=store.recommendation(study.id),
+    )
+
+
+def fits(row: RecommendationRow, limit_bytes: int) -> bool:
+    """Whether its peak was measured and is at most ``limit_bytes``."""
+    peak = row.device_peak or row.host_peak
+    return peak is not None and peak <= limit_bytes

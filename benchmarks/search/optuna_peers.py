@@ -1,0 +1,163 @@
+"""Optuna's Gaussian process and CMA-ES as peers, held to the rows that are left.
+
+See docs/decisions/0007-gp-and-cmaes.md. Both need packages beside the tool's: torch and scipy, or cmaes
+(requirements/search-peers.in).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial
+
+from autotune.proposals.lattice import Lattice, Mask
+from autotune.proposals.startup import STARTUP_TRIALS, startup
+from autotune.proposals.translation import Evidence, Standing, asked, distributions, frozen_trials
+
+GP_NEEDS, CMAES_NEEDS = ("torch", "scipy"), ("cmaes",)
+TOLD_FASTEST, TOLD_NEWEST = 48, 80
+"""Of a longer history only the fastest and the newest trials are told: a fit is cubic in their number."""
+WEIGHED = 2048
+"""Candidates looked at, drawn evenly, where more are left."""
+NEIGHBOURS = 256
+"""Besides them, those nearest to the fastest trial: where one differs in few knobs, a draw seldom has it."""
+BATCH = 256
+"""Candidates evaluated at once, which bounds memory."""
+PENALTY = 1.0
+"""How far below the slowest feasible trial a failed one is told to CMA-ES, in log tokens/hour. CMA-ES looks at ranks
+only, so any figure below all others says the same."""
+ASKS = 8
+Choose = Callable[[Lattice, Mask, Sequence[Evidence], int], int]
+"""Candidates, those left, what is known, a seed -> the row chosen."""
+
+
+def gp(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
+    """The row Optuna's Gaussian process chooses: expected improvement under constraints, over the rows left alone.
+
+    Optuna maximises the improvement over the whole grid; here it is evaluated at candidates alone, so
+    that what is proposed is the best of what may be proposed, not a neighbour of something that may not.
+    """
+    first = startup(lattice, left, evidence, seed, None)
+    if first is not None:
+        return first
+    told = selected(evidence)
+    indices = _weighed(lattice, left, told, seed)
+    study = _study(_held_to(lattice, indices, seed))
+    study.add_trials(_logs(lattice, told))
+    trial = study.ask(distributions(lattice))
+    index = lattice.at(tuple(int(trial.params[d.name]) for d in lattice.dimensions))
+    # The process cannot be fitted where no two told trials differ in a knob; then chance decides.
+    return index if index is not None and left[index] else int(indices[seed % len(indices)])
+
+
+def selected(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """What is told of a long history: the fastest, the newest, and whatever is not decided, by trial number."""
+    decided = [e for e in evidence if e.standing is not Standing.PENDING]
+    if len(decided) <= TOLD_FASTEST + TOLD_NEWEST:
+        return tuple(evidence)
+    fastest = sorted((e for e in decided if e.standing is Standing.FEASIBLE), key=lambda e: (-e.value, e.number))
+    kept = {e.number for e in (*fastest[:TOLD_FASTEST], *decided[-TOLD_NEWEST:])}
+    return tuple(e for e in evidence if e.number in kept or e.standing is Standing.PENDING)
+
+
+def _logs(lattice: Lattice, evidence: Sequence[Evidence]) -> list[FrozenTrial]:
+    """Optuna trials with log tokens/hour; failures break a constraint, and stand at the mean of what was measured."""
+    found = frozen_trials(lattice, evidence)
+    failed = [any(c > 0 for c in t.constraints.values()) for t in found]
+    middle = fmean([e.value for e in evidence if e.standing is Standing.FEASIBLE] or [0.0])
+    return [
+        t
+        if t.value is None
+        else optuna.create_trial(
+            value=middle if broken else math.log(t.value),
+            params=t.params,
+            distributions=t.distributions,
+            constraints=t.constraints if any(failed) else None,
+        )
+        for t, broken in zip(found, failed, strict=True)
+    ]
+
+
+def _weighed(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> NDArray[np.int64]:
+    """The candidates looked at, in their order."""
+    indices = np.flatnonzero(left)
+    if len(indices) <= WEIGHED:
+        return indices
+    drawn = np.random.default_rng(seed).choice(indices, size=WEIGHED, replace=False)
+    best = max((e for e in evidence if e.standing is Standing.FEASIBLE), key=lambda e: e.value, default=None)
+    point = None if best is None else lattice.point(best.configuration)
+    near = drawn[:0] if point is None else lattice.around(point, left, NEIGHBOURS)
+    return np.unique(np.concatenate([drawn, near]))
+
+
+def _held_to(lattice: Lattice, indices: NDArray[np.int64], seed: int) -> optuna.samplers.BaseSampler:
+    """Optuna's sampler with the search for the best point replaced: its one documented opening for that."""
+    points = lattice.points(indices)
+    names = [d.name for d in lattice.dimensions]
+    params = [dict(zip(names, point, strict=True)) for point in points]
+
+    class HeldGpSampler(optuna.samplers.GPSampler):
+        def _optimize_acqf(self, acqf: Any, best_params: Any) -> Any:  # noqa: ARG002
+            found = acqf.search_space.get_normalized_params(params, params)
+            parts = [acqf.eval_acqf_no_grad(found[i : i + BATCH]) for i in range(0, len(found), BATCH)]
+            return found[int(np.argmax(np.concatenate(parts)))]
+
+    return HeldGpSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
+
+
+def cmaes(lattice: Lattice, left: Mask, evidence: Sequence[Evidence], seed: int) -> int:
+    """The row Optuna's CMA-ES chooses, rebuilt from what is known by replaying it.
+
+    Every decided trial is enqueued, asked for and told in order, so the distribution after n trials is the one
+    an uninterrupted search would have; what is proposed may lie beside what was drawn, and CMA-ES is told the
+    point that ran. Dimensions of more than two values without an order are drawn by TPE.
+    """
+    first = startup(lattice, left, evidence, seed, None)
+    if first is not None:
+        return first
+    shapes = _shapes(lattice)
+    return asked(_replayed(lattice, evidence, shapes, seed), lattice, left, ASKS, shapes)
+
+
+def _shapes(lattice: Lattice) -> Mapping[str, BaseDistribution]:
+    """Places as numbers where they have an order, or are only two; as categories otherwise.
+
+    With fewer than two numbers there is nothing for CMA-ES to stretch, and all are categories.
+    """
+    numbers = {d.name for d in lattice.dimensions if d.ordered or len(d.values) == 2}
+    if len(numbers) < 2:
+        numbers = set()
+    return {
+        d.name: IntDistribution(0, len(d.values) - 1)
+        if d.name in numbers
+        else CategoricalDistribution(tuple(range(len(d.values))))
+        for d in lattice.dimensions
+    }
+
+
+def _replayed(
+    lattice: Lattice, evidence: Sequence[Evidence], shapes: Mapping[str, BaseDistribution], seed: int
+) -> optuna.Study:
+    others = optuna.samplers.TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+    study = _study(optuna.samplers.CmaEsSampler(independent_sampler=others, seed=seed, warn_independent_sampling=False))
+    worst = min([e.value for e in evidence if e.standing is Standing.FEASIBLE] or [0.0]) - PENALTY
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A point enqueued twice is two trials of one configuration, which is meant.
+        for told in frozen_trials(lattice, evidence):
+            if told.value is not None:
+                failed = any(c > 0 for c in told.constraints.values())
+                study.enqueue_trial(told.params)
+                study.tell(study.ask(dict(shapes)), worst if failed else math.log(told.value))
+    return study
+
+
+def _study(sampler: optuna.samplers.BaseSampler) -> optuna.Study:
+    return optuna.create_study(direction="maximize", sampler=sampler)

@@ -1,0 +1,107 @@
+"""What one training framework does and another does not: named facts, each used by its name.
+
+The values of a framework that is not listed are those of ``Facts`` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One framework, as this version knows it; measured for TRL, read in the source of the others."""
+
+    # Rollout
+    sizes_engine_by_update: bool = False
+    """A colocated engine gets room for the rows of a whole update, whatever ``steps_per_generation`` is."""
+    raises_batched_tokens: bool = False
+    """It raises ``max_num_batched_tokens`` to the longest sequence by itself."""
+    replicas_multiply: bool = False
+    """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
+
+    # Hardware and sharding
+    trains_on_gpus_only: bool = False
+    has_deepspeed: bool = True
+    deepspeed_needs_gpu: bool = False
+    """Its own launch has accelerate refuse DeepSpeed on a CPU."""
+    helped_on_cpu: bool = False
+    """On a CPU a trial does for it what it cannot: weights into a colocated vLLM, and DeepSpeed."""
+
+    # Numerics and kernels
+    trains_in_fp8: bool = True
+    has_muon: bool = True
+    hub_kernels_package: str = ""
+    """What ``hub_kernels`` needs to be installed, where nothing says so later."""
+    packs_with_flash_attention_only: bool = False
+    """``remove_padding`` needs flash attention, and excludes ``hub_kernels``."""
+    packs_split_sequences: bool = False
+    """``sequence_parallel_size`` above 1 needs ``remove_padding``."""
+    tiles_lm_head: bool = False
+    """Log-probs are computed in tiles of tokens x vocabulary, never from the whole logits."""
+
+    # Learning
+    averages_micro_batches: bool = False
+    """Some settings of the objective are averaged over each micro-batch (``search_spaces.objective``)."""
+    logprobs_by_micro_batch: bool = False
+    """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
+    trains_adapters_unless_told: bool = False
+    """Without ``tuner_type full`` it trains LoRA adapters."""
+    unset_beta: float = 0.0
+    """Weight of the KL term where nobody sets ``beta``; above 0 a second model is held."""
+
+    # What is known of it here
+    memory_measured: bool = False
+    """The memory model was compared with its trials."""
+    rewards_by_plugin: bool = False
+    """A plugin of the user's may register rewards by name, so names are looked up from its folder."""
+    starts_processes: bool = False
+    """A trial is processes that it starts itself: nothing of one could serve the next."""
+
+
+FACTS: Mapping[str, Facts] = MappingProxyType(
+    {
+        "trl": Facts(
+            helped_on_cpu=True,
+            has_muon=False,
+            hub_kernels_package="kernels",
+            tiles_lm_head=True,
+            averages_micro_batches=True,
+            memory_measured=True,
+        ),
+        "open_r1": Facts(
+            sizes_engine_by_update=True,
+            deepspeed_needs_gpu=True,
+            has_muon=False,
+            unset_beta=0.04,
+        ),
+        "ms_swift": Facts(
+            deepspeed_needs_gpu=True,
+            trains_in_fp8=False,
+            packs_with_flash_attention_only=True,
+            averages_micro_batches=True,
+            logprobs_by_micro_batch=True,
+            trains_adapters_unless_told=True,
+            unset_beta=0.04,
+            rewards_by_plugin=True,
+        ),
+        "verl": Facts(
+            raises_batched_tokens=True,
+            replicas_multiply=True,
+            trains_on_gpus_only=True,
+            has_deepspeed=False,
+            trains_in_fp8=False,
+            packs_split_sequences=True,
+            starts_processes=True,
+        ),
+    }
+)
+"""By the catalogue's name."""
+_UNKNOWN = Facts()
+
+
+def facts_of(framework: str) -> Facts:
+    """The facts of ``framework``; those of no framework in particular where it is not known."""
+    return FACTS.get(framework, _UNKNOWN)
