@@ -6,6 +6,7 @@ The database is SQLite in memory, behind a connection that behaves as one to a s
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from itertools import chain, cycle, repeat
 from typing import Any
@@ -64,9 +65,28 @@ def opened(backend: Unsteady, talk: list[str], clock: FakeClock, stop: FakeStop 
     return store
 
 
+class OwnFates(threading.local):
+    """Each thread has the three fates in order: threads that take turns would leave one of them no answer at all."""
+
+    def __init__(self) -> None:
+        self._fates = cycle(["made", "not made", "answered"])
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._fates)
+
+
+class OwnClock(threading.local, FakeClock):
+    """No thread's patience ends by what the others have waited."""
+
+
 @pytest.fixture
 def store() -> Iterator[Store]:
-    made = opened(Unsteady(), [], FakeClock())
+    backend = Unsteady()
+    made = opened(backend, [], OwnClock())
+    backend.fates = OwnFates()
     yield made
     made.close()
 
