@@ -13,7 +13,7 @@ A case is a folder with case.yaml and the files it is about:
     options: --gpus 4 --rollout-gpus 1                                           # check and plan: the command's words
     result: {reason: CRASH, message: ..., detail: ...}   # diagnose: the child's own report
     stopped: hang          # diagnose: why the tuner ended the trial
-    phase: sync            # diagnose: where it was last
+    phase: sync            # diagnose: where it was last; silent_s: 90, without progress for so long
     right:                 # what is right; at least one of
       legal: true          # not refused
       refused: [words]     # refused; the words stand in the sentence, "a | b" asks for one of them

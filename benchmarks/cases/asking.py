@@ -179,6 +179,7 @@ def _diagnose(case: Case) -> Answer:
     ending = Ending(
         exit_code=1,
         seconds=10.0,
+        silent_s=case.silent_s,
         stop=Stop(case.stopped) if case.stopped else None,
         why="stopped" if case.stopped else "",
         result=result,

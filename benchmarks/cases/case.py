@@ -59,6 +59,8 @@ class Case:
     """Why the tuner ended the trial, by the words of ``running.ending.Stop``."""
     phase: str = ""
     """Where the trial was last."""
+    silent_s: float = 0.0
+    """For how long it had shown no progress."""
 
     @property
     def text(self) -> str:
