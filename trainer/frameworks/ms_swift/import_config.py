@@ -96,41 +96,58 @@ def import_config(
     """
     found, faults = _given(text, name), Faults()
     values = _values(found, name, fields, files, faults)
-    environment, launched = {}, 0
+    environment: dict[str, str] = {}
+    launched = 0
     with faults.caught():
         environment, launched = _environment(found, name), _launched(found, name)
-
-    def told(error: KnobKeyError) -> None:
-        faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
-
-    knobs = all_knobs(lambda keys: from_keys(keys, launched or processes), values, told)
-    more: Mapping[str, KnobValue] = {}
-    own_environment: Mapping[str, str] = {}
-    try:
-        more, own_environment = knobs_of(environment)
-    except KnobKeyError as error:
-        told(error)
-    for place, text_of in _said_otherwise(values, knobs, fields, launched or processes):
-        told(KnobKeyError(f"deepspeed.{place}", text_of))
+    knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
+    rewards: tuple[str, ...] = ()
+    with faults.caught():
+        rewards = _rewards(values, found, name)
     faults.told()
-    knobs = {**knobs, **more}
-    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
-        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
-        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
     return Imported(
         knobs=knobs,
-        passthrough={**passthrough, "env": dict(own_environment)} if own_environment else passthrough,
+        passthrough={**passthrough, "env": own} if own else passthrough,
         model=values.get("model"),
         dataset={key: values[key] for key in DATASET if key in values},
-        rewards=_rewards(values, found, name),
+        rewards=rewards,
         max_completion_length=_length(values, found, name),
         lines=dict(_lines(found)),
         text=text,
         notes=tuple(_notes(values, found, name)),
         processes=launched,
     )
+
+
+def _knobs(
+    values: Mapping[str, Any],
+    environment: Mapping[str, str],
+    processes: int,
+    found: Given,
+    name: str,
+    fields: Mapping[str, Field],
+    faults: Faults,
+) -> tuple[dict[str, KnobValue], dict[str, str]]:
+    """(The knobs of arguments and variables, the variables that are none)."""
+
+    def told(error: KnobKeyError) -> None:
+        faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
+    for place, text in _said_otherwise(values, knobs, fields, processes):
+        told(KnobKeyError(f"deepspeed.{place}", text))
+    own: dict[str, str] = {}
+    try:
+        more, own = knobs_of(environment)
+        knobs.update(more)
+    except KnobKeyError as error:
+        told(error)
+    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
+        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
+        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
+    return knobs, own
 
 
 def _values(

@@ -119,13 +119,10 @@ def import_config(
     with faults.caught():
         beside = read_accelerate(accelerate, accelerate_name, files) if accelerate else beside
 
-    def told(error: KnobKeyError) -> None:
-        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
-
-    count = processes or beside.processes or 1
-    knobs = {**all_knobs(lambda keys: from_keys(keys, count), known, told), **precision_beside(known, beside)}
-    for error in differing(known, beside, count):
-        faults.add(error)
+    knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
+    rewards: tuple[str, ...] = ()
+    with faults.caught():
+        rewards = _rewards(known, entries, name)
     faults.told()
     served = _served(launch, knobs)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
@@ -134,7 +131,7 @@ def import_config(
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
-        rewards=_rewards(known, entries, name),
+        rewards=rewards,
         max_completion_length=_length("max_completion_length", known, entries, name),
         lines=lines_of(entries),
         text=text,
@@ -143,6 +140,25 @@ def import_config(
         processes=beside.processes,
         ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
     )
+
+
+def _knobs(
+    known: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    beside: Accelerate,
+    processes: int,
+    name: str,
+    faults: Faults,
+) -> dict[str, KnobValue]:
+    """The recipe's knobs, and the precision of the accelerate file where the recipe has none."""
+
+    def told(error: KnobKeyError) -> None:
+        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), known, told)
+    for error in differing(known, beside, processes):
+        faults.add(error)
+    return {**knobs, **precision_beside(known, beside)}
 
 
 def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
