@@ -111,9 +111,10 @@ def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
-    """The file's other keys; weights of rewards the command line replaces go with them."""
-    replaced = bool(request.rewards or request.task)
-    return {key: value for key, value in imported.passthrough.items() if not (replaced and key == "reward_weights")}
+    """The file's other keys; weights of rewards and the revision of a model that the command line replaces go."""
+    gone = {"reward_weights"} if request.rewards or request.task else set()
+    gone |= {"model_revision"} if request.model and request.model != imported.model else set()
+    return {key: value for key, value in imported.passthrough.items() if key not in gone}
 
 
 def _default(fields: Mapping[str, Field], key: str) -> Any:
