@@ -100,6 +100,7 @@ def words_of(script: str) -> list[str]:
         ("run ${1:-first} $#", ["run", "first", "0"]),
         ("A=(a 'b c')\nrun ${#A[@]} ${A[1]} ${#B[@]}x \"${A[0]}\"", ["run", "2", "b", "c", "<${#B[@]}>", "a"]),
         ("A=(a)\nif true; then A+=(b); fi\nrun x\"${A[@]}\"y", ["run", "xa", "by"]),
+        ("A=()\nrun \"${A[@]}\" ${A[@]} x", ["run", "x"]),
         ("E='a=1  b=2'\nrun $E \"$E\"", ["run", "a=1", "b=2", "a=1  b=2"]),
         ("for i in 1 2; do A=$A-$i; done\nA=x\nfor i in 1 2; do A=$A-$i; done\nrun $A", ["run", "x-1-2"]),
         ("f() { run \"$1\" $# \"$@\"; }\nf a 'b c'", ["run", "a", "2", "a", "b c"]),

@@ -393,7 +393,10 @@ class _Runner:
         plain = Word("", token.line, token.start, token.end)
         written = "".join(part.text for part in token.parts)
         written = f'"{written}"' if any(part.quoted for part in token.parts) else written
-        for piece in self._pieces(token.parts):
+        pieces = self._pieces(token.parts)
+        if any(piece.several == [] for piece in pieces) and not any(piece.text or piece.several for piece in pieces):
+            return []  # a list without words, between quotes too
+        for piece in pieces:
             for number, word in enumerate(self._fields(piece, plain, written)):
                 if number or current is None:
                     found += [current] if current is not None else []
@@ -455,6 +458,9 @@ class _Runner:
         return self._held(words, index, part)
 
     def _held(self, words: list[Word], index: str, part: Part) -> _Piece:
+        if index == "[*]" and part.quoted:
+            unknown = next((word.unknown for word in words if word.unknown), "")
+            return _Piece(self._short(" ".join(word.text for word in words)), unknown)
         if index in ("[@]", "[*]"):
             return _Piece(several=list(words))
         return _Piece(words[0].text, words[0].unknown, part.quoted) if words else _Piece(quoted=part.quoted)

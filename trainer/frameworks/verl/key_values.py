@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,8 @@ VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE:
 """What verl 0.9.1 has where an override does not say."""
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
+_ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
+"""What verl itself sets to false where FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
 _FOLLOWING = frozenset(key for keys in BESIDE.values() for key in keys if key.startswith(REFERENCE))
 
 
@@ -64,6 +67,9 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     found.update(_optimizer(keys))
     found.update(_choices(keys))
     found.update(_padding(keys))
+    if found.get("fsdp") == "fsdp2" and found.get("fsdp_offload") is True:
+        for knob in _ON_THE_HOST & found.keys():
+            found[knob] = False
     return {**found, **_batch(keys, found, gpus)}
 
 
@@ -212,17 +218,20 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     group = sizes[NATIVE["num_generations"]]
     update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
     if update % ranks:
-        raise KnobKeyError(
-            PROMPTS_PER_UPDATE, f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
-        )
+        step = ranks // math.gcd(ranks, group)
+        near = [step * n for n in (sizes[PROMPTS_PER_UPDATE] // step, sizes[PROMPTS_PER_UPDATE] // step + 1) if n]
+        told = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
+        raise KnobKeyError(PROMPTS_PER_UPDATE, f"{told}; nearest: {' or '.join(map(str, near))} prompts")
     micro = int(found.get("micro_batch_size", 0))
-    if not micro:
+    if not micro or (found.get("dynamic_batching") is True and update // ranks % micro):
         if found.get("dynamic_batching") is not True:
             raise KnobKeyError(NATIVE["micro_batch_size"], "verl has no default for it; set it")
         micro = update // ranks  # nothing is cut by rows
     for key, rows in ((PROMPTS_PER_UPDATE, update), (PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
-            raise KnobKeyError(key, f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks")
+            near = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
+            told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
+            raise KnobKeyError(key, f"{told}; nearest: {NATIVE['micro_batch_size']} {near}")
     return {
         "micro_batch_size": micro,
         "num_generations": group,
