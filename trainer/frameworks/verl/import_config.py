@@ -28,7 +28,7 @@ from trainer.frameworks.verl.fates import (
     fate_of,
     refusal,
 )
-from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES
+from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
 from trainer.frameworks.verl.key_values import flattened, from_keys, rest
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
@@ -233,9 +233,10 @@ def _notes(values: Mapping[str, Any], said: Given, name: str) -> Iterator[str]:
     if images is not None:
         text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"
         yield str(problem(name, _line(said, images), text))
-    for knob in ("logprob_rows", "logprob_tokens"):
-        own, reference = NATIVE[knob], BESIDE[knob][0]
-        if values.get(reference) is not None and values.get(reference) != values.get(own):
+    for knob, beside in BESIDE.items():
+        own, reference = NATIVE[knob], beside[-1]
+        differs = values.get(reference) is not None and values.get(reference) != values.get(own)
+        if reference.startswith(REFERENCE) and differs:
             text = f"{reference}: a trial gives the reference model what {own} says"
             yield str(problem(name, _line(said, reference), text))
     sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"

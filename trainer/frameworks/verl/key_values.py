@@ -59,9 +59,9 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     """
     found: dict[str, KnobValue] = {}
     for knob, key in NATIVE.items():
-        value = _agreed(keys, knob, key)
+        name, value = _agreed(keys, knob, key)
         if value is not None:
-            found[knob] = parsed(knob, key, _native(knob, key, value))
+            found[knob] = parsed(knob, name, _native(knob, name, value))
     found.update(_captured(keys))
     found.update(_precisions(keys))
     found.update(_optimizer(keys))
@@ -96,19 +96,19 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> Any:
-    """The value of ``key``, or of the keys beside it; the reference model's do not count against the actor's."""
+def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
+    """The key that gives the value, and it: ``key`` or one beside it; the reference model's do not count against it."""
     given = {name: keys[name] for name in (key, *BESIDE.get(knob, ())) if keys.get(name) is not None}
     own = {name: value for name, value in given.items() if name not in _FOLLOWING}
     if knob == "sequence_parallel_size" and own.get(BESIDE[knob][0]) == 1:
         own.pop(BESIDE[knob][0])  # verl then leaves the other as it is
-    values = list(own.values())
-    if any(value != values[0] for value in values):
+    values = list(own.items())
+    if any(value != values[0][1] for _, value in values):
         told = ", ".join(f"{name} {show(value)}" for name, value in own.items())
         raise KnobKeyError(list(own)[-1], f"verl takes these for one thing, and they differ: {told}")
     if values:
         return values[0]
-    return 1 if knob == "sequence_parallel_size" and given else None
+    return key, 1 if knob == "sequence_parallel_size" and given else None
 
 
 def _native(knob: str, key: str, value: Any) -> Any:
@@ -163,7 +163,8 @@ def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     impl, optimizer, options = given
     told = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
     known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in OPTIMIZERS.values()}))
-    raise KnobKeyError(OPTIMIZER, f"a trial knows {known}, got {show(told)}")
+    named = next(key for key in (OPTIMIZER, IMPL, OPTIONS) if key in keys)
+    raise KnobKeyError(named, f"a trial knows {known}, got {show(told)}")
 
 
 def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
@@ -199,11 +200,12 @@ def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: st
 
 
 def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    padded = keys.get(PADDED, keys.get(FSDP + "pad_to_length"))
+    named = PADDED if PADDED in keys else FSDP + "pad_to_length"
+    padded = keys.get(named)
     if padded is None:
         return {}
     if not isinstance(padded, bool):
-        raise KnobKeyError(PADDED, f"expected true or false, got {show(padded)}")
+        raise KnobKeyError(named, f"expected true or false, got {show(padded)}")
     bucket = keys.get(BUCKET, 1024) if padded else 1
     return {"pad_to_multiple": parsed("pad_to_multiple", BUCKET, bucket)}
 
@@ -229,9 +231,9 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
         micro = update // ranks  # nothing is cut by rows
     for key, rows in ((PROMPTS_PER_UPDATE, update), (PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
-            near = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
+            largest = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
             told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
-            raise KnobKeyError(key, f"{told}; nearest: {NATIVE['micro_batch_size']} {near}")
+            raise KnobKeyError(key, f"{told}; nearest: {NATIVE['micro_batch_size']} {largest}")
     return {
         "micro_batch_size": micro,
         "num_generations": group,
