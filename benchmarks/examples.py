@@ -97,9 +97,11 @@ class Asked:
 
 
 def files_of(framework: str, folder: Path, holding: str = "") -> Iterator[Path]:
-    """The files below ``folder`` that start a run, by name."""
-    found = [folder] if folder.is_file() else sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
-    for path in found:
+    """The files below ``folder`` that start a run, by name; ``folder`` itself, if it is a file."""
+    if folder.is_file():
+        yield folder
+        return
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError):
