@@ -11,6 +11,7 @@ from autotune.frameworks import runnable
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
+from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
@@ -162,6 +163,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
     space = SearchSpace.from_json(spec.space)
     if spec.sampler == SWEEP:
         return sweep_proposer(spec, rows=None)
+    use_one_thread()
     task = Task.of(spec)
     return ProposesAhead(
         make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)

@@ -244,7 +244,7 @@ def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
         "sys.argv = ['autotune', '--help']\n"
         "from autotune.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
-        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'fastapi', 'pydantic', 'yaml'}\n"
+        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'scipy', 'fastapi', 'pydantic', 'yaml'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "sys.exit(code)\n"
@@ -263,3 +263,20 @@ def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "autotune start --budget 10m" in ended.stdout
     assert not home.exists()
+
+
+def test_status_of_a_study_loads_no_scipy(home: HomePaths, study: Study) -> None:
+    """Its import takes longer than the command."""
+    script = (
+        "import sys\n"
+        "sys.argv = ['autotune', 'status']\n"
+        "from autotune.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
+        "assert 'autotune.recommendation.reading' in sys.modules\n"
+        "assert 'scipy' not in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home.root), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert "+100.0 %" in ended.stdout
