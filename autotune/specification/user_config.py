@@ -32,9 +32,11 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
         processes: that train; rows per update are micro-batch x accumulation x ranks with rows of their own.
 
     Raises:
-        UsageError: the file's model is neither a folder nor a hub id, or its prompts cannot be read.
+        UsageError: the file's model is neither a folder nor a hub id, its prompts cannot be read, or only a shell knows
+            what neither says.
     """
     framework = framework_named(request.framework)
+    _ask(request, imported)
     request = _at_its_rows(request, imported, fields, framework.launched(imported))
     knobs = _knobs(request, imported, fields, processes)
     rows = request.rows_per_update or _rows(knobs, processes)
@@ -57,6 +59,13 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
         passthrough=_passthrough(request, imported),
         lines=dict(imported.lines),
     )
+
+
+def _ask(request: Request, imported: Imported) -> None:
+    """Raises ``UsageError`` for what the file does not say and the command line does not either."""
+    for field, sentence in imported.asked.items():
+        if not getattr(request, field) and not (request.task and field == "rewards"):  # a task has its own
+            raise UsageError(sentence)
 
 
 def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:
@@ -111,9 +120,10 @@ def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
-    """The file's other keys; weights of rewards the command line replaces go with them."""
-    replaced = bool(request.rewards or request.task)
-    return {key: value for key, value in imported.passthrough.items() if not (replaced and key == "reward_weights")}
+    """The file's other keys; weights of rewards and the revision of a model that the command line replaces go."""
+    gone = {"reward_weights"} if request.rewards or request.task else set()
+    gone |= {"model_revision"} if request.model and request.model != imported.model else set()
+    return {key: value for key, value in imported.passthrough.items() if key not in gone}
 
 
 def _default(fields: Mapping[str, Field], key: str) -> Any:
