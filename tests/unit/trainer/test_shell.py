@@ -74,7 +74,7 @@ def test_words_of_a_list_are_read_for_verl_and_refused_for_ms_swift() -> None:
     assert call is not None
     assert [word.text for word in call.words] == ["env", "C=3", "main_ppo", "a=1"]
     assert {name: word.text for name, word in call.environment.items()} == {"B": "2", "C": "3"}
-    with pytest.raises(ValueError, match=r'"\$\{A\[@\]\}" is known to a shell only'):
+    with pytest.raises(ValueError, match=r'"\$\{A\[@\]\}" stands for a list'):
         given(f'A=(--seed 1)\n{SWIFT}"${{A[@]}}"', "run.sh")
     with pytest.raises(ValueError, match=r"model: \$1 is known to a shell only"):
         given(f"{SWIFT}--model $1", "run.sh")
