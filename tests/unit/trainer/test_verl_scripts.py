@@ -184,6 +184,8 @@ def test_a_script_that_does_not_start_verl_is_refused_as_one() -> None:
     ):
         with pytest.raises(ConfigError, match="expected a script with a command that runs verl"):
             import_config(text, "run")
+    with pytest.raises(ConfigError, match="verl trains with GAE where nothing says otherwise"):
+        import_config("python3 -m verl.trainer.main_ppo", "run.sh")
     with pytest.raises(ConfigError, match="line 9: --config-name mine: a trial starts from verl's own"):
         read("--config-name mine")
 
@@ -225,6 +227,17 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_nearest() -> None:
         read("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=24")
     packed = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=24 actor_rollout_ref.actor.use_dynamic_bsz=True"
     assert read(packed).knobs["micro_batch_size"] == 64  # nothing is cut by rows
+
+
+def test_all_faults_are_told_at_once() -> None:
+    wrong = "critic.enable=True actor_rollout_ref.rollout.dtype=strange actor_rollout_ref.model.use_remove_padding=16"
+    with pytest.raises(ConfigError) as caught:
+        read(f"{wrong} actor_rollout_ref.rollout.top_k=$1", "export HF_TOKEN=x")
+    told = str(caught.value).splitlines()
+    named = ("critic.enable", "HF_TOKEN", "rollout.top_k", "rollout.dtype", "use_remove_padding")
+    assert len(told) == len(named)
+    assert all(any(name in line for line in told) for name in named)
+    assert all(line.startswith("run.sh, line ") for line in told)
 
 
 def test_through_the_port() -> None:

@@ -136,11 +136,12 @@ def _is_verls(option: str, value: str) -> bool:
 
 def _check_engine(words: Sequence[Word], name: str) -> None:
     """Refuse another configuration of verl's own by the engine that it is for."""
-    for word, following in zip(words, [*words[1:], Word("", 0)], strict=True):
+    for place, word in enumerate(words):
         option, _, value = word.text.partition("=")
-        why = files_refusal(value or following.text) if option in _OPTIONS_WITH_VALUE else None
+        value = value or "".join(each.text for each in words[place + 1 : place + 2])
+        why = files_refusal(value) if option in _OPTIONS_WITH_VALUE else None
         if why is not None:
-            raise problem(name, word.line, f"{option} {value or following.text}: {why}")
+            raise problem(name, word.line, f"{option} {value}: {why}")
 
 
 def _set(found: Given, word: Word, name: str) -> None:
