@@ -47,6 +47,9 @@ _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shar
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
+_NO_REWARDS: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Imported(CommonImported):
     """An ms-swift run, understood; ``passthrough`` says all of the objective (``objective.completed``)."""
@@ -96,14 +99,10 @@ def import_config(
     """
     found, faults = _given(text, name), Faults()
     values = _values(found, name, fields, files, faults)
-    environment: dict[str, str] = {}
-    launched = 0
-    with faults.caught():
-        environment, launched = _environment(found, name), _launched(found, name)
+    environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
+    launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
-    rewards: tuple[str, ...] = ()
-    with faults.caught():
-        rewards = _rewards(values, found, name)
+    rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
     faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
