@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -17,6 +18,7 @@ from search_spaces.errors import SpaceError
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain
+from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
@@ -31,10 +33,12 @@ from trainer.frameworks.common.config_entries import (
     refuse_one_reward,
 )
 from trainer.frameworks.common.deepspeed_match import said_otherwise
+from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
 
@@ -43,6 +47,17 @@ __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "na
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
 _NO_FILES: Mapping[str, str] = {}
+_NO_REWARDS: tuple[str, ...] = ()
+NO_LAUNCH = AccelerateFile()
+"""Nothing is said of the launch."""
+
+
+@dataclass(frozen=True)
+class Imported(CommonImported):
+    """A TRL configuration, understood."""
+
+    processes: int = 0
+    """Training processes that the launch starts; 0 if nothing says it."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -70,14 +85,20 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
 
 
 def import_config(
-    text: str, name: str, fields: Mapping[str, Field], processes: int = 1, files: Mapping[str, str] = _NO_FILES
+    text: str,
+    name: str,
+    fields: Mapping[str, Field],
+    processes: int = 1,
+    files: Mapping[str, str] = _NO_FILES,
+    accelerate: AccelerateFile = NO_LAUNCH,
 ) -> Imported:
     """The file's keys, each where it belongs.
 
     Args:
         text, name, files: as of ``read_keys``.
         fields: the installed TRL's keys.
-        processes: training processes, for ``generation_batch_size``.
+        processes: training processes, for ``generation_batch_size``, where the launch does not say.
+        accelerate: the file that the run is launched with.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -90,27 +111,77 @@ def import_config(
             if key != ENVIRONMENT:
                 values[key] = _value(key, entry, name, fields)
 
-    def told(error: KnobKeyError) -> None:
-        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
-
-    knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
-    for place, text_of in _said_otherwise(values, knobs, fields, processes):
-        told(KnobKeyError(f"deepspeed.{place}", text_of))
+    launched = accelerate.processes or 0
+    beside = keys_beside(values, accelerate)
+    whole = {**values, **beside}
+    knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
+    environment = faults.of(lambda: _environment(entries, name), _NO_FILES)
+    rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
     faults.told()
-    passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
+    passthrough = {key: value for key, value in rest(whole).items() if key not in INPUTS}
     if ENVIRONMENT in entries:
-        passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name)
+        passthrough[ENVIRONMENT] = dict(environment)
     return Imported(
         knobs=knobs,
         passthrough=passthrough,
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
-        rewards=_rewards(values, entries, name),
+        rewards=rewards,
         max_completion_length=_length(values, entries, name),
         lines=lines_of(entries),
         text=text,
-        notes=tuple(_notes(values, entries, name)),
+        notes=(*_notes(values, entries, name), *_beside_notes(beside, accelerate)),
+        processes=launched,
     )
+
+
+def _knobs(
+    whole: Mapping[str, Any],
+    values: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    fields: Mapping[str, Field],
+    processes: int,
+    name: str,
+    accelerate: AccelerateFile,
+    faults: Faults,
+) -> dict[str, KnobValue]:
+    """The knobs of the configuration and its launch; what is wrong is told by the file that says it."""
+
+    def told(error: KnobKeyError) -> None:
+        key, _, place = error.key.partition(".")
+        if key in values or key not in whole:
+            faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+        elif key == "deepspeed":
+            faults.add(accelerate.problem(place, error.text))
+        else:
+            said, line = place_of(error.key, accelerate)
+            faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, told)
+    # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
+    for place, text in _said_otherwise({**values, **_deepspeed(whole)}, from_keys(_half(values)), fields, processes):
+        told(KnobKeyError(f"deepspeed.{place}", text))
+    return knobs
+
+
+def _deepspeed(whole: Mapping[str, Any]) -> dict[str, Any]:
+    return {"deepspeed": whole["deepspeed"]} if "deepspeed" in whole else {}
+
+
+def _half(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: values[key] for key in ("bf16", "fp16") if isinstance(values.get(key), bool)}
+    return {} if found.get("bf16") and found.get("fp16") else found
+
+
+def _environment(entries: Mapping[str, Entry], name: str) -> Mapping[str, str]:
+    return environment_of(entries[ENVIRONMENT], name) if ENVIRONMENT in entries else _NO_FILES
+
+
+def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iterator[str]:
+    stage = at(beside.get("deepspeed"), (ZERO, "stage"))
+    if "deepspeed" in beside and not stage:
+        text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
+        yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
 
 
 def _said_otherwise(
