@@ -20,8 +20,7 @@ from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForeca
 from autotune.proposals.grey.choice import Outlook, likely
 from autotune.proposals.grey.costs import Course, course
 from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Learnt, Tried, fastest
-from autotune.proposals.grey.memo import Memo
-from autotune.proposals.grey.models import Models, models_for, peaks_at, times_at
+from autotune.proposals.grey.models import Memo, Models, models_for, peaks_at, times_at
 from autotune.proposals.grey.points import Params
 from autotune.proposals.grey.reading import axes, compared, cycle_seconds, identity, likely_enough, places, ranked, told
 from autotune.proposals.grey.surfaces import Array, Axes

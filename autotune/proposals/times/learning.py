@@ -1,11 +1,17 @@
-"""The learnt part of one phase: what was measured over the prior, by the phase's own knobs. Pure."""
+"""The learnt part of one phase: what was measured over the prior, by the phase's own knobs. Pure.
+
+What earlier studies measured over their own priors are observations that a new study's model begins with: a power prior
+(Ibrahim and Chen, Statistical Science 15, 2000), with the weight put as a variance. Every row of an earlier study has
+``ROW_SD`` of scatter beside its noise, which some three trials of a study's own outweigh. What its phases take
+altogether is not carried over (``CARRIED_LEVEL_SD``): the first trial tells.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,12 +19,44 @@ from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.carried import DOUBT, Carried
-from autotune.proposals.times.carried import LEVEL_SD as CARRIED_LEVEL_SD
 from autotune.proposals.times.columns import Layout, apart, data_of, layout_of, with_pair
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
 from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior, Scales, fit_best
+
+ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
+"""Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
+CARRIED_LEVEL_SD = 2.0
+"""Of what a phase takes there altogether, over what it takes here."""
+ENOUGH = 40
+"""Measured configurations from which a study needs no other's."""
+DOUBT = 1.0
+"""Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Of one phase; one array element for each different row of each earlier study."""
+
+    own: Mapping[str, Column]
+    """By knob, as ``PhaseRows.own``."""
+    values: Column
+    """Logarithm of measured over prior seconds."""
+    noise: Column
+    """Variance each value is taken with."""
+    study: NDArray[np.intp]
+    """Which earlier study it is of: 0, 1, ..."""
+    studies: int
+    """How many there are."""
+    evidence: dict[float, float] = field(default_factory=dict, compare=False)
+    """Logarithm of the probability of ``values`` by themselves, by the standard deviation of the constant; filled as it
+    is asked for, because it is the same for every fit."""
+
+
+def row_variance(distance: float) -> float:
+    """Beside its noise, of a row carried over so many doublings."""
+    return (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
+
 
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.4,

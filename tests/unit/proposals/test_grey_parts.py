@@ -32,7 +32,7 @@ from autotune.proposals.grey.choice import (
 )
 from autotune.proposals.grey.costs import course, processes_go_on
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
-from autotune.proposals.grey.memo import Memo
+from autotune.proposals.grey.models import Memo
 from autotune.proposals.grey.reading import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import OptunaTrialStatus
