@@ -20,13 +20,13 @@ from autotune.proposals.times.features import PHASES, Features, PhaseRows, featu
 from autotune.proposals.times.learning import (
     LEVEL_SD,
     Carried,
-    Learnt,
+    MeasuredRows,
+    PhasePosterior,
     Residuals,
-    Told,
     learn,
+    measured_rows,
     residuals,
     row_variance,
-    told_of,
 )
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import Measured, lengths_of, measured
@@ -49,10 +49,10 @@ class Account:
 
     found: Measured
     """Seconds where the prior has them."""
-    learnt: Mapping[str, Learnt]
+    learnt: Mapping[str, PhasePosterior]
     foretold: Mapping[str, Column]
     """Prior seconds of each trial, by ``Phase`` value."""
-    told: Mapping[str, Told]
+    told: Mapping[str, MeasuredRows]
     """Which rows were measured, by ``Phase`` value."""
 
 
@@ -105,7 +105,7 @@ def account(
         carried: by phase, what earlier studies measured.
     """
     found, seconds = foretold(prior, world, table, found)
-    told = {phase: told_of(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
+    told = {phase: measured_rows(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
     learnt = {}
     for phase in PHASES:
         sd = FLAT_LEVEL_SD if prior is flat else math.hypot(LEVEL_SD[phase], world.spread)
@@ -150,7 +150,7 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
 class _Rows:
     """Of one earlier study and phase."""
 
-    told: Told
+    told: MeasuredRows
     seen: Residuals
     distance: float
 
@@ -173,7 +173,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
         table = features(one.task, told.configurations)
         told, seconds = foretold(prior, world, table, told)
         for phase in PHASES:
-            rows = told_of(phase, table.phases[phase], seconds[phase], told)
+            rows = measured_rows(phase, table.phases[phase], seconds[phase], told)
             found[phase].append(_Rows(rows, residuals(phase, rows, seconds[phase], told), one.distance))
     return {phase: _joined(studies) for phase, studies in found.items() if studies}
 

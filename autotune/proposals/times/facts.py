@@ -1,4 +1,4 @@
-"""What of a configuration the roofline needs, as numbers; one configuration at a time, pure.
+"""Numbers the roofline needs of a configuration, and the kind of process it starts; one at a time, pure.
 
 A knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
 """

@@ -36,7 +36,7 @@ DOUBT = 1.0
 
 @dataclass(frozen=True)
 class Carried:
-    """Of one phase; one array element for each different row of each earlier study."""
+    """What earlier studies measured of one phase; one array element for each different row of each study."""
 
     own: Mapping[str, Column]
     """By knob, as ``PhaseRows.own``."""
@@ -80,8 +80,8 @@ NEAR = 128
 
 
 @dataclass(frozen=True)
-class Told:
-    """Which rows of a phase trials measured, and the columns of those; the same whatever the prior says."""
+class MeasuredRows:
+    """The different rows of a phase that trials measured, and their columns; the same whatever the prior says."""
 
     trials: NDArray[np.bool_]
     """The phase occurred in it."""
@@ -125,16 +125,16 @@ class Told:
         return found
 
 
-def told_of(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> Told:
+def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> MeasuredRows:
     """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""
     trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
     unique, places = np.unique(rows.index[trials], return_inverse=True)
     own = {name: column[unique] for name, column in rows.own.items()}
-    return Told(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+    return MeasuredRows(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
 
 
 @dataclass(frozen=True)
-class Learnt:
+class PhasePosterior:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
     layout: Layout
@@ -143,7 +143,7 @@ class Learnt:
     """The factor of ``SIZES`` that was chosen."""
     process: float
     """Variance between trials of one row."""
-    told: Told
+    told: MeasuredRows
     begun: bool = False
     """Earlier studies have a part in it."""
 
@@ -178,7 +178,7 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``Told``."""
+    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``MeasuredRows``."""
 
     values: Column
     noise: Column
@@ -187,7 +187,7 @@ class Residuals:
     """Variance between trials of one row."""
 
 
-def residuals(phase: str, told: Told, prior: Column, found: Measured) -> Residuals:
+def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured) -> Residuals:
     """What trials measured over their prior; arguments as of ``learn``."""
     each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
     process = process_variance(each, told.places)
@@ -199,13 +199,13 @@ def residuals(phase: str, told: Told, prior: Column, found: Measured) -> Residua
 
 def learn(
     phase: str,
-    told: Told,
+    told: MeasuredRows,
     prior: Column,
     found: Measured,
     level_sd: float,
     pairs: bool = True,
     carried: Carried | None = None,
-) -> Learnt:
+) -> PhasePosterior:
     """From trials.
 
     Args:
@@ -219,11 +219,11 @@ def learn(
             together are less probable than each by itself.
     """
     seen = residuals(phase, told, prior, found)
-    alone = Learnt(*_alone(told, seen, level_sd, pairs), seen.process, told)
+    alone = PhasePosterior(*_alone(told, seen, level_sd, pairs), seen.process, told)
     if carried is None:
         return alone
     own = {name: np.concatenate([column, carried.own[name]]) for name, column in told.own.items()}
-    begun = Learnt(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
+    begun = PhasePosterior(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
     ahead = begun.posterior.evidence - alone.posterior.evidence - _evidence(carried, level_sd, pairs)
     return replace(begun, begun=True) if ahead >= -DOUBT else alone
 
@@ -232,7 +232,7 @@ Fit = tuple[Layout, Posterior, float]
 """Layout, posterior, size of the effects."""
 
 
-def _alone(told: Told, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
+def _alone(told: MeasuredRows, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
     layout = replace(told.layout, constant_sd=level_sd)
     data = Data(told.columns, seen.values, seen.noise, told.near)
     fitted = layout, *_best(layout, data)

@@ -18,7 +18,7 @@ from autotune.proposals.forecasts import Column, Task, TimeForecast
 from autotune.proposals.times import machine
 from autotune.proposals.times.accounts import Account, account, enough_to_judge, prior_holds, without_prior
 from autotune.proposals.times.features import PHASES, FeatureCache, Features, features
-from autotune.proposals.times.learning import ENOUGH, Carried, Learnt
+from autotune.proposals.times.learning import ENOUGH, Carried, PhasePosterior
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import lengths_of, measured
 from autotune.proposals.times.restart import Starts, starts_of
@@ -42,7 +42,7 @@ class PhaseTimes:
     """``None``: what the task's machine mostly has, and wide."""
     prior: Prior = roofline
     world: World | None = None
-    learnt: Mapping[str, Learnt] = field(default_factory=dict)
+    learnt: Mapping[str, PhasePosterior] = field(default_factory=dict)
     starts: Starts = field(default_factory=Starts)
     trusted: bool = True
     carried: Mapping[str, Carried] = field(default_factory=dict)
