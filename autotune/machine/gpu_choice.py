@@ -16,14 +16,14 @@ ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
 
 
 @dataclass(frozen=True)
-class Choice:
+class GpuSelection:
     """The GPUs a study holds, and what to say where not all visible ones are among them."""
 
     gpus: tuple[Gpu, ...]
     said: str = ""
 
 
-def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> Choice:
+def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> GpuSelection:
     """The GPUs of a study.
 
     Ranks wait for each other, so GPUs of different kinds would be measured at the pace and with the memory of the
@@ -41,10 +41,10 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -
     """
     asked = asked or f"--gpus {wanted}"
     if wanted == 0:
-        return Choice((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
+        return GpuSelection((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
     if not visible:
         if wanted is None:
-            return Choice(())
+            return GpuSelection(())
         raise UsageError(f"{asked}: no GPU is visible here")
     kinds = _kinds(visible)
     kind = max(kinds, key=lambda gpus: (_usable(gpus), gpus[0].memory))  # of equals the first
@@ -53,7 +53,7 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -
     if wanted is not None and wanted > _usable(kind):
         raise UsageError(f"{asked}: {_lacking(kinds, kind)}")
     held = tuple(kind[: _usable(kind) if wanted is None else wanted])
-    return Choice(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
+    return GpuSelection(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
 
 
 def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:

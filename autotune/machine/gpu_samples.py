@@ -14,7 +14,7 @@ WHOLE = "cycle"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GpuSample:
     """All GPUs of a trial at one moment."""
 
     at: float
@@ -30,11 +30,11 @@ class Sample:
 class _Step:
     """A sample and the one before it, if there is one: what counters grew by belongs to the later one's phase."""
 
-    before: Sample | None
-    sample: Sample
+    before: GpuSample | None
+    sample: GpuSample
 
 
-def use_of(samples: Sequence[Sample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
+def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
     """Use of all GPUs by phase of ``cycle``, and of the whole cycle as ``cycle``; empty without a sample in it.
 
     Args:

@@ -13,7 +13,7 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class Load:
+class CpuLoad:
     """CPU use over a short look."""
 
     share: float
@@ -36,7 +36,7 @@ def available_memory(files: Files = HOST) -> int | None:
     return None
 
 
-def look(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> Load | None:
+def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
     """What runs now, this process left out; ``None`` if the kernel does not tell."""
     before, own = _counters(files), _processes(files)
     sleep(seconds)
@@ -48,7 +48,7 @@ def look(sleep: Callable[[float], None], files: Files = HOST, seconds: float = L
     used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
     cores = sum(line.startswith("cpu") and line[3:4].isdigit() for line in _read(files.proc / "stat").splitlines())
     busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
-    return Load(
+    return CpuLoad(
         share=min(1.0, (after[0] - before[0]) / ticks),
         busiest=tuple((int(p), name, c) for p, (name, t) in busiest if (c := t * max(1, cores) / ticks) >= 0.1),
     )

@@ -24,7 +24,7 @@ LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Line:
+class OutputLine:
     """One line of standard output."""
 
     at: float
@@ -33,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Command:
+class BoundedCommand:
     """What to run, and what bounds it."""
 
     argv: tuple[str, ...]
@@ -65,7 +65,7 @@ class Ended:
 class _TimedLines(CappedLog):
     """A capped log that also hands on every line as soon as its end arrives."""
 
-    def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[Line]) -> None:
+    def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[OutputLine]) -> None:
         super().__init__(path)
         self._clock = clock
         self._lines = lines
@@ -78,13 +78,13 @@ class _TimedLines(CappedLog):
             whole, rest = [*whole, rest], b""
         self._rest = rest
         for line in whole:
-            self._lines.put(Line(now, line.decode("utf-8", "replace")))
+            self._lines.put(OutputLine(now, line.decode("utf-8", "replace")))
         super().write(data)
 
 
 def run_command(
-    command: Command,
-    hear: Callable[[Line], bool],
+    command: BoundedCommand,
+    hear: Callable[[OutputLine], bool],
     stop: StopToken,
     *,
     clock: Clock,
@@ -97,7 +97,7 @@ def run_command(
     become_subreaper()
     began = clock.monotonic()
     command.logs.mkdir(parents=True, exist_ok=True)
-    lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    lines: queue.SimpleQueue[OutputLine] = queue.SimpleQueue()
     errors = command.logs / "stderr.txt"
     logs = (_TimedLines(command.logs / "stdout.txt", clock, lines), CappedLog(errors))
     try:
@@ -128,11 +128,11 @@ def run_command(
 
 
 def _listen(
-    command: Command,
+    command: BoundedCommand,
     child: subprocess.Popen[bytes],
     watchdog: Watchdog,
-    lines: queue.SimpleQueue[Line],
-    hear: Callable[[Line], bool],
+    lines: queue.SimpleQueue[OutputLine],
+    hear: Callable[[OutputLine], bool],
     stop: StopToken,
     clock: Clock,
     began: float,
@@ -156,7 +156,7 @@ def _listen(
         clock.sleep(STEP_S)
 
 
-def _spawn(command: Command, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
+def _spawn(command: BoundedCommand, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
     """Start it in a session of its own, each output into its log."""
     pipes = [os.pipe(), os.pipe()]
     try:

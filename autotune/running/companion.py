@@ -30,7 +30,7 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(int(each.getsockname()[1]) for each in sockets)
 
 
-class Health(threading.Thread):
+class ReadinessPoll(threading.Thread):
     """Asks again and again until the right answer comes.
 
     A thread of its own, because an answer may be long in coming.
@@ -62,7 +62,7 @@ class Health(threading.Thread):
         self._done.set()
 
 
-class Server:
+class RunningServer:
     """A companion while it runs."""
 
     def __init__(self, companion: Companion, paths: RunPaths, tag: str, clock: Clock) -> None:
@@ -79,7 +79,7 @@ class Server:
         self.child, self._pump = spawn(
             companion.argv, paths.scratch, tag, CappedLog(paths.server_log), companion.environment
         )
-        self._health = Health(companion.health, companion.answer)
+        self._health = ReadinessPoll(companion.health, companion.answer)
         self.greeted = False
         """It was ready, and the trial was told."""
         self._health.start()

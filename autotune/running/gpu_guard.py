@@ -18,7 +18,7 @@ FREE_BYTES = 1 << 30
 STEP_S = 0.5
 
 
-class Guard(Protocol):
+class GpuUseGuard(Protocol):
     """What the supervisor asks about the GPUs; sentences are reasons, ``None`` means all is well."""
 
     used: int | None

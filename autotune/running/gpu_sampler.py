@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.domain import CycleRecord
-from autotune.machine.gpu_samples import Sample, use_of
+from autotune.machine.gpu_samples import GpuSample, use_of
 from autotune.machine.nvml import GpuReader
 from autotune.ports import Clock
 from trainer.child.contract import read_phase
@@ -37,7 +37,7 @@ class GpuSampler(threading.Thread):
         self._phase_file = phase_file
         self._clock = clock
         self._done = threading.Event()
-        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._samples: deque[GpuSample] = deque(maxlen=MOST_SAMPLES)
         self._lock = threading.Lock()
         self.cpu_s = 0.0
         """CPU seconds this thread has used."""
@@ -62,7 +62,7 @@ class GpuSampler(threading.Thread):
         """One sample."""
         mark = read_phase(self._phase_file)
         phase, cycle = ("", -1) if mark is None else (mark.phase, mark.cycle)
-        sample = Sample(self._clock.now(), phase, cycle, reader.read())
+        sample = GpuSample(self._clock.now(), phase, cycle, reader.read())
         with self._lock:
             self._samples.append(sample)
 

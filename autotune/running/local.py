@@ -16,15 +16,15 @@ from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunRe
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
+from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
 from autotune.running.job import Graces, Job
-from autotune.running.keeper import Keeper, in_used_process, wanted_of
 from autotune.running.liveness import HangLimits
 from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
+from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
 from trainer.child import contract
 from trainer.child.contract import (
     ContractError,
@@ -80,7 +80,7 @@ class LocalRunner:
     send: Send = proc.send
     spawn: Spawn = spawn
     """Starts the trial's own process."""
-    keeper: Keeper | None = None
+    keeper: WarmWorkerPool | None = None
     """Lets a process run several trials; ``None`` gives each trial a process of its own."""
     preloads: Preloads | None = None
     """Starts processes instead, by forking one that has imported everything where that is the same."""
@@ -99,7 +99,7 @@ class LocalRunner:
         ending = self._attempt(assignment, spec, paths, watcher, stop)
         log = paths.server_log if ending.log_is_servers else paths.log
         return RunReport(
-            outcome=in_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
+            outcome=doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
@@ -173,7 +173,7 @@ class LocalRunner:
     ) -> Ending:
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
         study, trial = assignment.study, assignment.trial
-        wanted = None if self.keeper is None else wanted_of(study, trial, spec, job, self.python)
+        wanted = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
         if self.keeper is not None and wanted is not None:
             argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
@@ -192,7 +192,7 @@ class LocalRunner:
     def _starter(self, stop: StopToken) -> Spawn:
         return self.spawn if self.preloads is None else self.preloads.starter(stop)
 
-    def _guard(self, study: Study) -> Guard:
+    def _guard(self, study: Study) -> GpuUseGuard:
         if study.spec.resources.gpus == 0:
             return NoGuard()
         ours = hardware.driver_process_ids_are_ours()

@@ -16,7 +16,7 @@ from autotune.running.proc import Stat
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PssReading:
     """One process when its PSS was last read; bytes."""
 
     started: int
@@ -58,7 +58,7 @@ class TreeMemory:
         self._credit = burst_s
         self._cost = 0.0
         self._at = self._exact_at = self._probes.monotonic()
-        self._readings: dict[int, Reading] = {}
+        self._readings: dict[int, PssReading] = {}
         self._beside = beside
         self._share = 0
         self.current = 0
@@ -101,7 +101,7 @@ class TreeMemory:
             exact = self._probes.proportional(member.pid)
             if exact is None:  # it has ended meanwhile and holds nothing, or may not be read and counts whole
                 exact = self._probes.resident(member.pid)[0]
-            readings[member.pid] = Reading(member.started, exact, total, shared)
+            readings[member.pid] = PssReading(member.started, exact, total, shared)
         self._readings = readings
         self._share = self._beside()
         self._cost = self._probes.cpu() - before

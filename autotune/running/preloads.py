@@ -25,7 +25,7 @@ ROOM = 16 << 30
 
 
 @dataclass(frozen=True)
-class Patience:
+class PreloadTimeouts:
     """Seconds."""
 
     ready_s: float = 180.0
@@ -43,12 +43,12 @@ def most_alive(memory: int | None) -> int:
 class Preloads:
     """Drop-in for ``spawn`` (``spawner``). Used by one thread at a time."""
 
-    def __init__(self, patience: Patience | None = None, most: int = MOST, tries: int = 3) -> None:
+    def __init__(self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3) -> None:
         """Arguments:
 
         tries: preloaded processes that may fail before no more is started.
         """
-        self._patience = patience or Patience()
+        self._patience = patience or PreloadTimeouts()
         self._most = most
         self._left = tries
         self._alive: list[Preload] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.ports import Clock
 from autotune.running.child import Child
-from autotune.running.companion import Server
+from autotune.running.companion import RunningServer
 from autotune.running.ending import Stop
 from autotune.running.job import Graces, Job
 from autotune.running.log import CappedLog, LogPump
@@ -27,7 +27,7 @@ class Processes:
         self._job, self._clock, self._graces = job, clock, graces
         self._spawn = spawn
         self.tree = ProcessTree(lambda tag: tag == job.tag, send=send)
-        self.server: Server | None = None
+        self.server: RunningServer | None = None
         self._child: Child | None = None
         self._pump: LogPump | None = None
         if job.worker is not None:
@@ -35,7 +35,7 @@ class Processes:
         elif job.companion is None:
             self._start()
         else:
-            self.server = Server(job.companion, job.paths, job.tag, clock)
+            self.server = RunningServer(job.companion, job.paths, job.tag, clock)
             self.tree.add(self.server.child)
 
     def _start(self) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from autotune.ports import Clock
 from autotune.running.child import Child
-from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.gpu_guard import GpuUseGuard, NoGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
 from autotune.running.process_tree import ProcessTree
-from trainer.child.contract import Answer, ContractError, Letter, Mailbox
+from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
@@ -37,7 +37,7 @@ class Worker:
     name: str
     tag: str
     mailbox: Mailbox
-    guard: Guard = field(default_factory=NoGuard)
+    guard: GpuUseGuard = field(default_factory=NoGuard)
     """Of its first trial: it knows who was on the GPU before the worker came."""
     process: Process | None = None
     """``None`` before it was started and after it was ended."""
@@ -47,7 +47,7 @@ class Worker:
     """Its last trial is over, and it may be given another."""
     unfit: str = ""
     """Why it must not take another trial."""
-    _first: Answer | None = None
+    _first: WorkerReply | None = None
     _fastest: float | None = None
 
     @property
@@ -102,7 +102,7 @@ class Worker:
         return left
 
 
-def unfit(first: Answer, fastest: float | None, now: Answer, others: Sequence[Stat]) -> str | None:
+def unfit(first: WorkerReply, fastest: float | None, now: WorkerReply, others: Sequence[Stat]) -> str | None:
     """Why a worker must not take another trial; ``None`` if it may. Pure.
 
     Args:

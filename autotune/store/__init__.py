@@ -9,10 +9,10 @@ from autotune.errors import StoreError, UnfitDatabaseError
 from autotune.machine.clock import SystemClock
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
-from autotune.store.patience import Patience, Talk
+from autotune.store.patience import OutageLimits, Talk
 from autotune.store.repository import SqlStore
 
-__all__ = ["Patience", "Talk", "open_store"]
+__all__ = ["OutageLimits", "Talk", "open_store"]
 
 BUSY_TIMEOUT_S = 10.0
 """Seconds a transaction waits for another process's to end before it gives up."""
@@ -22,7 +22,7 @@ def open_store(
     address: str | Path,
     *,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
-    patience: Patience | None = None,
+    patience: OutageLimits | None = None,
     clock: Clock | None = None,
     talk: Talk | None = None,
     stop: StopToken | None = None,
@@ -46,7 +46,7 @@ def open_store(
     try:
         return SqlStore(
             backend,
-            patience or Patience(),
+            patience or OutageLimits(),
             clock or SystemClock(),
             talk or logging.getLogger(__name__).warning,
             stop,

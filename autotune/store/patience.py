@@ -9,14 +9,14 @@ from typing import TypeVar
 from autotune.ports import Clock, StopToken
 from autotune.store.backend import Backend, TryAgainError
 
-__all__ = ["Patience", "Patient", "Talk"]
+__all__ = ["OutageLimits", "Patient", "Talk"]
 
 T = TypeVar("T")
 Talk = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Patience:
+class OutageLimits:
     """How long a server may be away; seconds."""
 
     total_s: float = 300.0
@@ -33,7 +33,9 @@ class Patient:
     after the error must not wait as long again.
     """
 
-    def __init__(self, backend: Backend, patience: Patience, clock: Clock, talk: Talk, stop: StopToken | None) -> None:
+    def __init__(
+        self, backend: Backend, patience: OutageLimits, clock: Clock, talk: Talk, stop: StopToken | None
+    ) -> None:
         self._backend = backend
         self._patience = patience
         self._clock = clock

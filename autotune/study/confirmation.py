@@ -37,7 +37,7 @@ half may use a part of the grace, too."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConfirmationPlan:
     """The next confirmation trial, and what its round still holds."""
 
     draft: TrialDraft
@@ -79,7 +79,7 @@ def of_reference(protocol: Protocol) -> Protocol:
 
 def next_trial(
     spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
-) -> Plan | None:
+) -> ConfirmationPlan | None:
     """The next confirmation trial, or ``None`` when every leader has had its rounds.
 
     Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
@@ -102,7 +102,7 @@ def next_trial(
         pair=pair,
         source="confirm",
     )
-    return Plan(
+    return ConfirmationPlan(
         draft=draft,
         round=tuple(c for _, c in owed),
         reference=None if anchor.configuration in contenders else anchor.configuration,
@@ -144,7 +144,9 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
     return min(one, BARE_MARGIN * least)
 
 
-def between(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float) -> Plan | None:
+def between(
+    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float
+) -> ConfirmationPlan | None:
     """A round to run although the search goes on; ``None``: it is not time for one.
 
     A round is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
@@ -168,7 +170,7 @@ def between(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], ro
     return plan if confirming + round_s <= SHARE * (spent_s + round_s) else None
 
 
-def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> Plan | None:
+def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> ConfirmationPlan | None:
     """The other half of a round whose first half ran last; ``None`` if no round is open."""
     newest = trials[-1] if trials else None
     if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:

@@ -38,7 +38,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PendingRequests:
     """All that was asked so far."""
 
     level: int = 0
@@ -50,14 +50,14 @@ class Asked:
     """Id of the last event that was looked at."""
 
 
-def fold(asked: Asked, events: Iterable[Event]) -> Asked:
+def fold(asked: PendingRequests, events: Iterable[Event]) -> PendingRequests:
     """``asked`` with what ``events``, in order, add to it; what is no request changes nothing."""
     for event in events:
         asked = replace(_with(asked, event), last=event.id)
     return asked
 
 
-def _with(asked: Asked, event: Event) -> Asked:
+def _with(asked: PendingRequests, event: Event) -> PendingRequests:
     if event.kind == Action.PAUSE.event_kind:
         return replace(asked, paused=True)
     if event.kind == Action.RESUME.event_kind:
@@ -94,7 +94,7 @@ class Control:
         self._study_id = study_id
         self._stop = stop
         self._clock = clock
-        self._asked = Asked(last=store.last_event_id(study_id))
+        self._asked = PendingRequests(last=store.last_event_id(study_id))
         self._looked = clock.monotonic()
 
     @property

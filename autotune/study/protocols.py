@@ -63,15 +63,15 @@ def search_protocol(study: Study, trials: Sequence[Trial], configuration: Config
     """
     plain = protocol_of(study)
     protocol = plain if configuration is not None and emulated(configuration) else early_stopping.with_looks(plain)
-    return calmed(protocol, trials)
+    return without_repeats(protocol, trials)
 
 
-def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
     """``protocol``, without repeats of disturbed cycles on a machine where those are mostly disturbed too."""
-    return replace(protocol, max_repeats=0) if restless(trials) else protocol
+    return replace(protocol, max_repeats=0) if is_noisy_machine(trials) else protocol
 
 
-def restless(trials: Sequence[Trial]) -> bool:
+def is_noisy_machine(trials: Sequence[Trial]) -> bool:
     """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again.
 
     A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of

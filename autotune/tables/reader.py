@@ -20,7 +20,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.tables.table import VERSION, Header, Row
+from autotune.tables.table import VERSION, Header, TableRow
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import WorstCaseRecord, decode
@@ -105,7 +105,7 @@ def _configuration_of(data: Any) -> Configuration:
     return Configuration(data)
 
 
-def row_of(data: Mapping[str, Any], header: Header) -> Row:
+def row_of(data: Mapping[str, Any], header: Header) -> TableRow:
     """Any other line."""
     if data.get("row") != "trial":
         raise ValueError('expected "row": "trial"')
@@ -114,7 +114,7 @@ def row_of(data: Mapping[str, Any], header: Header) -> Row:
     repeated = data["repeats"]
     if not isinstance(repeated, list):
         raise ValueError("repeats: expected a list")
-    return Row(
+    return TableRow(
         trial=_run_of(data, configuration, header),
         same_learning=bool(data["same_learning"]),
         worst_case=None if worst is None else decode(WorstCaseRecord, worst, "worst_case"),

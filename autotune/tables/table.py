@@ -75,7 +75,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One configuration and all that was measured of it."""
 
     trial: Trial
@@ -96,11 +96,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class RecordedTable:
     """Rows in the order in which they were run, the baseline among them."""
 
     header: Header
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     name: str = ""
     """The file's, without its suffix; empty before it is one."""
 
@@ -110,7 +110,7 @@ def table_of(
     trials: Sequence[Trial],
     worst_cases: Mapping[int, WorstCaseRecord],
     fingerprint: Fingerprint | None,
-) -> Table:
+) -> RecordedTable:
     """The table of a stored study, whatever its trials were proposed by.
 
     Args:
@@ -130,7 +130,7 @@ def table_of(
         raise UsageError(f"study {spec.name!r} has no finished trial that could be a row of a table")
     again = [t for t in runs if _repeats(t) and t.state in (TrialState.COMPLETE, TrialState.FAIL)]
     rows = tuple(
-        Row(
+        TableRow(
             trial=trial,
             same_learning=evidence.same_learning(trial.configuration, baseline, spec.framework),
             worst_case=worst_cases.get(trial.number),
@@ -138,7 +138,7 @@ def table_of(
         )
         for trial in chosen
     )
-    return Table(_header(study, baseline, fingerprint, left_out), rows)
+    return RecordedTable(_header(study, baseline, fingerprint, left_out), rows)
 
 
 def _header(

@@ -21,7 +21,7 @@ ECHOES = (
 """Texts a rank fails with because another one is gone."""
 
 
-class Ending:
+class ResultClaim:
     """Of one rank.
 
     With several ranks a failure is told by the first rank that has one of its own: the others then only lose their

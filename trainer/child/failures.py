@@ -7,7 +7,7 @@ import re
 import traceback
 from typing import Any, List, Mapping, Optional
 
-from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Reading, Result, read_signs
+from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Result, SignMatch, read_signs
 
 DETAIL_LINES = 40
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
@@ -88,7 +88,7 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
     return None
 
 
-def cause(error: BaseException) -> Optional[Reading]:
+def cause(error: BaseException) -> Optional[SignMatch]:
     """What its own words say went wrong; ``None`` if they are not known, or tell only that something else did."""
     reading = read_signs(str(error), SIGNS)
     return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None

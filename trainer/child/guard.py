@@ -107,7 +107,7 @@ class ReferenceKernel:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GuardReading:
     """What the guard saw of one cycle."""
 
     cpu_seconds: float
@@ -117,7 +117,7 @@ class Verdict:
     """Seconds of one product of the reference kernel, the mean of before and after."""
 
 
-def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
+def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
     """``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``; ``None``
     where none has one."""
 
@@ -132,7 +132,7 @@ def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
     )
 
 
-class Guard:
+class ClockGuard:
     """``before`` and ``after`` enclose a cycle, outside its clock.
 
     Args:
@@ -157,7 +157,7 @@ class Guard:
         self._served = other_tree_cpu(self._server)
         self._started = time.perf_counter()
 
-    def after(self, of_all: Callable[[float], float] = float) -> Verdict:
+    def after(self, of_all: Callable[[float], float] = float) -> GuardReading:
         """Arguments:
 
         of_all: CPU seconds of all ranks of the trial, from this rank's (and its server's); called once.
@@ -171,6 +171,6 @@ class Guard:
         if self._before is not None and now is not None and self._machine is not None:
             outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)
         if self._before is None:
-            return Verdict(own, None, outside)
+            return GuardReading(own, None, outside)
         product = self._kernel.product()
-        return Verdict(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)
+        return GuardReading(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)

@@ -39,7 +39,7 @@ def rollup(pid: int) -> Dict[str, int]:
     return {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
 
 
-class Beside:
+class OutsideSharers:
     """Processes outside the tree that hold pages of it: what this one was forked from, and others like that.
 
     With their shares a forked process counts as much as if it had been started and had imported everything itself.
@@ -91,7 +91,7 @@ def limit_data(memory_limit: int) -> int:
     Returns:
         The limit set, in bytes.
     """
-    reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - Beside.share())
+    reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
@@ -129,7 +129,7 @@ class HostPeak:
     def correction() -> int:
         """Bytes to add to resident peaks: PSS of the whole tree now, less this process's resident size."""
         me = os.getpid()
-        return sum(pss(pid) for pid in [me, *descendants(me)]) + Beside.share() - status_bytes("VmRSS")
+        return sum(pss(pid) for pid in [me, *descendants(me)]) + OutsideSharers.share() - status_bytes("VmRSS")
 
 
 class MemoryWatch:

@@ -33,8 +33,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
 from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
-from .gpu_opened import Watch, uses_gpu
-from .memory import Beside
+from .gpu_opened import GpuOpenWatch, uses_gpu
+from .memory import OutsideSharers
 from .retag import NoRoomError, retag
 
 COMMANDS = {"trial": "worker", "worker": "warm"}
@@ -60,7 +60,7 @@ def main(directory: Path) -> Result:
         send(channel, {"unfit": why[:1000]})
         return Result(ok=False, reason=FailureReason.CRASH, message=why)
     send(channel, {"ready": framework.key(spec)})
-    Server(channel, framework, framework.key(spec)).serve()
+    PreloadServer(channel, framework, framework.key(spec)).serve()
     return Result(ok=True)
 
 
@@ -83,7 +83,7 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     own = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        with Watch() as watch:
+        with GpuOpenWatch() as watch:
             framework.bring_in_ahead(spec)
     finally:
         if own is None:
@@ -149,7 +149,7 @@ def _take_channel() -> socket.socket:
     return channel
 
 
-class Server:
+class PreloadServer:
     """Answers one request after the other, and tells of forked processes that end."""
 
     def __init__(self, channel: socket.socket, framework: Any, key: str) -> None:
@@ -258,7 +258,7 @@ def become(request: Dict[str, Any], log: int, go: int) -> None:
     if numpy is not None:
         numpy.random.seed()
     began.asked_at(float(request["asked"]))
-    Beside.origin, Beside.others = (os.getppid(),), tuple(request.get("others", ()))
+    OutsideSharers.origin, OutsideSharers.others = (os.getppid(),), tuple(request.get("others", ()))
 
 
 def run(request: Dict[str, Any]) -> int:

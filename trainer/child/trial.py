@@ -14,7 +14,7 @@ from .meter import Meter
 
 
 @dataclass
-class Trial:
+class TrialContext:
     """What a framework needs to run a trial: the spec, where to write, and which rank this is."""
 
     spec: TrialSpec

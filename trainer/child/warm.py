@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .contract import Answer, ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
-from .ending import Ending
+from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
+from .ending import ResultClaim
 from .guard import ReferenceKernel
-from .memory import Beside, descendants, pss
+from .memory import OutsideSharers, descendants, pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
@@ -47,7 +47,7 @@ class WarmWorker:
         self._kept: Dict[str, Any] = {}
         self._served = 0
         self._threads = 0
-        self.ending: Optional[Ending] = None
+        self.ending: Optional[ResultClaim] = None
         """Of the trial that runs; ``None`` between trials."""
 
     def serve(self) -> Result:
@@ -87,7 +87,7 @@ class WarmWorker:
     def _run(self, number: int, letter: Letter) -> Result:
         paths = RunPaths(Path(letter.directory))
         self._kept["worker"] = {"worker": letter.worker, "number": number, "floor": tree_pss()}
-        ending = self.ending = Ending(paths)
+        ending = self.ending = ResultClaim(paths)
         paths.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(paths.scratch))
         result = run(paths, ending, kept=self._kept)
@@ -96,7 +96,7 @@ class WarmWorker:
         sys.stderr.flush()
         return result
 
-    def _put_back(self, spec: TrialSpec) -> Answer:
+    def _put_back(self, spec: TrialSpec) -> WorkerReply:
         """Everything as it was before the trial, as far as that can be had; the answer says how far."""
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
@@ -106,7 +106,7 @@ class WarmWorker:
         kernel = reference(spec.device)
         give_back()
         self._served += 1
-        return Answer(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
+        return WorkerReply(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
 
     def _new_threads(self) -> str:
         """Threads beyond those of the first trial, whose framework and engine keep some of their own."""
@@ -169,4 +169,4 @@ def give_back() -> None:
 def tree_pss() -> int:
     """PSS of this process and all below it with what ``memory.Beside`` holds of their pages, in bytes."""
     own = os.getpid()
-    return sum(pss(pid) for pid in [own, *descendants(own)]) + Beside.share()
+    return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()

@@ -18,7 +18,7 @@ from .codec import (
     read_spec,
     write_atomic,
 )
-from .mailbox import Answer, Letter, Mailbox
+from .mailbox import Letter, Mailbox, WorkerReply
 from .marks import CurrentPhase, PhaseMark, read_phase
 from .shapes import (
     CycleRecord,
@@ -33,7 +33,7 @@ from .shapes import (
     WorstCaseRecord,
 )
 from .sign_table import SIGNS
-from .signs import Nearness, Reading, Sign, read_signs
+from .signs import Nearness, Sign, SignMatch, read_signs
 from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,
@@ -55,7 +55,6 @@ __all__ = [
     "SERVER_VARIABLE",
     "SIGNS",
     "TAG_VARIABLE",
-    "Answer",
     "ContractError",
     "CurrentPhase",
     "CycleKind",
@@ -72,15 +71,16 @@ __all__ = [
     "Pool",
     "ProcessUse",
     "Protocol",
-    "Reading",
     "Record",
     "Result",
     "RewardSpec",
     "RunPaths",
     "Sign",
+    "SignMatch",
     "StartupPart",
     "StartupRecord",
     "TrialSpec",
+    "WorkerReply",
     "WorstCaseRecord",
     "decode",
     "dumps",

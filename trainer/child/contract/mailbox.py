@@ -22,7 +22,7 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerReply:
     """The trial is over, everything was put back, and the worker could take another."""
 
     floor: int
@@ -59,7 +59,7 @@ class Mailbox:
         """Raises ``OSError`` if it cannot be written."""
         write_atomic(self.letter(number), dumps(letter))
 
-    def reply(self, number: int, answer: Answer) -> None:
+    def reply(self, number: int, answer: WorkerReply) -> None:
         """Raises ``OSError`` if it cannot be written."""
         write_atomic(self.answer(number), dumps(answer))
 
@@ -67,9 +67,9 @@ class Mailbox:
         """``None`` if it has not come. Raises ``ContractError`` if it is none."""
         return _read(Letter, self.letter(number))  # type: ignore[no-any-return]
 
-    def read_answer(self, number: int) -> Optional[Answer]:
+    def read_answer(self, number: int) -> Optional[WorkerReply]:
         """``None`` if it has not come. Raises ``ContractError`` if it is none."""
-        return _read(Answer, self.answer(number))  # type: ignore[no-any-return]
+        return _read(WorkerReply, self.answer(number))  # type: ignore[no-any-return]
 
 
 def _read(shape: Any, path: Path) -> Any:

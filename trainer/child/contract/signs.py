@@ -43,7 +43,7 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Reading:
+class SignMatch:
     """A sign and the line it was found in."""
 
     sign: Sign
@@ -57,17 +57,17 @@ def _pattern(text: str) -> Pattern[str]:
     return re.compile(r"(?<!\w)" + escaped if text[0].isalnum() else escaped)
 
 
-def read_signs(text: str, signs: Sequence[Sign]) -> Optional[Reading]:
+def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
     """What ``text`` says went wrong: the last line among those nearest to the cause.
 
     Within a line the first matching sign of ``signs`` counts, so special ones go before general ones.
     """
-    found: Optional[Reading] = None
+    found: Optional[SignMatch] = None
     for line in reversed(text.splitlines()):
         sign = next((sign for sign in signs if sign.found_in(line)), None)
         if sign is None or (found is not None and sign.nearness <= found.sign.nearness):
             continue
-        found = Reading(sign, line.strip())
+        found = SignMatch(sign, line.strip())
         if sign.nearness is Nearness.CAUSE:
             break
     return found

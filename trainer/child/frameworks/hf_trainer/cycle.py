@@ -12,9 +12,9 @@ from transformers import TrainerCallback
 
 from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
 from ...failures import MeterError, NotFiniteError
-from ...guard import Verdict
+from ...guard import GuardReading
 from ...meter import Meter
-from .rollout import Rollout, Tally
+from .rollout import CycleTally, MeteredRollout
 from .together import Together
 
 
@@ -26,7 +26,7 @@ def check_methods(trainer: Any, methods: Sequence[str]) -> None:
 
 
 @dataclass
-class Seen:
+class TrainerLog:
     """What the trainer said of itself during a cycle."""
 
     losses: List[Any] = field(default_factory=list)
@@ -73,7 +73,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
-def counting(compute_loss: Any, rollout: Rollout) -> Any:
+def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
     """``compute_loss`` that tells ``rollout`` what it works on."""
 
     @functools.wraps(compute_loss)
@@ -84,7 +84,7 @@ def counting(compute_loss: Any, rollout: Rollout) -> Any:
     return counted
 
 
-def keeping_loss(training_step: Any, seen: Seen) -> Any:
+def keeping_loss(training_step: Any, seen: TrainerLog) -> Any:
     """``training_step`` whose losses ``seen`` keeps."""
 
     @functools.wraps(training_step)
@@ -96,7 +96,7 @@ def keeping_loss(training_step: Any, seen: Seen) -> Any:
     return kept
 
 
-def keeping_logs(log: Any, seen: Seen) -> Any:
+def keeping_logs(log: Any, seen: TrainerLog) -> Any:
     """``log`` whose figures ``seen`` keeps."""
 
     @functools.wraps(log)
@@ -123,12 +123,12 @@ class Clocked:
     process: Optional[ProcessUse] = None
 
 
-def over_ranks(tally: Tally, together: Together) -> Tally:
+def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
     """The tally of all ranks together."""
     if together.size == 1:
         return tally
-    parts: List[Tally] = together.all(tally)
-    whole = Tally(generations=tally.generations, widest=max(part.widest for part in parts))
+    parts: List[CycleTally] = together.all(tally)
+    whole = CycleTally(generations=tally.generations, widest=max(part.widest for part in parts))
     for part in parts:
         whole.lengths += part.lengths
         whole.clipped += part.clipped
@@ -138,7 +138,13 @@ def over_ranks(tally: Tally, together: Together) -> Tally:
 
 
 def make_record(
-    clock: Clocked, tally: Tally, seen: Seen, verdict: Verdict, judged: Tuple[bool, bool], args: Any, rank: int
+    clock: Clocked,
+    tally: CycleTally,
+    seen: TrainerLog,
+    verdict: GuardReading,
+    judged: Tuple[bool, bool],
+    args: Any,
+    rank: int,
 ) -> CycleRecord:
     """Everything known of a finished cycle."""
     rows = len(tally.lengths)

@@ -23,7 +23,7 @@ FIRST_SCALE = 2.0**14
 
 
 @dataclass(frozen=True)
-class Batch:
+class TokenRows:
     """Rows of token ids, (rows, prompt + completion), and which of them are there."""
 
     ids: Any
@@ -98,13 +98,13 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
     return Gradients(cosine, ratio, int(batch.mask.sum()), len(parameters), change)
 
 
-def take(inputs: Mapping[str, Any]) -> Batch:
+def take(inputs: Mapping[str, Any]) -> TokenRows:
     """A few tokens of the first rows."""
     prompt, completion = inputs["prompt_ids"][:ROWS, -PROMPT_TOKENS:], inputs["completion_ids"][:ROWS]
     completion = completion[:, :COMPLETION_TOKENS]
     prompt_mask = inputs["prompt_mask"][:ROWS, -PROMPT_TOKENS:]
     mask = inputs["completion_mask"][:ROWS, :COMPLETION_TOKENS]
-    return Batch(
+    return TokenRows(
         torch.cat([prompt, completion], dim=1), torch.cat([prompt_mask, mask], dim=1), int(completion.shape[1])
     )
 
@@ -144,7 +144,7 @@ def _norm(parts: List[Any]) -> float:
     return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
 
 
-def _gradient(model: Any, batch: Batch, parameters: List[Any], dtype: Any) -> List[Any]:
+def _gradient(model: Any, batch: TokenRows, parameters: List[Any], dtype: Any) -> List[Any]:
     """With ``dtype`` as autocast's; in fp16 of the scaled loss, the scale taken out again."""
     scale = FIRST_SCALE if dtype is torch.float16 else 1.0
     while True:
@@ -159,7 +159,7 @@ def _gradient(model: Any, batch: Batch, parameters: List[Any], dtype: Any) -> Li
         scale /= 2.0
 
 
-def _loss(model: Any, batch: Batch, dtype: Any) -> Any:
+def _loss(model: Any, batch: TokenRows, dtype: Any) -> Any:
     """Mean log-prob of the completions' tokens, by the model without what was wrapped around it for training."""
     forward = model.__dict__.get("_original_forward", model.forward)
     kind = batch.ids.device.type

@@ -20,24 +20,24 @@ from ...contract import (
 )
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError
-from ...guard import Guard, ReferenceKernel, server_pid
+from ...guard import ClockGuard, ReferenceKernel, server_pid
 from ...looks import is_enough
 from ...memory import check_limit
 from ...meter import Meter
 from ...settling import Settling
 from ...thrash import ThrashWatch
-from ...trial import Trial
+from ...trial import TrialContext
 from . import cycle
 from .attention import attention_facts
 from .compiling import CompileWatch
 from .prime import held, prime_optimizer
 from .quality import Quality
 from .remedies import reserve, switch_attention
-from .rollout import Rollout
+from .rollout import MeteredRollout
 from .together import Together
 
 
-class Watch(Protocol):
+class EngineCounters(Protocol):
     """Counts what the rollout engine did in a cycle."""
 
     engine_bytes: Optional[int]
@@ -56,15 +56,15 @@ class Loop:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: TrialContext,
         trainer: Any,
         plan: CyclePlan,
         updates: int,
         meter: Meter,
-        rollout: Rollout,
-        seen: cycle.Seen,
+        rollout: MeteredRollout,
+        seen: cycle.TrainerLog,
         quality: Quality,
-        watch: Optional[Watch] = None,
+        watch: Optional[EngineCounters] = None,
     ) -> None:
         self._trial = trial
         self._spec: TrialSpec = trial.spec
@@ -76,7 +76,7 @@ class Loop:
         self._quality = quality
         self._compiler = CompileWatch()
         self._watch = watch
-        self._guard = Guard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
+        self._guard = ClockGuard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
         self._meter = meter
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)

@@ -11,7 +11,7 @@ from ...usage import ShapesMet
 
 
 @dataclass
-class Tally:
+class CycleTally:
     """What one cycle did on this rank."""
 
     lengths: List[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ def _nothing() -> None:
     """Nobody has asked to be told."""
 
 
-class Rollout:
+class MeteredRollout:
     """Sets the lengths of each generation of a cycle from outside, and tallies what came out; a framework says where.
 
     ``aim`` gives the lengths of the cycle's rows, over all ranks and in order of generation; ``None``
@@ -46,7 +46,7 @@ class Rollout:
         self._stretch_last = False
         self._pending: Optional[List[int]] = None
         self._masked = self.masks_truncated
-        self.tally = Tally()
+        self.tally = CycleTally()
         self.shapes = ShapesMet()
         """Of the model's forward passes in this trial, those of an engine of its own aside."""
         self.before_sleep: Callable[[], None] = _nothing
@@ -55,7 +55,7 @@ class Rollout:
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
         """Before each cycle."""
         self._targets, self._stretch_last = targets, stretch_last
-        self.tally = Tally()
+        self.tally = CycleTally()
         # A forced length is no truncation: masking those rows would take work out of the update.
         self.masks_truncated = self._masked and kind is CycleKind.NATURAL
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 from accelerate.utils import gather_object
 
 from ...contract import Phase
-from ...guard import Verdict, worst
+from ...guard import GuardReading, worst
 from ...memory import highest
 from ...meter import Meter
 
@@ -35,7 +35,7 @@ class Together:
         """Summed over ranks: to each of them the others are no strangers."""
         return float(sum(self.all(value)))
 
-    def verdict(self, own: Verdict) -> Verdict:
+    def verdict(self, own: GuardReading) -> GuardReading:
         """The worst any rank saw, with this rank's CPU seconds: all accept a cycle, or all repeat it."""
         return worst(own, self.all(own))
 

@@ -9,11 +9,11 @@ import torch
 
 from ...failures import IllegalSettingError, MeterError
 from ..hf_trainer.lengths import ExactLengths, stretch
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly
 
 
-class SwiftRollout(Rollout):
+class SwiftRollout(MeteredRollout):
     """The lengths of each generation, set and tallied where ms-swift generates."""
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:

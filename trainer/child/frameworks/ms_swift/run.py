@@ -14,14 +14,14 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
-from ...trial import Trial
+from ...trial import TrialContext
 from . import arguments, importing
 
 SUPPORTED = ((4, 6), (4, 7))
 """ms-swift versions whose methods the meter knows: from the first, below the second."""
 
 
-def run_trial(trial: Trial) -> None:
+def run_trial(trial: TrialContext) -> None:
     """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
@@ -61,7 +61,7 @@ def run_trial(trial: Trial) -> None:
         close_rewards(rewards)
 
 
-def words(trial: Trial, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
+def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
     """What ``swift rlhf`` would be told; the prompts it reads are written, the rewards it names registered."""
     from . import prompts, scoring
 
@@ -97,7 +97,7 @@ def versions() -> Dict[str, str]:
 class _Opened:
     """The start-up part under way, which begins and ends in different calls of ms-swift's."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: TrialContext) -> None:
         self._trial = trial
         self._part: Any = None
         self.built = False

@@ -12,9 +12,9 @@ from ...contract import Phase
 from ...journal import Journal
 from ...meter import Meter
 from ..hf_trainer.clipping import wrap_clipping
-from ..hf_trainer.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss, split_by_gradient
+from ..hf_trainer.cycle import OptimizerPhase, TrainerLog, counting, keeping_logs, keeping_loss, split_by_gradient
 from ..hf_trainer.quality import Quality
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.together import Together, install_waits
 
 METHODS = (
@@ -30,7 +30,7 @@ METHODS = (
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> None:
+def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
     """Wrap the methods phases are made of, and those that say what a step did.
 
     ``_generate_and_score_completions`` holds generation, rewards and log-probs in one piece, so generation is what the

@@ -7,11 +7,11 @@ from typing import Any, List
 
 from ...failures import IllegalSettingError, MeterError
 from ..hf_trainer.lengths import ExactLengths, stretch
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly
 
 
-class OpenR1Rollout(Rollout):
+class OpenR1Rollout(MeteredRollout):
     """The lengths of each generation, set and tallied where TRL 0.18 generates."""
 
     def install(self) -> None:

@@ -24,7 +24,7 @@ import torch
 
 from ...contract import NoteRecord, TrialSpec
 from ...failures import MeterError
-from ...trial import Trial
+from ...trial import TrialContext
 from ...user_environment import restore_environment
 from ..hf_trainer.compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
@@ -57,7 +57,7 @@ def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
     return "engine" not in kept or bool(kept["wishes"] == _wishes(spec))
 
 
-def begin(trial: Trial) -> None:
+def begin(trial: TrialContext) -> None:
     """At the start of a trial, its packages being imported."""
     kept, spec = trial.kept, trial.spec
     if kept is None:
@@ -99,21 +99,21 @@ def _wishes(spec: TrialSpec) -> str:
     return repr((spec.model, spec.revision, settings, seams, rows))
 
 
-def watch_leaks(trial: Trial, **things: Any) -> None:
+def watch_leaks(trial: TrialContext, **things: Any) -> None:
     """``put_back`` will say which of these are still there."""
     if trial.kept is not None:
         watched = trial.kept.setdefault("watched", {})
         watched.update({name: weakref.ref(thing) for name, thing in things.items()})
 
 
-def note(trial: Trial) -> None:
+def note(trial: TrialContext) -> None:
     """Which worker runs this trial, as which of its trials, and what was started for it."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))
 
 
-def hand_on(trial: Trial) -> None:
+def hand_on(trial: TrialContext) -> None:
     """Let TRL's next engine be the kept one; to be called before the seams are set.
 
     What TRL then calls raises ``MeterError`` if the engine would be built with other arguments.
@@ -146,7 +146,7 @@ def hand_on(trial: Trial) -> None:
     generation.LLM = engine
 
 
-def watch_of(trial: Trial, engine: Any, held_bytes: int) -> EngineWatch:
+def watch_of(trial: TrialContext, engine: Any, held_bytes: int) -> EngineWatch:
     """The engine's watch; a kept engine has the one of its first trial."""
     held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
     if held is None or held.engine is not engine:

@@ -20,7 +20,7 @@ TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTargets:
     """One step of verl's."""
 
     kind: CycleKind
@@ -42,7 +42,7 @@ class Board:
     """Steps of the trial."""
     longest_prompt: int
     """Tokens."""
-    steps: Tuple[Step, ...] = ()
+    steps: Tuple[StepTargets, ...] = ()
     """Those decided, in order; the first is verl's step 1."""
 
     @property
@@ -52,7 +52,7 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedFailure:
     """A failure within verl that verl itself passes over."""
 
     reason: str
@@ -106,16 +106,16 @@ def read_board(places: Places) -> Optional[Board]:
     return found if isinstance(found, Board) else None
 
 
-def tell_failure(places: Places, told: Told) -> None:
+def tell_failure(places: Places, told: ReportedFailure) -> None:
     """The first counts."""
     if not places.failed.exists():
         write_atomic(places.failed, dumps(told), durable=False)
 
 
-def read_failure(places: Places) -> Optional[Told]:
+def read_failure(places: Places) -> Optional[ReportedFailure]:
     """``None`` if there is none."""
-    found = _read(Told, places.failed)
-    return found if isinstance(found, Told) else None
+    found = _read(ReportedFailure, places.failed)
+    return found if isinstance(found, ReportedFailure) else None
 
 
 def _read(shape: Any, path: Path) -> Any:
@@ -154,7 +154,7 @@ class NewLines:
 
 
 @dataclass
-class Tally:
+class FileTally:
     """What was told of completions and scores so far."""
 
     places: Places

@@ -21,8 +21,8 @@ from ...contract import (
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError, NotFiniteError
 from ...guard import machine_cpu, outside_share, tree_cpu
-from .board import Board, Places, Step, Tally, publish
-from .metrics import Plan, cycle_of, data_of
+from .board import Board, FileTally, Places, StepTargets, publish
+from .metrics import StepLayout, cycle_of, data_of
 from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
 
 TRAINED = ("actor/loss", "actor/grad_norm")
@@ -47,7 +47,7 @@ def once(protocol: Protocol) -> CyclePlan:
 
 
 @dataclass(frozen=True)
-class Clock:
+class StepClock:
     """When a step ended, and what CPU time had been used by then."""
 
     at: float
@@ -57,19 +57,19 @@ class Clock:
     own: float
 
     @classmethod
-    def now(cls) -> Clock:
+    def now(cls) -> StepClock:
         return cls(time.monotonic(), time.time(), machine_cpu(), tree_cpu())
 
 
 @dataclass
-class Course:
+class StepSequence:
     """Of one trial."""
 
     spec: TrialSpec
     places: Places
-    tally: Tally
+    tally: FileTally
     kinds: Tuple[CycleKind, ...] = ()
-    steps: List[Step] = field(default_factory=list)
+    steps: List[StepTargets] = field(default_factory=list)
     """Those published."""
     done: int = 0
     """Steps whose lines were read."""
@@ -78,11 +78,11 @@ class Course:
     def __post_init__(self) -> None:
         self.kinds = kinds_of(self.spec.protocol)
         self._settings: Mapping[str, Any] = settings_of(self.spec)
-        self._step = Plan.of(self._settings, self.spec.protocol)
+        self._step = StepLayout.of(self._settings, self.spec.protocol)
         self._plan = once(self.spec.protocol)
         self._lengths: Sequence[int] = self.spec.protocol.lengths
         self._natural: List[int] = []
-        self._before: Optional[Clock] = None
+        self._before: Optional[StepClock] = None
 
     @property
     def finished(self) -> bool:
@@ -109,7 +109,7 @@ class Course:
         for kind in self.kinds[len(self.steps) :]:
             if kind in (CycleKind.RECORDED, CycleKind.DOUBLE) and not self._lengths:
                 break
-            self.steps.append(Step(kind, self._targets(kind, turns[kind]), stretched=kind is CycleKind.WARMUP))
+            self.steps.append(StepTargets(kind, self._targets(kind, turns[kind]), stretched=kind is CycleKind.WARMUP))
             turns[kind] += 1
         prompts, group = int(self._settings[PROMPTS]), int(self._settings[GENERATIONS])
         total, longest = len(self.kinds), self.spec.max_prompt_length
@@ -139,7 +139,7 @@ class Course:
             return []
         if self.finished:
             raise MeterError("verl went on after its last step")
-        now = Clock.now()
+        now = StepClock.now()
         for key in TRAINED:
             if key in data and not _is_finite(data[key]):
                 raise NotFiniteError("verl logs no finite %s in step %d" % (key, number), Phase.UPDATE)
@@ -152,7 +152,7 @@ class Course:
         told += self._after(kind, rows, record)
         return told
 
-    def _clocked(self, record: CycleRecord, now: Clock, kind: CycleKind) -> CycleRecord:
+    def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
         """From the line before to this one: what verl does between two steps is waited for as well."""
         before, seconds, cpu, outside = self._before, record.seconds, 0.0, None
         if before is not None:

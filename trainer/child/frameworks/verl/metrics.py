@@ -44,7 +44,7 @@ class MetricsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepLayout:
     """What a step is, by the overrides verl was started with."""
 
     rows: int
@@ -59,7 +59,7 @@ class Plan:
     """First steps that are not timed."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> Plan:
+    def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> StepLayout:
         """Of ``TrialSpec.settings`` (verl's keys)."""
         actor = "actor_rollout_ref.actor."
         prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
@@ -69,12 +69,12 @@ class Plan:
         return cls(rows, prompts // update * epochs, epochs, bool(packed), protocol.warmup)
 
 
-def read_log(path: Path, plan: Plan) -> Iterator[Record]:
+def read_log(path: Path, plan: StepLayout) -> Iterator[Record]:
     """``records`` of the whole lines that are in ``path`` by now."""
     return records(iter_complete_lines(path.read_bytes()), plan)
 
 
-def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
+def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Record]:
     """A note about the limits, then a cycle for each step that was timed; validation is passed over.
 
     Raises:
@@ -89,7 +89,7 @@ def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
             index += 1
 
 
-def cycle_of(data: Mapping[str, Any], index: int, plan: Plan, where: str = "step") -> CycleRecord:
+def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str = "step") -> CycleRecord:
     """One step's figures.
 
     Args:

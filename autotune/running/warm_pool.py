@@ -1,7 +1,7 @@
 """Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
 
 What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
-own (``in_used_process``).
+own (``doubt_used_process``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from autotune.domain import Configuration, FailureReason, Outcome, Study, Trial, TrialKind
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running.ending import Ending
-from autotune.running.gpu_guard import Guard
+from autotune.running.gpu_guard import GpuUseGuard
 from autotune.running.job import Graces, Job
 from autotune.running.launch import launched
 from autotune.running.supervisor import Supervisor
@@ -23,7 +23,7 @@ from search_spaces.frameworks import facts_of
 from search_spaces.knobs.restart import Restart, restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
-LIMIT = Restart.NONE
+LARGEST_RESTART = Restart.NONE
 """The costliest restart a worker does itself; beyond it another process is started."""
 
 
@@ -37,7 +37,7 @@ def restores_memory(device: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WorkerKey:
     """What a trial asks of the process that runs it."""
 
     key: str
@@ -52,7 +52,7 @@ def shares_process(trial: Trial) -> bool:
     return trial.attempt <= 1 and trial.kind.is_searched
 
 
-def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
+def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> WorkerKey | None:
     """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
@@ -63,10 +63,10 @@ def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str
     if alone or not shares_process(trial):
         return None
     key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)
-    return Wanted(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
+    return WorkerKey(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
 
 
-def in_used_process(outcome: Outcome, before: int) -> Outcome:
+def doubt_used_process(outcome: Outcome, before: int) -> Outcome:
     """An outcome as it counts, the process having run ``before`` other trials. Pure.
 
     A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own. Not so
@@ -80,7 +80,7 @@ def in_used_process(outcome: Outcome, before: int) -> Outcome:
 
 
 @dataclass
-class Keeper:
+class WarmWorkerPool:
     """At most one worker at a time; whoever has one calls ``end`` when it needs no more."""
 
     root: Path
@@ -88,12 +88,12 @@ class Keeper:
     clock: Clock
     graces: Graces = field(default_factory=Graces)
     _worker: Worker | None = None
-    _last: Wanted | None = None
+    _last: WorkerKey | None = None
     _count: int = 0
 
     def run(
-        self, supervisor: Supervisor, job: Job, wanted: Wanted, watcher: Watcher, stop: StopToken
-    ) -> tuple[Ending, Guard]:
+        self, supervisor: Supervisor, job: Job, wanted: WorkerKey, watcher: Watcher, stop: StopToken
+    ) -> tuple[Ending, GpuUseGuard]:
         """One attempt, by the idle worker if it fits, else by a new one; with the guard that watched it.
 
         A worker that is found dead, or ends before it has begun with the trial, is replaced and nothing is lost.
@@ -128,7 +128,7 @@ class Keeper:
             self.root.rmdir()
         return left
 
-    def _fitting(self, wanted: Wanted) -> Worker | None:
+    def _fitting(self, wanted: WorkerKey) -> Worker | None:
         """The idle worker; one that does not fit is ended first, so that nothing of it is in memory beside another."""
         worker, last = self._worker, self._last
         if worker is not None and last is not None and worker.alive and worker.resting and suits(last, wanted):
@@ -146,7 +146,7 @@ class Keeper:
         return self._worker
 
     def _run(
-        self, supervisor: Supervisor, job: Job, worker: Worker, wanted: Wanted, watcher: Watcher, stop: StopToken
+        self, supervisor: Supervisor, job: Job, worker: Worker, wanted: WorkerKey, watcher: Watcher, stop: StopToken
     ) -> Ending:
         argv = (*job.argv, str(worker.mailbox.root))
         before = worker.served
@@ -162,11 +162,11 @@ class Keeper:
         return replace(ending, before=before)
 
 
-def suits(last: Wanted, wanted: Wanted) -> bool:
+def suits(last: WorkerKey, wanted: WorkerKey) -> bool:
     """Whether a worker that ran ``last`` may run ``wanted``. Pure."""
     if wanted.fresh or last.key != wanted.key:
         return False
-    return restart_between(last.configuration, wanted.configuration) <= LIMIT
+    return restart_between(last.configuration, wanted.configuration) <= LARGEST_RESTART
 
 
 def lost(ending: Ending, paths: RunPaths) -> bool:
