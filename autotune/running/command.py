@@ -1,4 +1,5 @@
-"""Runs a command as its own process tree, as the user would run it, and hears its lines with the time each arrived."""
+"""Runs a command as its own process tree, as the user would run it, and passes on its output lines with arrival
+times."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class OutputLine:
 
 @dataclass(frozen=True)
 class BoundedCommand:
-    """What to run, and what bounds it."""
+    """A command line with its environment, time limit and memory limit."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -50,7 +51,7 @@ class BoundedCommand:
 
 @dataclass(frozen=True)
 class Ended:
-    """How it ended; none of its processes is left, or they are quarantined."""
+    """Result of a command whose processes are all gone, or quarantined."""
 
     exit_code: int | None
     """``None`` if it was ended from here, or never started."""
@@ -63,7 +64,7 @@ class Ended:
 
 
 class _TimedLines(CappedLog):
-    """A capped log that also hands on every line as soon as its end arrives."""
+    """A capped log that also passes on every complete line as soon as it arrives."""
 
     def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[OutputLine]) -> None:
         super().__init__(path)
@@ -90,7 +91,7 @@ def run_command(
     clock: Clock,
     graces: Graces | None = None,
 ) -> Ended:
-    """Run ``command`` to its end, or until ``hear`` returns true for a line: then enough was heard.
+    """Runs ``command`` to its end, or until ``hear`` returns true for a line.
 
     What ``hear`` raises is raised again, after the processes have been ended.
     """
@@ -137,7 +138,7 @@ def _listen(
     clock: Clock,
     began: float,
 ) -> tuple[tuple[Stop, str] | None, bool]:
-    """(why it must be ended, whether enough was heard)."""
+    """The reason to end the command, and whether ``hear`` returned true."""
     while True:
         ended = child.poll() is not None
         while not lines.empty():
@@ -157,7 +158,7 @@ def _listen(
 
 
 def _spawn(command: BoundedCommand, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
-    """Start it in a session of its own, each output into its log."""
+    """Starts the command in a session of its own, each output stream into its log."""
     pipes = [os.pipe(), os.pipe()]
     try:
         child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Asks NVML what the trial's GPUs do while it runs, and adds it to the cycles it told of."""
+"""Samples NVML while a trial runs, and adds the GPU figures to the trial's cycle records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class GpuSampler(threading.Thread):
             reader.close()
 
     def look(self, reader: GpuReader) -> None:
-        """One sample."""
+        """Takes one sample."""
         mark = read_phase(self._phase_file)
         phase, cycle = ("", -1) if mark is None else (mark.phase, mark.cycle)
         sample = GpuSample(self._clock.now(), phase, cycle, reader.read())
@@ -67,7 +67,7 @@ class GpuSampler(threading.Thread):
             self._samples.append(sample)
 
     def add_to(self, record: CycleRecord) -> CycleRecord:
-        """Rank 0's record with what the GPUs did in its cycle; any other as it is."""
+        """Returns a record of rank 0 with GPU figures of its cycle; other records unchanged."""
         if record.rank:
             return record
         with self._lock:
@@ -78,7 +78,7 @@ class GpuSampler(threading.Thread):
         return replace(record, gpu=use_of(samples, record))
 
     def finish(self) -> None:
-        """Stop; waits for a reading under way."""
+        """Stops sampling, after a reading under way."""
         self._done.set()
         if self.is_alive():
             self.join()

@@ -1,4 +1,4 @@
-"""What the supervisor is given to run, and how long each end of it may take."""
+"""The supervisor's input: one child to run, with its grace periods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.child.contract import RunPaths
 
 @dataclass(frozen=True)
 class Graces:
-    """How long each end may take; seconds."""
+    """Grace periods for ending a process tree, in seconds."""
 
     terminate_s: float = 5.0
     """Between SIGTERM and SIGKILL."""
@@ -31,7 +31,7 @@ class Graces:
 
 @dataclass(frozen=True)
 class Job:
-    """One child to run."""
+    """One child process to run."""
 
     argv: tuple[str, ...]
     paths: RunPaths
@@ -50,5 +50,5 @@ class Job:
 
     @property
     def reuses(self) -> bool:
-        """Its processes are there already, from the trial before."""
+        """Whether the job runs in the processes of the previous trial."""
         return self.worker is not None and self.worker.alive

@@ -1,4 +1,4 @@
-"""Trials on this machine: ``ports.TrialRunner`` over the supervisor."""
+"""Runs trials on this machine: implements ``ports.TrialRunner`` with the supervisor."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def home_tag(home: Path) -> str:
 
 
 def study_tag(home: str, study_id: int | str) -> str:
-    """What the tag of every process of a study begins with."""
+    """Common prefix of the tags of all processes of a study."""
     return f"autotune:{home}:{study_id}:"
 
 
 def tool_owner() -> str:
-    """Names this tuner for ever, so that a later one knows whether it still lives."""
+    """Unique name of this tuner process, by which a later tuner knows whether it still runs."""
     own = proc.read_stat(os.getpid())
     return f"{os.getpid()}-{own.started if own else 0}"
 
@@ -110,7 +110,7 @@ class LocalRunner:
     def _attempt(
         self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        """With other ports again where somebody took the rollout server's in between."""
+        """One attempt, repeated with other ports if another process took the rollout server's port."""
         began = self.clock.monotonic()
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
@@ -134,7 +134,7 @@ class LocalRunner:
 
     @staticmethod
     def _held(study: Study) -> tuple[Gpu, ...]:
-        """The study's GPUs as they are now. Raises ``MachineError``: they cannot be read, or some are gone."""
+        """Current state of the study's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
         return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
 
@@ -173,11 +173,11 @@ class LocalRunner:
     ) -> Ending:
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
         study, trial = assignment.study, assignment.trial
-        wanted = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
+        required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
-        if self.keeper is not None and wanted is not None:
+        if self.keeper is not None and required is not None:
             argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
-            ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), wanted, watcher, stop)
+            ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()
             ending = supervisor.run(job, watcher, stop)

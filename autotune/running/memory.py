@@ -1,4 +1,4 @@
-"""Summed PSS of a process tree at a bounded price.
+"""Summed PSS of a process tree, at a bounded CPU cost.
 
 Exact PSS costs 9 ms of CPU per resident GiB and would itself be noise in what is measured. So it is
 read at a bounded duty, and between two readings the cheap counters of anonymous memory are added.
@@ -17,7 +17,7 @@ from autotune.running.proc import Stat
 
 @dataclass(frozen=True, slots=True)
 class PssReading:
-    """One process when its PSS was last read; bytes."""
+    """PSS of one process at its last exact reading; bytes."""
 
     started: int
     proportional: int
@@ -27,7 +27,7 @@ class PssReading:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Where the figures come from."""
+    """Functions that read memory figures from ``/proc``; replaced in tests."""
 
     resident: Callable[[int], tuple[int, int]] = proc.read_resident
     proportional: Callable[[int], int | None] = proc.read_proportional
@@ -65,7 +65,7 @@ class TreeMemory:
         self.peak = 0
 
     def measure(self, members: Sequence[Stat], limit: int | None = None) -> int:
-        """The summed PSS now; exact if it is, or may be, above ``limit``."""
+        """The summed PSS now; an exact reading if the sum is, or may be, above ``limit``."""
         now = self._probes.monotonic()
         self._credit = min(self._burst, self._credit + self._duty * (now - self._at))
         self._at = now
@@ -81,7 +81,7 @@ class TreeMemory:
         return low
 
     def _estimate(self, members: Sequence[Stat], resident: dict[int, tuple[int, int]]) -> tuple[int, int]:
-        """(what is surely there, what may be there): new anonymous memory counts in both."""
+        """Lower and upper estimate of the summed PSS; new anonymous memory counts in both."""
         low = high = self._share
         for member in members:
             total, shared = resident[member.pid]

@@ -1,4 +1,5 @@
-"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
+"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md. See
+docs/decisions/0023-warm-workers.md.
 
 What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
 own (``doubt_used_process``).
@@ -24,7 +25,7 @@ from search_spaces.knobs.restart import Restart, restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
 LARGEST_RESTART = Restart.NONE
-"""The costliest restart a worker does itself; beyond it another process is started."""
+"""Largest restart a warm worker may absorb; anything above starts a new process."""
 
 
 def restores_memory(device: str) -> bool:
@@ -38,7 +39,7 @@ def restores_memory(device: str) -> bool:
 
 @dataclass(frozen=True)
 class WorkerKey:
-    """What a trial asks of the process that runs it."""
+    """Properties of a trial that decide which worker may run it."""
 
     key: str
     """Two trials of one process agree on all of this: interpreter, study, environment, GPUs, memory limit."""
@@ -53,7 +54,7 @@ def shares_process(trial: Trial) -> bool:
 
 
 def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> WorkerKey | None:
-    """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
+    """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
     framework that starts processes itself are always processes of their own; the baseline is the first trial of its
@@ -67,10 +68,10 @@ def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: st
 
 
 def doubt_used_process(outcome: Outcome, before: int) -> Outcome:
-    """An outcome as it counts, the process having run ``before`` other trials. Pure.
+    """Turns a failure in a used process into INFRA, because earlier trials may have caused it. Pure.
 
-    A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own. Not so
-    a TIMEOUT: to be sure of it would cost as much again.
+    ``before`` is the number of earlier trials of the process. An INFRA trial is repeated once, in a process of its own.
+    A TIMEOUT stays: repeating it would cost as much again.
     """
     if before == 0 or outcome.ok or outcome.inconclusive or outcome.reason is FailureReason.TIMEOUT:
         return outcome
@@ -81,7 +82,7 @@ def doubt_used_process(outcome: Outcome, before: int) -> Outcome:
 
 @dataclass
 class WarmWorkerPool:
-    """At most one worker at a time; whoever has one calls ``end`` when it needs no more."""
+    """Holds at most one worker; the owner calls ``end`` when it needs no more."""
 
     root: Path
     """Mailboxes are made in it, one folder for each worker."""
@@ -92,7 +93,7 @@ class WarmWorkerPool:
     _count: int = 0
 
     def run(
-        self, supervisor: Supervisor, job: Job, wanted: WorkerKey, watcher: Watcher, stop: StopToken
+        self, supervisor: Supervisor, job: Job, required: WorkerKey, watcher: Watcher, stop: StopToken
     ) -> tuple[Ending, GpuUseGuard]:
         """One attempt, by the idle worker if it fits, else by a new one; with the guard that watched it.
 
@@ -101,24 +102,24 @@ class WarmWorkerPool:
         Args:
             supervisor: runs it.
             job: the attempt; ``argv`` starts a worker but for its folder, ``tag`` is a worker's but for its name.
-            wanted: what the attempt asks of its process.
+            required: what the attempt asks of its process.
             watcher: told of the attempt, and why its worker was replaced.
             stop: what the user asked for.
         """
         began = self.clock.monotonic()
-        worker = self._fitting(wanted)
+        worker = self._fitting(required)
         if worker is not None:
-            ending = self._run(supervisor, job, worker, wanted, watcher, stop)
+            ending = self._run(supervisor, job, worker, required, watcher, stop)
             if not lost(ending, job.paths):
                 return ending, worker.guard
             watcher.record(NoteRecord("worker_lost", {"worker": worker.name, "trials": worker.served - 1}))
             clear(job.paths)
             job = replace(job, deadline_s=max(0.0, job.deadline_s - (self.clock.monotonic() - began)))
         worker = self._new(job)
-        return self._run(supervisor, job, worker, wanted, watcher, stop), worker.guard
+        return self._run(supervisor, job, worker, required, watcher, stop), worker.guard
 
     def end(self) -> tuple[int, ...]:
-        """Leave no worker; returns the processes that cannot be ended."""
+        """Ends the worker; returns the processes that cannot be ended."""
         worker, self._worker = self._worker, None
         if worker is None:
             return ()
@@ -128,10 +129,10 @@ class WarmWorkerPool:
             self.root.rmdir()
         return left
 
-    def _fitting(self, wanted: WorkerKey) -> Worker | None:
-        """The idle worker; one that does not fit is ended first, so that nothing of it is in memory beside another."""
+    def _fitting(self, required: WorkerKey) -> Worker | None:
+        """The idle worker if it fits; otherwise ends it first, so that its memory is freed before another starts."""
         worker, last = self._worker, self._last
-        if worker is not None and last is not None and worker.alive and worker.resting and suits(last, wanted):
+        if worker is not None and last is not None and worker.alive and worker.resting and suits(last, required):
             return worker
         self.end()
         return None
@@ -146,7 +147,7 @@ class WarmWorkerPool:
         return self._worker
 
     def _run(
-        self, supervisor: Supervisor, job: Job, worker: Worker, wanted: WorkerKey, watcher: Watcher, stop: StopToken
+        self, supervisor: Supervisor, job: Job, worker: Worker, required: WorkerKey, watcher: Watcher, stop: StopToken
     ) -> Ending:
         argv = (*job.argv, str(worker.mailbox.root))
         before = worker.served
@@ -154,7 +155,7 @@ class WarmWorkerPool:
         try:
             ending = supervisor.run(theirs, watcher, stop)
         finally:
-            self._last = wanted
+            self._last = required
             if not (worker.alive and worker.resting):
                 self.end()
         if worker.unfit:
@@ -162,22 +163,22 @@ class WarmWorkerPool:
         return replace(ending, before=before)
 
 
-def suits(last: WorkerKey, wanted: WorkerKey) -> bool:
-    """Whether a worker that ran ``last`` may run ``wanted``. Pure."""
-    if wanted.fresh or last.key != wanted.key:
+def suits(last: WorkerKey, required: WorkerKey) -> bool:
+    """Whether a worker that ran a trial with key ``last`` may run one with ``required``. Pure."""
+    if required.fresh or last.key != required.key:
         return False
-    return restart_between(last.configuration, wanted.configuration) <= LARGEST_RESTART
+    return restart_between(last.configuration, required.configuration) <= LARGEST_RESTART
 
 
 def lost(ending: Ending, paths: RunPaths) -> bool:
-    """Whether a used worker ended before it had begun with the trial: nothing was recorded, nobody ended it."""
+    """Whether a used worker ended before it began the trial: nothing was recorded, and nobody ended it."""
     if ending.before == 0 or ending.stop is not None or ending.result is not None or ending.quarantined:
         return False
     return not paths.metrics.exists() or paths.metrics.stat().st_size == 0
 
 
 def clear(paths: RunPaths) -> None:
-    """The files of a trial that was not begun, but for its configuration."""
+    """Deletes the files of a trial that was not begun, except its configuration."""
     for path in (paths.metrics, paths.phase, paths.log, paths.memory):
         path.unlink(missing_ok=True)
     shutil.rmtree(paths.scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A warm worker from outside: its process, its mailbox, and whether it may take another trial."""
+"""The parent's side of a warm worker: its process, its mailbox, and whether it may run another trial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRIFT = 0.15
 
 @dataclass(frozen=True)
 class Process:
-    """A child that stays while trials come and go."""
+    """A child process that outlives its trials."""
 
     child: Child
     pump: LogPump
@@ -32,7 +32,7 @@ class Process:
 
 @dataclass
 class Worker:
-    """One worker; at most one trial at a time."""
+    """One warm worker; runs at most one trial at a time."""
 
     name: str
     tag: str
@@ -56,18 +56,19 @@ class Worker:
 
     @property
     def answered(self) -> bool:
-        """The present trial is over and everything put back."""
+        """Whether the present trial has ended and the worker has cleaned up."""
         return self.served > 0 and self.mailbox.answer(self.served).exists()
 
     def call(self, directory: Path) -> None:
-        """Give it the trial of ``directory``. Raises ``OSError`` if the letter cannot be written."""
+        """Sends the worker the trial in ``directory``. Raises ``OSError`` if the message cannot be written."""
         self.resting = False
         self.mailbox.scratch.mkdir(parents=True, exist_ok=True)
         self.mailbox.send(self.served + 1, Letter(str(directory), self.name))
         self.served += 1
 
     def may_stay(self) -> bool:
-        """Judged once after each trial that ended OK; if not, ``unfit`` says why."""
+        """Whether the worker may run another trial, judged once after each trial that ended OK; ``unfit`` gives the
+        reason against."""
         if not self.alive or self.process is None:
             self.unfit = "it has ended"
             return False
@@ -87,13 +88,13 @@ class Worker:
         return not self.unfit
 
     def rest(self) -> None:
-        """The trial's log is whole; what the worker prints from now on goes into its own."""
+        """Ends the trial's log; later output goes into the worker's own log."""
         if self.process is not None:
             self.process.pump.redirect(CappedLog(self.mailbox.log))
             self.resting = True
 
     def end(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
-        """Leave none of its processes (``ProcessTree.kill``); returns those that cannot be ended."""
+        """Ends all processes of the worker (``ProcessTree.kill``); returns those that cannot be ended."""
         process, self.process = self.process, None
         if process is None:
             return ()
