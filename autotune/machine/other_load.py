@@ -1,4 +1,4 @@
-"""What else this machine is doing, by the kernel's own counters: who is busy, what is free. Starts no process."""
+"""Other load on this machine by the kernel's counters: CPU use by process, and free memory. Starts no process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True)
 class CpuLoad:
-    """CPU use over a short look."""
+    """CPU use over a short interval."""
 
     share: float
     """Of all the machine's CPU time, 0 to 1."""
@@ -37,7 +37,7 @@ def available_memory(files: Files = HOST) -> int | None:
 
 
 def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
-    """What runs now, this process left out; ``None`` if the kernel does not tell."""
+    """CPU use of other processes over a short interval; ``None`` if the kernel does not report it."""
     before, own = _counters(files), _processes(files)
     sleep(seconds)
     after, later = _counters(files), _processes(files)

@@ -1,4 +1,4 @@
-"""The only room that imports sqlalchemy. ``open_store`` is its door."""
+"""The database, the only room that imports sqlalchemy. ``open_store`` opens it."""
 
 from __future__ import annotations
 

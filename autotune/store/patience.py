@@ -1,4 +1,4 @@
-"""What a store does while its server is away: it asks again, for a bounded time, and says so once."""
+"""Repeats database calls while the server is away, for a bounded time, and reports the outage once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OutageLimits:
 
 
 class Patient:
-    """Does things with a database that may be away for a while.
+    """Runs database calls that are repeated while the server is away.
 
     Once it has given up, it tries everything only once until something goes through: whoever tidies up
     after the error must not wait as long again.

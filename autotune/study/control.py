@@ -1,4 +1,4 @@
-"""What others ask of a running tuner, through the database both read: requests are events of the study."""
+"""Requests to a running tuner, passed as events of the study in the shared database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIX = "_requested"
 
 
 class Action(StrEnum):
-    """What may be asked for."""
+    """A request to a running tuner."""
 
     PAUSE = "pause"
     """No new trial; the running one goes on."""
@@ -33,13 +33,13 @@ class Action(StrEnum):
 
     @property
     def event_kind(self) -> str:
-        """Of the event that stands for the request."""
+        """Kind of the event that carries the request."""
         return f"{self.value}{SUFFIX}"
 
 
 @dataclass(frozen=True)
 class PendingRequests:
-    """All that was asked so far."""
+    """The requests made so far."""
 
     level: int = 0
     """As ``StopToken.level``."""

@@ -1,4 +1,4 @@
-"""What a study does next: run a trial, or stop and why; pure.
+"""Next step of a study: run a trial, or end with a reason. Pure.
 
 Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget holds a trial
 *and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
@@ -61,14 +61,14 @@ LOST_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class NextTrial:
-    """Run this next."""
+    """The trial to run next."""
 
     draft: TrialDraft
 
 
 @dataclass(frozen=True)
 class StudyEnd:
-    """Nothing more to run."""
+    """The end of the study, with the reason."""
 
     because: str
 
@@ -177,7 +177,7 @@ def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, n
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
-    """An outcome as the study records it.
+    """The outcome that the study records for an attempt.
 
     A trial stopped by the study's own budget says nothing about its configuration; one that claims
     success without a measurement did not succeed.
@@ -206,7 +206,7 @@ def _more_budget(trial: Trial) -> str:
 
 
 def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
-    """Whether another attempt has to tell what the trial's configuration is worth.
+    """Whether a trial needs another attempt before its configuration can be judged.
 
     ``compiled``: a compiler ran in this one. What it made is kept, so the next may need less host memory; a device's
     is another matter. A long run stands as it ended: hours went into it, and its user would have met the same.
@@ -218,7 +218,7 @@ def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
 
 
 def lost(trial: Trial) -> Outcome | None:
-    """How a trial that ran when the tuner died ends; ``None``: it is run again."""
+    """Outcome of a trial that ran when the tuner died; ``None``: it is run again."""
     if long_run.is_long(trial):
         return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
     if trial.attempt < LOST_ATTEMPTS:
@@ -231,7 +231,7 @@ def lost(trial: Trial) -> Outcome | None:
 
 
 def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration: Configuration) -> Cost | None:
-    """What a trial will cost: a search trial by the process it will run in, any other in one of its own."""
+    """Predicted cost of a trial: a search trial by the process it will run in, any other in one of its own."""
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
@@ -242,7 +242,7 @@ def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration:
 def _no_room(
     study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, draft: TrialDraft
 ) -> str | None:
-    """Why the search trial does not fit into what is left, beside its confirmation; ``None`` if it does."""
+    """Why the search trial and its confirmation do not fit into the time left; ``None`` if they do."""
     cost = _cost(study, trials, draft.kind, draft.configuration)
     if left is None or cost is None:
         return None
@@ -255,7 +255,7 @@ def _no_room(
 
 
 def _unused(left: float, needed: float, what: str) -> str:
-    """Why the time that is left ends a study."""
+    """Why the remaining time ends a study."""
     return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
 
 
@@ -318,7 +318,7 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
 def _fitting(
     study: Study, trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None
 ) -> NextTrial | None:
-    """The plan's trial, with as much of its protocol as the whole round has time for; ``None``: with none of it.
+    """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
 
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round
     may use a part of the grace, or the first half has shown nothing.

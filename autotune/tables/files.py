@@ -1,4 +1,5 @@
-"""Tables as files: a line of JSON for the header and one for each row; compressed where the name ends in ``.gz``.
+"""Reads and writes recorded tables: a line of JSON for the header and one for each row; compressed where the name ends
+in ``.gz``.
 
 ``write`` and ``read`` are each other's inverse. A file that is no table is one sentence with the file and the line.
 """
@@ -70,7 +71,7 @@ def header_json(header: Header) -> dict[str, Any]:
 
 
 def row_json(row: TableRow, header: Header) -> dict[str, Any]:
-    """A row's line. The restart keys are for whoever reads the file without this program."""
+    """One row as JSON. The restart keys are included so that other programs can replay the table."""
     key = {
         "process": dict(restart_key(row.configuration, Restart.ENGINE, header.framework)),
         "engine": dict(restart_key(row.configuration, Restart.NONE, header.framework)),
@@ -109,7 +110,7 @@ def _run_json(trial: Trial, header: Header) -> dict[str, Any]:
 
 
 def _cycle_json(cycle: CycleRecord, header: Header) -> dict[str, Any]:
-    """Lengths that are the recorded ones are not written again."""
+    """One cycle as JSON; its lengths are left out where they are the recorded ones."""
     data: dict[str, Any] = encode(cycle)
     if cycle.lengths == header.lengths:
         data["lengths"] = None

@@ -1,4 +1,4 @@
-"""The lines of a table's file as values; whatever is no table is a ``ValueError`` that says what was expected."""
+"""Parses the lines of a table file; a malformed line raises ``ValueError`` with what was expected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EARLIER: Mapping[str, Any] = {"probe": {}}
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """A line of JSON."""
+    """The JSON object of a line."""
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is no number of a table")
@@ -50,7 +50,7 @@ def object_of(line: str) -> dict[str, Any]:
 
 
 def header_of(data: Mapping[str, Any]) -> Header:
-    """The first line."""
+    """The header, from the first line."""
     if data.get("row") != "header" or data.get("format") != FORMAT:
         raise ValueError(f'expected a header with "format": "{FORMAT}"')
     if data["version"] != VERSION:
@@ -106,7 +106,7 @@ def _configuration_of(data: Any) -> Configuration:
 
 
 def row_of(data: Mapping[str, Any], header: Header) -> TableRow:
-    """Any other line."""
+    """A row, from any other line."""
     if data.get("row") != "trial":
         raise ValueError('expected "row": "trial"')
     configuration = _configuration_of(data["configuration"])

@@ -1,4 +1,4 @@
-"""What a sweep does next: the baseline, every row of its table once, then the best of them again; pure.
+"""Next step of a sweep: the baseline, every row of its table once, then the best rows again. Pure.
 
 A sweep is a study whose proposer goes through the rows in a fixed order. It differs from a search in what is run,
 not in how: each row has all its cycles, since a table of bounds would be of no use, and no leader is confirmed.
@@ -24,7 +24,7 @@ BROKEN = 2
 
 @dataclass(frozen=True)
 class Again:
-    """The best rows, measured again in fresh processes."""
+    """Repeats of the best rows in fresh processes."""
 
     top: int = 20
     """So many of the fastest rows; fewer where fewer hold."""
@@ -50,12 +50,12 @@ def fastest(trials: Sequence[Trial], top: int) -> tuple[Configuration, ...]:
 
 
 def is_row(trial: Trial) -> bool:
-    """Whether it is a row's own trial, and not one that repeats it."""
+    """Whether the trial is a row's first measurement, not a repeat."""
     return trial.kind.is_searched
 
 
 def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
-    """Repeats that are still to be run, in their order.
+    """Repeats still to be run, in order.
 
     They go in rounds over all the best rows, each second one turned round: what one row's repeats have between them is
     a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again; one that

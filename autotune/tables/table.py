@@ -1,4 +1,4 @@
-"""A table of real trials over a search space: its rows and what they have in common, made from a study; pure.
+"""A recorded table: measured trials over a search space, with their common header, made from a study. Pure.
 
 A table stands by itself: what a search could have known of a configuration is in its row, what of the machine and the
 workload in the header. So searches can be replayed on it, on another machine and without a training framework.
@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Header:
-    """What all rows have in common."""
+    """Properties common to all rows: machine, workload, space."""
 
     study: str
     framework: str
@@ -76,7 +76,7 @@ class Header:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One configuration and all that was measured of it."""
+    """One configuration with its measurements."""
 
     trial: Trial
     """COMPLETE or FAIL; its configuration is written as ``Header.baseline`` is."""
@@ -184,7 +184,7 @@ def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]
 
 
 def _no_row(trial: Trial) -> str:
-    """Why a finished trial tells nothing a replay could use; empty if it does."""
+    """Why a finished trial cannot be a row; empty if it can."""
     if trial.state is TrialState.PRUNED:
         return "stopped early"
     if trial.inconclusive:

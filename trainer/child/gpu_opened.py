@@ -1,4 +1,4 @@
-"""Finds the import that opens a GPU, because a process that has opened one cannot be forked for trials."""
+"""Finds the import that opens a GPU; a process that has opened one cannot be forked for trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Was a cycle's time the machine's best, or did something else take part of it?
+"""Clock guard: detects that a cycle's time was affected by a slower machine or by other programs.
 
 A fixed piece of work before and after each cycle shows a machine that changed its speed; the CPU time
 used outside the trial shows a neighbour. Both are judged by the protocol's limits (``cycles``).
@@ -67,7 +67,7 @@ def outside_share(busy: float, own: float, cpus: int, seconds: float) -> float:
 
 
 class ReferenceKernel:
-    """A matrix product that takes some 10 ms, the same every time."""
+    """A fixed matrix product of about 10 ms."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -89,7 +89,7 @@ class ReferenceKernel:
         return min(self._once() for _ in range(SAMPLES))
 
     def product(self) -> float:
-        """Of a single product: comparable between kernels, which repeat it as often as each found right."""
+        """Seconds of a single product: comparable between kernels with different repeat counts."""
         return self.seconds() / self._repeats
 
     def _once(self) -> float:
@@ -108,7 +108,7 @@ class ReferenceKernel:
 
 @dataclass(frozen=True)
 class GuardReading:
-    """What the guard saw of one cycle."""
+    """Drift, outside share and reference time of one cycle."""
 
     cpu_seconds: float
     drift: Optional[float] = None
@@ -133,7 +133,7 @@ def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
 
 
 class ClockGuard:
-    """``before`` and ``after`` enclose a cycle, outside its clock.
+    """Measures drift and outside CPU use around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
         kernel: the reference kernel.
@@ -150,7 +150,7 @@ class ClockGuard:
         self._started = 0.0
 
     def before(self, timed: bool = True) -> None:
-        """Not timed: only CPU seconds are counted (warm-up)."""
+        """Starts a cycle; where it is not ``timed`` (warm-up), only CPU seconds are counted."""
         self._before = self._kernel.product() if timed else None
         self._machine = machine_cpu()
         self._own = tree_cpu()

@@ -1,4 +1,4 @@
-"""Runs the trial a folder describes and says how it ended.
+"""Runs the trial that a folder describes and writes its result.
 
 ``main`` is one spec and exit; ``run`` keeps no state of its own in the process, so that a warm worker (``warm``) calls
 it for several folders.

@@ -1,4 +1,4 @@
-"""What crosses the process wall: file names, record shapes, and the words both sides share.
+"""The interface between parent and child process: file names, record shapes, and shared enums.
 
 The parent writes ``config.json``; the child appends ``metrics.jsonl``, keeps ``phase`` current and
 writes ``result.json``. Nothing else passes between them, and nothing is read from stdout.

@@ -1,4 +1,4 @@
-"""How a failure is recognised by its text, in the child's exceptions and in the parent's logs alike."""
+"""Recognises a failure by its text, in the child's exceptions and in the parent's logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANYTHING = "…"
 
 
 class Nearness(IntEnum):
-    """How near to the cause a text is; of two in one log the nearer counts, whichever came first."""
+    """How close a text is to the cause of a failure; of two texts in one log the closer one counts."""
 
     ECHO = 0
     """Says only that something else failed, whose own words may stand elsewhere."""
@@ -44,7 +44,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class SignMatch:
-    """A sign and the line it was found in."""
+    """A sign with the line that contains it."""
 
     sign: Sign
     line: str
@@ -58,7 +58,7 @@ def _pattern(text: str) -> Pattern[str]:
 
 
 def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
-    """What ``text`` says went wrong: the last line among those nearest to the cause.
+    """The cause of a failure according to ``text``: the last line among those closest to the cause.
 
     Within a line the first matching sign of ``signs`` counts, so special ones go before general ones.
     """

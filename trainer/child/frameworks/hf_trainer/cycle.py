@@ -1,4 +1,4 @@
-"""One cycle of a trainer of transformers': what is wrapped for it, and what it records."""
+"""Wraps the methods of a transformers ``Trainer`` for one cycle, and builds the cycle's record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_methods(trainer: Any, methods: Sequence[str]) -> None:
 
 @dataclass
 class TrainerLog:
-    """What the trainer said of itself during a cycle."""
+    """Losses and gradient norms that the trainer logged during a cycle."""
 
     losses: List[Any] = field(default_factory=list)
     logs: List[Dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class OptimizerPhase(TrainerCallback):  # type: ignore[misc]
 
 
 def split_by_gradient(compute: Any, meter: Meter) -> Any:
-    """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
+    """Wraps a forward pass: without gradients it counts as ``logprob``, with them as ``update``."""
     alone = meter.wrap(compute, Phase.LOGPROB)
 
     @functools.wraps(compute)
@@ -74,7 +74,7 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
 
 
 def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
-    """``compute_loss`` that tells ``rollout`` what it works on."""
+    """Wraps ``compute_loss`` so that ``rollout`` counts its inputs."""
 
     @functools.wraps(compute_loss)
     def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +85,7 @@ def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
 
 
 def keeping_loss(training_step: Any, seen: TrainerLog) -> Any:
-    """``training_step`` whose losses ``seen`` keeps."""
+    """Wraps ``training_step`` so that ``seen`` keeps its losses."""
 
     @functools.wraps(training_step)
     def kept(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ def keeping_loss(training_step: Any, seen: TrainerLog) -> Any:
 
 
 def keeping_logs(log: Any, seen: TrainerLog) -> Any:
-    """``log`` whose figures ``seen`` keeps."""
+    """Wraps ``log`` so that ``seen`` keeps its figures."""
 
     @functools.wraps(log)
     def kept(logs: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -110,7 +110,7 @@ def keeping_logs(log: Any, seen: TrainerLog) -> Any:
 
 @dataclass(frozen=True)
 class Clocked:
-    """A cycle as the clock saw it."""
+    """Times of one cycle."""
 
     index: int
     kind: CycleKind
@@ -124,7 +124,7 @@ class Clocked:
 
 
 def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
-    """The tally of all ranks together."""
+    """Sum of all ranks' tallies."""
     if together.size == 1:
         return tally
     parts: List[CycleTally] = together.all(tally)
@@ -146,7 +146,7 @@ def make_record(
     args: Any,
     rank: int,
 ) -> CycleRecord:
-    """Everything known of a finished cycle."""
+    """The record of a finished cycle."""
     rows = len(tally.lengths)
     groups = rows // int(args.num_generations)
     zero_share = seen.mean("frac_reward_zero_std")

@@ -1,4 +1,4 @@
-"""The gradient of a few tokens, once with the trial's rounding and once with that of bf16 alone."""
+"""Compares the gradient of a few tokens under the trial's rounding with the gradient under bf16."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_SCALE = 2.0**14
 
 @dataclass(frozen=True)
 class TokenRows:
-    """Rows of token ids, (rows, prompt + completion), and which of them are there."""
+    """Token ids, (rows, prompt + completion), with their masks."""
 
     ids: Any
     mask: Any
@@ -34,7 +34,7 @@ class TokenRows:
 
 @dataclass(frozen=True)
 class Gradients:
-    """How one gradient lies to the other."""
+    """Cosine and norm ratio of two gradients."""
 
     cosine: float
     ratio: float
@@ -45,7 +45,7 @@ class Gradients:
 
 
 class NotComparableError(Exception):
-    """There is a change of rounding here whose gradient cannot be looked at; says why."""
+    """The trial rounds in a way whose gradient cannot be compared; the message says why."""
 
 
 def change_of(trainer: Any) -> str:

@@ -1,4 +1,4 @@
-"""Drives a trainer of transformers' cycle by cycle through the protocol."""
+"""Drives a transformers ``Trainer`` through the protocol, cycle by cycle."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from .together import Together
 
 
 class EngineCounters(Protocol):
-    """Counts what the rollout engine did in a cycle."""
+    """Counts preemptions and cache use of the rollout engine in a cycle."""
 
     engine_bytes: Optional[int]
 
     def begin(self) -> None: ...
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """(preemptions, highest share of the cache in use)."""
+        """(preemptions, highest share of the cache in use) since ``begin``."""
         ...
 
 
@@ -114,7 +114,7 @@ class Loop:
             self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
 
     def run(self, train: Callable[[], Any]) -> Any:
-        """``train()``; whatever ends it, no finished cycle stays untold."""
+        """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends."""
         try:
             return train()
         finally:
@@ -216,7 +216,7 @@ class Loop:
             self._trainer.control.should_training_stop = True
 
     def _ask(self) -> None:
-        """Whether the recorded cycles made so far are enough; all ranks get rank 0's answer."""
+        """Whether the recorded cycles so far are enough; all ranks receive rank 0's answer."""
         mine = self._trial.rank == 0 and is_enough(self._trial.paths, self._index)
         if any(self._together.all(mine)):
             self._plan.ended = True

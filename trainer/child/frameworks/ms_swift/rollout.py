@@ -1,4 +1,4 @@
-"""Takes over what a rollout of ms-swift's produces, and counts it: lengths, prompts, tokens, rows."""
+"""Sets the completion lengths of ms-swift's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 

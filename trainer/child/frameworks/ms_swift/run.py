@@ -22,7 +22,7 @@ SUPPORTED = ((4, 6), (4, 7))
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
@@ -62,7 +62,7 @@ def run_trial(trial: TrialContext) -> None:
 
 
 def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
-    """What ``swift rlhf`` would be told; the prompts it reads are written, the rewards it names registered."""
+    """Command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
     from . import prompts, scoring
 
     spec, scratch = trial.spec, trial.paths.scratch
@@ -90,7 +90,7 @@ def check_version(version: str) -> None:
 
 
 def versions() -> Dict[str, str]:
-    """What moves the numbers."""
+    """Versions of the packages that affect the figures."""
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "ms-swift")}
 
 

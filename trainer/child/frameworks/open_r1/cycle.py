@@ -1,4 +1,4 @@
-"""Which phases a cycle of TRL 0.18 has, by the methods they are made of."""
+"""Assigns the methods of TRL 0.18's trainer to the phases of a cycle."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
 
 
 class OpenR1Quality(Quality):
-    """The gradient of the trial's rounding beside that of bf16; TRL 0.18 has no log-probs of its engine to compare."""
+    """Compares gradients only, because TRL 0.18 returns no log-probs of its engine."""
 
     def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
         self._trainer = trainer

@@ -1,4 +1,4 @@
-"""Takes over what a rollout of TRL 0.18 produces, and counts it. What a tally holds is as for TRL."""
+"""Sets the completion lengths of TRL 0.18's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 

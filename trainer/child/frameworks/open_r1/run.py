@@ -22,11 +22,11 @@ SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
 
 
 class FinishedError(Exception):
-    """The protocol is fulfilled; what ``grpo.py`` would do after training is no part of a trial."""
+    """Ends ``grpo.py`` when the protocol is fulfilled; its work after training is not part of a trial."""
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     script = importing.script()
     importing.before_import(spec)

@@ -1,4 +1,4 @@
-"""Which phases a cycle of TRL has, by the methods they are made of."""
+"""Assigns the methods of TRL's trainer to the phases of a cycle."""
 
 from __future__ import annotations
 

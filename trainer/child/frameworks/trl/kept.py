@@ -1,4 +1,4 @@
-"""What a warm worker keeps between two TRL trials, and how the rest is put back as it was.
+"""Keeps a colocated engine between two TRL trials of a warm worker, and resets everything else.
 
 Kept: the imported packages, and a colocated engine whose arguments are equal. Everything else is made anew by the
 code a trial in a process of its own runs too, the weights read from the folder they came from: they are in the
@@ -35,7 +35,7 @@ OURS = "trl."
 
 @dataclass
 class Held:
-    """An engine that is handed on."""
+    """A vLLM engine kept for the next trial."""
 
     engine: Any
     arguments: str
@@ -58,7 +58,7 @@ def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
 
 
 def begin(trial: TrialContext) -> None:
-    """At the start of a trial, its packages being imported."""
+    """Starts a trial after its packages are imported."""
     kept, spec = trial.kept, trial.spec
     if kept is None:
         return
@@ -70,7 +70,7 @@ def begin(trial: TrialContext) -> None:
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
-    """What stands in TRL's modules, and in the class whose method a seam replaces."""
+    """The module and class attributes that seams replace, to be restored afterwards."""
     found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
     generation = sys.modules.get(MODULE)
     if generation is not None and hasattr(generation, "VLLMGeneration"):
@@ -90,7 +90,7 @@ def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wishes(spec: TrialSpec) -> str:
-    """All of a specification that an engine's arguments depend on; the arguments themselves are compared besides."""
+    """The parts of a spec that determine the engine's arguments; the arguments themselves are compared as well."""
     given = spec.settings
     settings = sorted((name, value) for name, value in given.items() if "vllm" in name)
     seams = sorted((name, value) for name, value in spec.seams.items() if name in ENGINE_KNOBS)
@@ -170,7 +170,7 @@ def _set_random(state: Tuple[Any, ...]) -> None:
 
 
 def put_back(kept: Dict[str, Any]) -> str:
-    """After a trial: its trainer, model, optimizer and seams are gone; what is not, is said.
+    """Cleans up after a trial: trainer, model, optimizer and seams are released.
 
     Returns:
         What of the trial could not be got rid of; empty if nothing.
@@ -216,7 +216,8 @@ def _clear_frames() -> None:
 
 
 def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """What could not be got rid of; a trainer or model that is still there is emptied: a shell costs nothing."""
+    """Objects of the trial that are still referenced; a surviving trainer or model is emptied, so that it holds no
+    memory."""
     left = []
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()
@@ -231,7 +232,7 @@ def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
 
 
 def _empty(model: Any) -> None:
-    """Weights, buffers and gradients are no longer this model's; who shares one of them keeps it."""
+    """Detaches weights, buffers and gradients from a model; other owners of a tensor keep it."""
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.grad = None
         tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

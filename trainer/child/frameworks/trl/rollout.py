@@ -1,4 +1,4 @@
-"""Takes over what a rollout of TRL produces, and counts it."""
+"""Sets the completion lengths of TRL's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 

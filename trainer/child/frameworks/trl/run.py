@@ -1,4 +1,4 @@
-"""A TRL trial, from spec to the last cycle."""
+"""Runs a TRL trial, from spec to the last cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .server_rollout import Watch, watch_server
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):

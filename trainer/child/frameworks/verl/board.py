@@ -1,4 +1,4 @@
-"""What a trial and its parts that run within verl's own processes tell each other, in files of the trial's folder.
+"""Files through which a trial and its code inside verl's processes communicate.
 
 The trial writes the board: how long the completions of each step are to be. What runs within verl waits for its step,
 and tells each completion and each score as it is made. Lines are appended whole, by several processes at once.
@@ -21,7 +21,7 @@ TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
 
 @dataclass(frozen=True)
 class StepTargets:
-    """One step of verl's."""
+    """Kind and completion lengths of one verl step."""
 
     kind: CycleKind
     lengths: Optional[Tuple[int, ...]] = None
@@ -32,7 +32,7 @@ class StepTargets:
 
 @dataclass(frozen=True)
 class Board:
-    """What is decided so far."""
+    """The steps decided so far."""
 
     prompts: int
     """Of a step."""
@@ -53,7 +53,7 @@ class Board:
 
 @dataclass(frozen=True)
 class ReportedFailure:
-    """A failure within verl that verl itself passes over."""
+    """A failure inside verl that verl itself ignores."""
 
     reason: str
     """``REWARD_ERROR`` or ``NAN``."""
@@ -96,7 +96,7 @@ class Places:
 
 
 def publish(places: Places, board: Board) -> None:
-    """Whoever waits for one of its steps goes on."""
+    """Writes the board; processes that wait for one of its steps continue."""
     write_atomic(places.board, dumps(board), durable=False)
 
 
@@ -107,13 +107,13 @@ def read_board(places: Places) -> Optional[Board]:
 
 
 def tell_failure(places: Places, told: ReportedFailure) -> None:
-    """The first counts."""
+    """Records a failure; only the first is kept."""
     if not places.failed.exists():
         write_atomic(places.failed, dumps(told), durable=False)
 
 
 def read_failure(places: Places) -> Optional[ReportedFailure]:
-    """``None`` if there is none."""
+    """The recorded failure; ``None`` if there is none."""
     found = _read(ReportedFailure, places.failed)
     return found if isinstance(found, ReportedFailure) else None
 
@@ -126,7 +126,7 @@ def _read(shape: Any, path: Path) -> Any:
 
 
 def append(path: Path, values: List[Any]) -> None:
-    """One line, in one write: lines of several processes do not mix."""
+    """Appends one line in one write, so that lines of several processes do not mix."""
     handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.write(handle, (json.dumps(values) + "\n").encode("utf-8"))
@@ -155,7 +155,7 @@ class NewLines:
 
 @dataclass
 class FileTally:
-    """What was told of completions and scores so far."""
+    """Completions and scores read from the trial's files so far."""
 
     places: Places
     rows: Dict[int, Dict[int, Tuple[int, int]]] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class FileTally:
         self._rows, self._scores = NewLines(self.places.rows), NewLines(self.places.scores)
 
     def look(self) -> bool:
-        """Take what is new; whether anything was.
+        """Reads new lines; returns whether there were any.
 
         Raises:
             MeterError: a line that is not one of these.

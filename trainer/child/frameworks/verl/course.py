@@ -1,4 +1,4 @@
-"""A trial's way through verl's steps: what each is to be, and what its line in verl's log makes of it."""
+"""Plans the kinds of a trial's verl steps, and turns each step's log line into a cycle record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIFFERENCE = 0.01
 
 
 def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
-    """Of all steps, in order: verl goes from one to the next by itself, so that none is repeated."""
+    """Kinds of all steps, in order; verl runs them without pause, so no step can be repeated."""
     plan = once(protocol)
     found: List[CycleKind] = []
     while (kind := plan.next()) is not None:
@@ -48,7 +48,7 @@ def once(protocol: Protocol) -> CyclePlan:
 
 @dataclass(frozen=True)
 class StepClock:
-    """When a step ended, and what CPU time had been used by then."""
+    """End of a step: time, and CPU seconds used until then."""
 
     at: float
     """Monotonic seconds."""
@@ -63,7 +63,7 @@ class StepClock:
 
 @dataclass
 class StepSequence:
-    """Of one trial."""
+    """The steps of one trial."""
 
     spec: TrialSpec
     places: Places
@@ -86,12 +86,12 @@ class StepSequence:
 
     @property
     def finished(self) -> bool:
-        """Every step of the protocol was made."""
+        """Whether every step of the protocol was made."""
         return self.done == len(self.kinds)
 
     @property
     def kind(self) -> CycleKind:
-        """Of the step under way, or of the last."""
+        """Kind of the current step, or of the last."""
         return self.kinds[min(self.done, len(self.kinds) - 1)]
 
     @property
@@ -100,7 +100,7 @@ class StepSequence:
         return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
 
     def begin(self) -> None:
-        """Publish what is known before the first step: all of it, where the lengths are."""
+        """Publishes the steps known at the start: all of them if the lengths are known."""
         self.places.folder.mkdir(parents=True, exist_ok=True)
         self._publish()
 
@@ -126,7 +126,7 @@ class StepSequence:
         return doubled(dealt, longest) if kind is CycleKind.DOUBLE else dealt
 
     def line(self, line: bytes) -> List[Record]:
-        """What one line of verl's log tells; nothing but a step's does.
+        """Processes one line of verl's log; lines other than a step's are ignored.
 
         Raises:
             MetricsError: it is not what verl writes.
@@ -206,7 +206,7 @@ class StepSequence:
         )
 
     def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
-        """A note, once, where verl's own count of the tokens is another."""
+        """A note, once, if verl's own token count differs."""
         told = sum(completion for _, completion in rows)
         if self.noted or abs(record.completion_tokens - told) <= DIFFERENCE * told:
             return []

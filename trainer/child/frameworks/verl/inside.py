@@ -1,4 +1,4 @@
-"""A trial's parts that run within verl's own processes; standard library only.
+"""The part of a trial that runs inside verl's processes. Standard library only.
 
 The files beside (``within/``) are what verl is told to load: they hold nothing but verl's classes, and ask this.
 """
@@ -20,7 +20,7 @@ WAIT_S = 600.0
 
 
 class Inside:
-    """Of one process of verl's."""
+    """Access to the trial's files from one process of verl."""
 
     def __init__(self, root: Path) -> None:
         self.places = Places(root)

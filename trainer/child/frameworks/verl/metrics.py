@@ -1,4 +1,4 @@
-"""verl's own file logger as records: one step of verl's is one cycle.
+"""Converts verl's file log to cycle records: one verl step is one cycle.
 
 verl 0.9.1 writes a line ``{"step": n, "data": {...}}`` for each step (``verl/utils/tracking.py``, logger ``file``);
 what the keys hold is in ``trainer/ppo/v1/trainer_base.py`` and ``trainer/ppo/metric_utils.py``. What it does not
@@ -45,7 +45,7 @@ class MetricsError(ValueError):
 
 @dataclass(frozen=True)
 class StepLayout:
-    """What a step is, by the overrides verl was started with."""
+    """Rows, updates and epochs of a verl step."""
 
     rows: int
     """Completions of a step."""
@@ -60,7 +60,7 @@ class StepLayout:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> StepLayout:
-        """Of ``TrialSpec.settings`` (verl's keys)."""
+        """The layout that ``TrialSpec.settings`` (verl's keys) gives."""
         actor = "actor_rollout_ref.actor."
         prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
         packed = settings["actor_rollout_ref.model.use_remove_padding"] and not settings[actor + "pad_to_length"]
@@ -141,7 +141,7 @@ def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
 
 
 def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, float]:
-    """Seconds by phase, with idle for what no timer covers."""
+    """Seconds by phase; time that no timer of verl covers is idle."""
     found: Dict[str, float] = {}
     for timer, phase in TIMERS.items():
         if "timing_s/" + timer in data:

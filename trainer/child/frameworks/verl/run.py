@@ -40,7 +40,7 @@ OF_TRIALS: Dict[str, str] = {
 
 
 def run_trial(trial: TrialContext) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec, paths = trial.spec, trial.paths
     sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
     put_environment(spec.passthrough)
@@ -78,7 +78,7 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
 
 
 class VerlFollower:
-    """Follows verl by its files."""
+    """Follows verl's progress by its files."""
 
     def __init__(self, trial: TrialContext, course: StepSequence, verl: process.Verl) -> None:
         self._trial = trial
@@ -133,7 +133,7 @@ class VerlFollower:
         self._mark(Phase.GENERATE)
 
     def _mark(self, phase: Phase) -> None:
-        """Also where it is the same: it is a sign of life."""
+        """Rewrites the phase mark, also if unchanged, as a heartbeat."""
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
     def _is_enough(self) -> bool:
