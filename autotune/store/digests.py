@@ -1,4 +1,4 @@
-"""Digests are made from what is stored, so whatever changes its shape must make them anew.
+"""Recomputes stored digests when a migration changes the shape they are made from.
 
 A fingerprint names its workload by digest, and a recommendation its fingerprint; a study continues only where they
 agree with what is made today.

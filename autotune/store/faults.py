@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a database becomes one ``StoreError``, in one place."""
+"""Converts every database error to one ``StoreError``."""
 
 from __future__ import annotations
 
