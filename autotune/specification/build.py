@@ -22,7 +22,7 @@ from autotune.specification.request import Complete, Request, default_group, def
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
-from search_spaces.knobs import defaults, key_of
+from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
@@ -165,12 +165,30 @@ def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int
     )
 
 
+def broken_rules(request: Request, baseline: Configuration, resources: Resources) -> list[tuple[str, str]]:
+    """(rule, finished sentence) of every rule the baseline breaks, each with the line of the key it is about."""
+    return [(v.rule, _located(v.sentence, request)) for v in _violations(baseline, resources)]
+
+
+def _located(sentence: str, request: Request) -> str:
+    """With file and line of the first key or knob it mentions, where it is about a configuration."""
+    if request.config is None:
+        return sentence
+    keys = {name: key_of(name, request.framework) for name in KNOBS}
+    knobs = {name: request.lines[key] for name, key in keys.items() if key in request.lines}
+    return located(sentence, request.config_name, {**knobs, **request.lines})
+
+
+def _violations(baseline: Configuration, resources: Resources) -> tuple[legality.Violation, ...]:
+    return legality.check(baseline, resources)
+
+
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
     """Raises ``UsageError`` with every rule the baseline breaks."""
-    violations = legality.check(baseline, resources)
+    violations = _violations(baseline, resources)
     if violations:
         said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
-        raise UsageError(said if request.config is None else located(said, request.config_name, request.lines))
+        raise UsageError(_located(said, request))
 
 
 def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:
