@@ -74,9 +74,9 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    from autotune.wiring import open_store_for
+    from autotune.wiring import open_store_for, open_to_read
 
-    store = open_store_for(settings, stop)
+    store = open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)
     try:
         yield settings, store
     finally:

@@ -162,9 +162,18 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete
         try:
             return complete(_placed(found.request), python, machine)
         except UsageError as error:
-            if not found.add(str(error)) or not found.without(str(error)):
+            told = _sentences(str(error), found.request)
+            new = [sentence for sentence in told if found.add(sentence)]
+            if not new or not all(found.without(sentence) for sentence in new):
                 return None
     return None
+
+
+def _sentences(text: str, request: Request) -> list[str]:
+    """The faults that a reader tells in one go: a line each, which begins with the file's name."""
+    lines = text.splitlines()
+    names = tuple(name for name in (request.config_name, request.accelerate_name) if name)
+    return lines if all(line.startswith(names) for line in lines) else [text]
 
 
 def _placed(request: Request) -> Request:
@@ -185,9 +194,7 @@ def _judge(found: _Found, whole: Complete, machine: Resources) -> None:
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
     try:
         build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
-        space = build.load_space(whole, machine)
-        if whole.space is None:
-            space = build.fitted(space, framework)
+        space, _ = build.fitted(build.load_space(whole, machine), framework)
         space, _ = build.without_server(space, framework)
         resources = build.resources_for(machine, whole, ModelFacts(), {})
         baseline = build.baseline_of(whole, space, resources)

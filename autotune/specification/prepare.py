@@ -128,11 +128,11 @@ def searched(whole: Complete, framework: Integration, machine: Resources, talk: 
     """The space of the search, and the request with what this machine changes of its baseline."""
     build.refuse_server(framework, whole.baseline, machine)
     space = build.load_space(whole, machine)
-    if whole.space is None:
-        space = build.fitted(space, framework)
+    space, lacked = build.fitted(space, framework)
     space, left_out = build.without_server(space, framework)
-    if left_out:
-        talk(left_out)
+    for said in (lacked, left_out):
+        if said:
+            talk(said)
     if not machine.gpus and hardware.emulates_bf16():
         whole, space, left_out = cpu_bf16.avoided(whole, space)
         if left_out:

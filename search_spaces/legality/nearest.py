@@ -10,7 +10,7 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
-from search_spaces.legality.case import COMPARED, Case, Rule
+from search_spaces.legality.case import COMPARED, Case, Rule, dependents
 
 _REACH = 4096
 """How far from a number its neighbours are looked for."""
@@ -40,7 +40,7 @@ def _closest(case: Case, name: str, broken: Rule, held: list[Rule]) -> KnobValue
     knob = KNOBS[name]
     if case.framework not in knob.frameworks:
         return None
-    touched = frozenset({name, *BATCH_KNOBS}) if name in COMPARED else frozenset({name})
+    touched = frozenset({name, *dependents(name), *(BATCH_KNOBS if name in COMPARED else ())})
     held = [rule for rule in held if rule.reads & touched]  # the others are as before
     for value in _outwards(knob, case.get(name)):
         try:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import SURE
-from autotune.proposals.grey.surfaces import Array, cdf
+from autotune.proposals.grey.surfaces import Array
+from autotune.statistics.distributions import normal_below
 
 LIKELY = 0.75
 """While anything is at least as likely to hold, nothing that is less likely is chosen: a failed trial costs as much as
@@ -60,7 +61,7 @@ def log_improvement(value: Array, spread: Array, best: float) -> Array:
     z = (value - best) / spread
     density = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi)
     near = np.maximum(z, FAR)
-    close = near * cdf(near) + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
+    close = near * normal_below(near) + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
     far = np.minimum(z, FAR) ** -2.0
     tail = density + np.log(far) + np.log1p(-3.0 * far + 15.0 * far * far)
     shape: Array = np.where(z < FAR, tail, np.log(np.maximum(close, 1e-300)))

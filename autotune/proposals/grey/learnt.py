@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from autotune.proposals.grey.surfaces import Array, Axes, cdf, columns, fit
+from autotune.proposals.grey.surfaces import Array, Axes, columns, fit
 from autotune.proposals.translation import OptunaTrialStatus
+from autotune.statistics.distributions import normal_below
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 56
 """Of a longer history only the fastest and the newest are told: a fit is cubic in their number."""
@@ -202,7 +203,7 @@ def _fits(axes: Axes, told: Sequence[Lesson], peaks: Sequence[Lesson], asked: Ar
     failed = _places(axes, [one for one in told if one.memory])
     surface = fit(axes, _places(axes, peaks), np.log([[float(one.peak or 1.0) for one in peaks]]))
     belief = surface.bounded(failed, np.full(len(failed), math.log(limit)), +1).at(asked)
-    return cdf((math.log(limit) - belief.mean[0]) / np.sqrt(belief.variance[0]))
+    return normal_below((math.log(limit) - belief.mean[0]) / np.sqrt(belief.variance[0]))
 
 
 def _places(axes: Axes, lessons: Sequence[Lesson]) -> Array:

@@ -54,9 +54,9 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Nothing in it starts a process of its own; the store is the real one."""
     module = Wiring(monkeypatch)
 
-    def open_store_for(settings: Any, stop: Any = None) -> Any:
+    def open_store_for(settings: Any, stop: Any = None, *, create: bool = True) -> Any:
         settings.home.prepare()
-        return open_store(settings.database)
+        return open_store(settings.database, create=create)
 
     packages = {
         "torch": "2.13.0",

@@ -420,7 +420,7 @@ def test_a_configuration_that_cannot_be_read_is_told_with_what_else_is_wrong(
     """Its rewards are not known then, and not asked for."""
     wiring.config_faults = lambda *_: Faults(BROKEN)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward]\nnum_processes: 7\n")
+    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward\nbf16: true\n")
     code, out, _ = autotune("doctor", "--config", "grpo.yaml")
     assert code == 2
     assert all(" ".join(sentence.split()) in " ".join(out.split()) for sentence in BROKEN)

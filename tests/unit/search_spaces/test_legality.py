@@ -148,7 +148,7 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
         ("expandable_segments", {}, {"expandable_segments": True}),
         (
             "expandable_segments",
-            {"gpus": 1},
+            {"gpus": 1, "software": {"vllm": "0.19.1"}},
             {"expandable_segments": True, "rollout_engine": "vllm", "sleep_level": 2},
         ),
         ("host_allocator", {"gpus": 1}, {"host_allocator": "keep"}),

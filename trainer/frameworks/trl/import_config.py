@@ -12,12 +12,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
+from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
+    Faults,
     check_storable,
     check_weights,
     environment_of,
@@ -27,8 +30,10 @@ from trainer.frameworks.common.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
+from trainer.frameworks.common.deepspeed_match import said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
@@ -46,12 +51,12 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: as of ``read_keys``.
     """
-    entries = _entries(text, name, _NO_FILES)
+    entries = _entries(text, name, _NO_FILES, Faults())
     return {key: (str(entries[key].value), entries[key].line) for key in FILES if _is_path(entries.get(key))}
 
 
 def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
-    """The file's keys as plain YAML values, for the child's ``describe``.
+    """The file's keys as plain YAML values, for the child's ``describe``; those refused by name are left out.
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
@@ -59,9 +64,9 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
         files: key -> text of the file it names (``named_files``), which takes the place of the path.
 
     Raises:
-        ConfigError: it is no mapping of plain values, or a key is refused whatever TRL is installed.
+        ConfigError: it is no mapping of plain values.
     """
-    return {key: entry.plain for key, entry in _entries(text, name, files).items()}
+    return {key: entry.plain for key, entry in _entries(text, name, files, Faults()).items()}
 
 
 def import_config(
@@ -77,12 +82,21 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    entries = _entries(text, name, files)
-    values = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key != ENVIRONMENT}
-    try:
-        knobs = from_keys(values, processes)
-    except KnobKeyError as error:
-        raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
+    faults = Faults()
+    entries = _entries(text, name, files, faults)
+    values: dict[str, Any] = {}
+    for key, entry in entries.items():
+        with faults.caught():
+            if key != ENVIRONMENT:
+                values[key] = _value(key, entry, name, fields)
+
+    def told(error: KnobKeyError) -> None:
+        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
+    for place, text_of in _said_otherwise(values, knobs, fields, processes):
+        told(KnobKeyError(f"deepspeed.{place}", text_of))
+    faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     if ENVIRONMENT in entries:
         passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name)
@@ -99,16 +113,30 @@ def import_config(
     )
 
 
-def _entries(text: str, name: str, files: Mapping[str, str]) -> dict[str, Entry]:
+def _said_otherwise(
+    values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
+) -> Iterator[tuple[str, str]]:
+    """What DeepSpeed's mapping says in other values than the keys beside it."""
+    unset = {key: field.default for key, field in fields.items()}
+    precision = knobs.get("precision", defaults("trl")["precision"])
+    computing = {
+        "bf16": precision == "bf16" or values.get("bf16_full_eval") is True,
+        "fp16": precision == "fp16" or values.get("fp16_full_eval") is True,
+    }
+    return said_otherwise(values.get("deepspeed"), {**values, **computing}, unset, processes)
+
+
+def _entries(text: str, name: str, files: Mapping[str, str], faults: Faults) -> dict[str, Entry]:
     """Keys that are not refused by name, in the order of the file; what a named file holds in place of its path."""
-    found = read_mapping(text, name, "config", "TRL's keys")
-    for key, entry in found.items():
-        check_storable(key, entry, name)
-        why = refusal(key, entry.plain)
-        if why is not None:
-            raise problem(name, entry.line, f"{key}: {why}")
-    read_in = {key: _from_file(key, found[key], files[key], name) for key in files if key in found}
-    return {**found, **read_in}
+    found: dict[str, Entry] = {}
+    for key, entry in read_mapping(text, name, "config", "TRL's keys").items():
+        with faults.caught():
+            check_storable(key, entry, name)
+            why = refusal(key, entry.plain)
+            if why is not None:
+                raise problem(name, entry.line, f"{key}: {why}")
+            found[key] = _from_file(key, entry, files[key], name) if key in files else entry
+    return found
 
 
 def _is_path(entry: Entry | None) -> bool:
