@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class AutotuneError(Exception):
     """Base of all errors that are ours; the CLI prints its message and exits with ``exit_code``."""
@@ -17,6 +19,15 @@ class UsageError(AutotuneError):
 
 class StudyDiffersError(UsageError):
     """A study of this name exists with another specification."""
+
+
+class FaultsError(UsageError):
+    """A file of the user has several faults, each of which has a sentence."""
+
+    def __init__(self, name: str, sentences: Sequence[str]) -> None:
+        super().__init__(" ".join(sentence if sentence.endswith(".") else f"{sentence}." for sentence in sentences))
+        self.name = name
+        self.sentences = tuple(sentences)
 
 
 class MachineError(AutotuneError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings
 from autotune.specification import prepare as specification
 from autotune.specification import prior_knowledge
+from autotune.specification.config_faults import Faults, faults_of
 from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
@@ -31,6 +33,7 @@ from autotune.study.control import Control
 from autotune.study.identity import check_machine, find_or_create
 from autotune.study.loop import StudyLoop
 from autotune.study.schedule import Steps, next_step
+from search_spaces.configuration import Resources
 from search_spaces.space import SearchSpace
 
 __all__ = [
@@ -90,6 +93,12 @@ def prepare(
 ) -> Prepared:
     """A study that can be run; see ``specification.prepare``."""
     return specification.prepare(request, settings, talk, lambda name: stored(settings, name), bundled, limits)
+
+
+def config_faults(request: Request, machine: Resources) -> Faults:
+    """What is wrong with the configuration of ``request``; nothing is kept. See ``config_faults.faults_of``."""
+    with tempfile.TemporaryDirectory(prefix="autotune-config-") as folder:
+        return faults_of(request, Interpreter(request.python, Path(folder)), machine)
 
 
 def stored(settings: Settings, name: str) -> StudySpec | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
 from autotune.cli.screens.text import clean
-from autotune.errors import AutotuneError, MachineError, UsageError
+from autotune.errors import AutotuneError, FaultsError, MachineError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
 from autotune.wording.text import bounded
 from search_spaces.errors import SpaceError
@@ -62,6 +62,11 @@ def _code(ended: SystemExit) -> int:
 def _expected(error: Exception, code: int) -> int:
     if _settings().debug:
         traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, FaultsError):
+        console.say(f"autotune: {clean(error.name)} has {len(error.sentences)} faults:")
+        for sentence in error.sentences:
+            console.say(f"  {bounded(clean(sentence))}")
+        return code
     console.say(f"autotune: {bounded(clean(error)) or type(error).__name__}")
     return code
 

@@ -23,7 +23,7 @@ from search_spaces import baseline as baselines
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
-from search_spaces.knobs import defaults, key_of
+from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.legality import passthrough
 from search_spaces.objective import per_micro_batch, quantized
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
@@ -202,12 +202,30 @@ def _choose(ranks: int, multiple: int) -> str:
     return f"{ranks} training process{'es' if ranks > 1 else ''}; choose --effective-batch as a multiple of {multiple}"
 
 
+def broken_rules(request: Request, baseline: Configuration, resources: Resources) -> list[tuple[str, str]]:
+    """(rule, finished sentence) of every rule the baseline breaks, each with the line of the key it is about."""
+    return [(v.rule, _located(v.sentence, request)) for v in _violations(baseline, resources)]
+
+
+def _located(sentence: str, request: Request) -> str:
+    """With file and line of the first key or knob it mentions, where it is about a configuration."""
+    if request.config is None:
+        return sentence
+    keys = {name: key_of(name, request.framework) for name in KNOBS}
+    knobs = {name: request.lines[key] for name, key in keys.items() if key in request.lines}
+    return located(sentence, request.config_name, {**knobs, **request.lines})
+
+
+def _violations(baseline: Configuration, resources: Resources) -> tuple[legality.Violation, ...]:
+    return legality.check_baseline(baseline, resources)
+
+
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
     """Raises ``UsageError`` with every rule the baseline breaks."""
-    violations = legality.check_baseline(baseline, resources)
+    violations = _violations(baseline, resources)
     if violations:
         said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
-        raise UsageError(said if request.config is None else located(said, request.config_name, request.lines))
+        raise UsageError(_located(said, request))
 
 
 def resources_for(machine: Resources, request: Complete, facts: ModelFacts, software: Mapping[str, str]) -> Resources:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autotune.domain import RewardSpec
 from autotune.errors import AutotuneError, MachineError, UsageError
@@ -38,6 +38,18 @@ DOWNLOAD_TIMEOUT_S = 6 * 3600.0
 """Of a preparation that may fetch a model or a dataset; set-up is outside the budget."""
 
 BAD_INPUT = (FailureReason.ILLEGAL, FailureReason.REWARD_ERROR)
+
+
+class Describes(Protocol):
+    """Says which keys a framework takes."""
+
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
+        """See ``Interpreter``."""
+        ...
+
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+        """See ``Interpreter``."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from autotune.machine.held_gpus import usable_resources
 from autotune.proposals import named_sampler
 from autotune.settings import Settings
 from autotune.specification import build, cpu_bf16, prior_knowledge
+from autotune.specification.config_faults import read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.published_baseline import with_published
 from autotune.specification.request import Complete, Request, packages_of
-from autotune.specification.resolve import Talk, complete, keep_prompts
+from autotune.specification.resolve import Talk, keep_prompts
 from autotune.specification.sizing import Open, Sized, Sizing
 from autotune.specification.user_input import is_folder
 from search_spaces import legality
@@ -74,7 +75,7 @@ def prepare(
     request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
     may = Open.of(request, machine, bundled)
-    whole = complete(request, python, machine, bundled, talk)
+    whole = read_whole(request, python, machine, bundled, talk)
     whole, space = searched(whole, framework, machine, talk)
     if is_folder(whole.model):
         build.model_digest(Path(whole.model))

@@ -10,7 +10,7 @@ from autotune.domain import Resources
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, Source, framework_named
 from autotune.specification.build import model_digest, refuse_server
-from autotune.specification.interpreter import Interpreter
+from autotune.specification.interpreter import Describes, Interpreter
 from autotune.specification.request import CPU_SIZE, Complete, Request, completed, gpu_size
 from autotune.specification.user_config import with_config
 from autotune.specification.user_input import is_folder, sha256_of
@@ -26,7 +26,7 @@ Talk = Callable[[str], None]
 
 
 def complete(
-    request: Request, python: Interpreter, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
+    request: Request, python: Describes, machine: Resources, bundled: str = "", talk: Talk = lambda _: None
 ) -> Complete:
     """The request with its configuration read and nothing left open; ``talk`` is told what may not be expected.
 
@@ -40,7 +40,7 @@ def complete(
     return completed(request, size, bundled)
 
 
-def _configured(request: Request, python: Interpreter, machine: Resources, talk: Talk) -> Request:
+def _configured(request: Request, python: Describes, machine: Resources, talk: Talk) -> Request:
     name = request.config_name
     framework = framework_named(request.framework)
     source = Source(request.config or "", name, request.accelerate, request.accelerate_name)
@@ -62,7 +62,7 @@ def _configured(request: Request, python: Interpreter, machine: Resources, talk:
 def _described(
     framework: Integration,
     keys: Mapping[str, Any],
-    python: Interpreter,
+    python: Describes,
     name: str,
     understood: Callable[[Mapping[str, Field]], Imported],
 ) -> Mapping[str, Field]:

@@ -18,10 +18,10 @@ from autotune.errors import AutotuneError
 from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.specification import build
+from autotune.specification.config_faults import UNKNOWN_PROMPT, read_whole
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.prepare import check_baseline, searched
 from autotune.specification.request import Request
-from autotune.specification.resolve import complete
 from autotune.specification.user_input import MATH_VERIFY
 from benchmarks.cases.case import Case, Machine
 from search_spaces.batch import served_by
@@ -32,8 +32,6 @@ from trainer.child.contract import CurrentPhase, FailureReason, Phase, Result
 FIELDS = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 RECORDED: Mapping[str, str] = {"trl": "trl_fields.json", "ms_swift": "swift_fields.json"}
 """What ``describe`` answered in environments of TRL 1.16 and ms-swift 4.6."""
-UNKNOWN_PROMPT = 512
-"""Tokens of the longest prompt, which only the data would tell."""
 
 
 @dataclass
@@ -98,7 +96,7 @@ def _judged(case: Case, answer: Answer) -> None:
     framework = framework_named(case.framework)
     machine = _resources(case.machine, framework.name)
     python = Recorded("", Path(), case.framework_says)
-    whole = complete(_request(case, framework.name), python, machine, "", answer.said.append)
+    whole = read_whole(_request(case, framework.name), python, machine, "", answer.said.append)
     whole, space = searched(whole, framework, machine, answer.said.append)
     whole = replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
     resources = build.resources_for(machine, whole, ModelFacts(**case.model), {})

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import console
-from autotune.cli.commands.start_options import ConfigOption, FrameworkOption, RewardOption, TaskOption
+from autotune.cli.commands.start_options import (
+    AccelerateOption,
+    ConfigOption,
+    FrameworkOption,
+    GpusOption,
+    RewardOption,
+    RolloutGpusOption,
+    TaskOption,
+)
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
@@ -26,6 +34,7 @@ from autotune.settings import Settings
 
 if TYPE_CHECKING:
     from autotune.frameworks import Environment
+    from autotune.specification.request import Request
 
 
 def doctor(
@@ -34,6 +43,9 @@ def doctor(
     ] = sys.executable,
     framework: FrameworkOption = "trl",
     config: ConfigOption = None,
+    accelerate: AccelerateOption = None,
+    gpus: GpusOption = None,
+    rollout_gpus: RolloutGpusOption = None,
     reward: RewardOption = None,
     task: TaskOption = None,
     as_json: JsonOption = False,
@@ -41,8 +53,9 @@ def doctor(
 ) -> None:
     """What this machine lacks for a study, and what mends it.
 
-    With --config, --reward or --task also whether the training interpreter can load those rewards
-    and has the packages they and the configuration need.
+    With --config every fault of the configuration, each with its line and the nearest legal values. With --config,
+    --reward or --task also whether the training interpreter can load those rewards and has the packages they and the
+    configuration need.
 
     \b
     Examples:
@@ -51,25 +64,62 @@ def doctor(
       autotune doctor --python /my/swift-env/bin/python --framework swift
       autotune doctor --reward rewards.py:score --json
 
-    Exit code 5 means that no study can run here yet; warnings alone are 0.
+    Exit code 5 means that no study can run here yet, 2 that only the configuration is at fault; warnings alone are 0.
     """
+    from autotune import wiring
+    from autotune.cli.doctor.config_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
     environment = environment_named(framework)
-    wanted = rewards_of(config, reward or [], task, framework)
     settings = settings_for(home)
+    asked = None if config is None else _asked(config, accelerate, gpus, rollout_gpus, python, framework)
+    try:
+        wanted = rewards_of(config, reward or [], task, framework)
+    except UsageError:
+        if asked is None or reward or task:
+            raise
+        wanted = None  # the configuration cannot be read, and the check of it says why
     findings = [
         Finding("tuner", Verdict.OK, f"Python {platform.python_version()}, {platform.platform()}"),
         *_places(settings),
         *_machine(),
         *_training(os.path.expanduser(python), wanted, environment),
     ]
+    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
+
+
+def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool) -> None:
+    """All findings, and the exit code; ``machine`` are those that no other configuration mends."""
     if as_json:
         console.document({"ok": not blocking(findings), "findings": [finding_json(f) for f in findings]})
     else:
         console.show(doctor_screen(findings))
     if blocking(findings):
-        raise typer.Exit(MachineError.exit_code)
+        raise typer.Exit(MachineError.exit_code if blocking(machine) else UsageError.exit_code)
+
+
+def _asked(
+    config: Path, accelerate: Path | None, gpus: int | None, rollout_gpus: int | None, python: str, framework: str
+) -> Request:
+    """What ``start`` would be asked with these options. Raises ``UsageError`` where a file cannot be read."""
+    from autotune.cli.commands.start_request import accelerate_text, config_text
+    from autotune.frameworks import framework_named
+    from autotune.specification.request import Request
+    from search_spaces.batch import served_by
+
+    named = framework_named(framework)
+    return Request(
+        framework=named.name,
+        config=config_text(config),
+        config_name=str(config),
+        accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
+        accelerate_name="" if accelerate is None else str(accelerate),
+        baseline={} if rollout_gpus is None else served_by(rollout_gpus),
+        gpus=gpus,
+        folder=str(Path.cwd()),
+        python=os.path.abspath(shutil.which(os.path.expanduser(python)) or python),
+    )
 
 
 Wanted = tuple[tuple[RewardSpec, ...], tuple[str, ...]]

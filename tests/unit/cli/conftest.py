@@ -16,6 +16,7 @@ from autotune.machine.clock import SystemClock
 from autotune.ports import Store
 from autotune.proposals import make_proposer
 from autotune.settings import HomePaths, read_settings
+from autotune.specification.config_faults import Faults
 from autotune.store import open_store
 from autotune.study.loop import StudyLoop
 from search_spaces.space import SearchSpace
@@ -65,6 +66,7 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
         "datasets": "5.2.0",
     }
     module.open_store_for = open_store_for
+    module.config_faults = lambda *_: Faults()
     module.probe = lambda python: {"python": "3.11.7", "packages": packages, "trl_supported": True}
     return module
 

@@ -17,6 +17,7 @@ from autotune.frameworks import environments
 from autotune.machine import hardware, other_load
 from autotune.machine.other_load import CpuLoad
 from autotune.settings import HomePaths, read_settings
+from autotune.specification.config_faults import Faults
 from tests.support import factories
 from tests.unit.cli.conftest import Run
 from trainer.child.contract import FailureReason, Result
@@ -29,7 +30,7 @@ GIB = factories.GIB
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU, nothing else running, a fixed clock: what the machine the tests run on does is no finding."""
     monkeypatch.setattr(hardware, "visible_gpus", lambda *_: ())
-    monkeypatch.setattr(other_load, "look", lambda _: CpuLoad(0.01))
+    monkeypatch.setattr(other_load, "sample_load", lambda _: CpuLoad(0.01))
     monkeypatch.setattr(other_load, "governors", lambda: ("performance",))
     monkeypatch.setattr(other_load, "available_memory", lambda: None)
 
@@ -372,3 +373,71 @@ def test_what_a_script_of_another_framework_needs_is_asked_for(
     words = " ".join(out.split())
     assert "accuracy (ms_swift): only a trial can load it" in words
     assert ("vllm: found" in words) is named
+
+
+BROKEN = (
+    "grpo.yaml, line 1: TRL's GRPO script has no key max_lenght; remove it.",
+    "grpo.yaml, line 2: num_train_epochs: expected a number, got many.",
+    "grpo.yaml, line 8: 4 is not divisible by num_generations 8; nearest legal: num_generations 4.",
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "verdict", "told"),
+    [
+        (Faults(BROKEN), 2, "problem", BROKEN),
+        (Faults(BROKEN[:1], "names no dataset"), 2, "problem", BROKEN[:1]),
+        (Faults((), "grpo.yaml names no dataset"), 0, "warning", ("grpo.yaml names no dataset",)),
+        (Faults(), 0, "ok", ("grpo.yaml: read, and legal on a CPU",)),
+    ],
+)
+def test_every_fault_of_a_configuration_is_a_finding(
+    autotune: Run,
+    wiring: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: Faults,
+    code: int,
+    verdict: str,
+    told: tuple[str, ...],
+) -> None:
+    asked: list[Any] = []
+    wiring.config_faults = lambda *arguments: asked.append(arguments) or found
+    wiring.check_rewards = lambda *_: Result(True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward]\n")
+    ended, out, _ = autotune("doctor", "--config", "grpo.yaml", "--gpus", "0", "--rollout-gpus", "2", "--json")
+    findings = [each for each in json.loads(out)["findings"] if each["name"] == "config"]
+    assert ended == code
+    assert [(each["verdict"], each["detail"]) for each in findings] == [(verdict, sentence) for sentence in told]
+    ((request, machine),) = asked
+    assert (request.config_name, request.baseline["rollout_gpus"], machine.gpus) == ("grpo.yaml", 2, 0)
+
+
+def test_a_configuration_that_cannot_be_read_is_told_with_what_else_is_wrong(
+    autotune: Run, wiring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rewards are not known then, and not asked for."""
+    wiring.config_faults = lambda *_: Faults(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grpo.yaml").write_text("reward_funcs: [accuracy_reward\nbf16: true\n")
+    code, out, _ = autotune("doctor", "--config", "grpo.yaml")
+    assert code == 2
+    assert all(" ".join(sentence.split()) in " ".join(out.split()) for sentence in BROKEN)
+    wiring.probe = lambda *_: {"python": "3.11.7", "packages": {}}
+    assert autotune("doctor", "--config", "grpo.yaml")[0] == 5, "no study can run here, whatever the configuration"
+
+
+def test_an_interpreter_that_cannot_be_asked_leaves_the_configuration_unchecked(
+    autotune: Run, wiring: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(*_: Any) -> Any:
+        raise MachineError("the training environment lacks trl")
+
+    wiring.config_faults = unable
+    wiring.check_rewards = lambda *_: Result(True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grpo.yaml").write_text("bf16: true\n")
+    code, out, _ = autotune("doctor", "--config", "grpo.yaml")
+    assert code == 5
+    assert "grpo.yaml cannot be checked: the training environment lacks trl" in " ".join(out.split())

@@ -1,0 +1,281 @@
+"""Every fault of a user's configuration at once: what cannot be read, what the framework refuses, what is not legal.
+
+A reader stops at its first fault. So the key that it names is taken out of the text and the rest is read again; what is
+then found only because that key is gone is not told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.domain import Resources, RewardSpec
+from autotune.errors import FaultsError, UsageError
+from autotune.frameworks import framework_named
+from autotune.specification import build
+from autotune.specification.interpreter import Describes
+from autotune.specification.request import Complete, Request
+from autotune.specification.resolve import Talk, complete
+from autotune.specification.user_input import MATH_VERIFY
+from search_spaces.configuration import ModelFacts
+from search_spaces.errors import SpaceError
+from search_spaces.knobs import KNOBS, key_of
+from search_spaces.legality.batch_rules import RULES as BATCH_RULES
+from trainer.child.contract import Result
+from trainer.frameworks.common.imported import located
+
+MOST = 20
+"""Faults that are looked for."""
+UNKNOWN_PROMPT = 512
+"""Tokens of the longest prompt, which only the data would tell."""
+_BATCH = frozenset({"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation"})
+_WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What is wrong with a configuration."""
+
+    sentences: tuple[str, ...] = ()
+    """One for each fault; empty where a study could begin with it."""
+    lacking: str = ""
+    """What is not in it and has to be given beside it; empty where that is nothing."""
+
+
+def read_whole(request: Request, python: Describes, machine: Resources, bundled: str, talk: Talk) -> Complete:
+    """The request with its configuration read and nothing left open (``resolve.complete``).
+
+    Raises:
+        FaultsError: the configuration has several faults.
+        UsageError: it has one, or something is lacking.
+        MachineError: the interpreter cannot say what the framework takes.
+    """
+    asked = _AskedOnce(python)
+    try:
+        return complete(request, asked, machine, bundled, talk)
+    except UsageError as error:
+        if request.config is None:
+            raise
+        found = faults_of(request, asked, machine, bundled)
+        sentences = (*found.sentences, found.lacking) if found.lacking else found.sentences
+        if len(sentences) < 2:
+            raise
+        raise FaultsError(request.config_name, sentences) from error
+
+
+def faults_of(request: Request, python: Describes, machine: Resources, bundled: str = "") -> Faults:
+    """Every fault of ``request``'s configuration; the model's facts and the prompts are not looked at.
+
+    Raises:
+        MachineError: the interpreter cannot say what the framework takes.
+    """
+    asked = python if isinstance(python, _AskedOnce) else _AskedOnce(python)
+    asked.told = False
+    found = _Found(request)
+    whole = _readable(found, asked, machine)
+    refusal = "" if whole is None else asked.refusal(whole.framework)
+    if whole is not None and refusal and not found.follows(refusal, batch=bool(_BATCH & found.knobs)):
+        found.add(located(refusal, request.config_name, whole.lines))
+    if whole is not None:
+        _judge(found, whole, machine)
+    sentences = tuple(found.sentences)
+    try:
+        complete(found.request, asked, machine, bundled)
+    except UsageError as error:
+        return Faults(sentences, str(error) if found.add(str(error)) else "")
+    return Faults(sentences)
+
+
+class _AskedOnce:
+    """An interpreter that asks its framework as seldom as can be; what that refuses does not end the reading."""
+
+    def __init__(self, python: Describes) -> None:
+        self._python = python
+        self._answer: Result | None = None
+        self._asked: Mapping[str, Any] = {}
+        self._last: Mapping[str, Any] = {}
+        self.told = True
+        """A refusal is handed on, as the interpreter itself does."""
+
+    def refusal(self, framework: str) -> str:
+        """The framework's own sentence on the last keys; empty where it has nothing against them."""
+        if self._answer is None or self._answer.ok:
+            return ""
+        if self._asked != self._last:  # what it refused may have been a key that is gone
+            self._answer, self._asked = self._python.describe(self._last, framework), self._last
+        return "" if self._answer.ok else self._answer.message
+
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
+        """The keys, once they are known."""
+        known = self._python.known_fields(framework)
+        return known if self._answer is None else self._answer.data["fields"]
+
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+        """As the interpreter says, the first time."""
+        self._last = dict(keys)
+        if self._answer is None:
+            self._answer, self._asked = self._python.describe(keys, framework), self._last
+        return self._answer if self.told else replace(self._answer, ok=True)
+
+
+@dataclass
+class _Found:
+    """The faults so far, and the configuration without the keys they name."""
+
+    request: Request
+    sentences: list[str] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    """Keys that were taken out."""
+
+    @property
+    def knobs(self) -> set[str]:
+        """Knobs that those keys set."""
+        named = {name: key_of(name, self.request.framework) for name in KNOBS}
+        return {name for name, key in named.items() if name in self.gone or key in self.gone}
+
+    def follows(self, sentence: str, *, batch: bool = False) -> bool:
+        """Whether ``sentence`` may be true only because a key is gone."""
+        return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
+
+    def add(self, sentence: str) -> bool:
+        """Whether it is told; not twice, and not what another fault has brought about."""
+        if any(sentence.rstrip(".") in told for told in self.sentences) or self.follows(sentence):
+            return False
+        self.sentences.append(sentence)
+        return True
+
+    def without(self, sentence: str) -> bool:
+        """Whether the key that ``sentence`` names could be taken out of the configuration."""
+        text, key = without_key(self.request.config or "", self.request.config_name, sentence)
+        if not key:
+            return False
+        self.request = replace(self.request, config=text)
+        self.gone.add(key)
+        return True
+
+
+def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete | None:
+    """The configuration without its unreadable keys; ``None`` where one cannot be taken out."""
+    for _ in range(MOST):
+        try:
+            return complete(_placed(found.request), python, machine)
+        except UsageError as error:
+            told = _sentences(str(error), found.request)
+            new = [sentence for sentence in told if found.add(sentence)]
+            if not new or not all(found.without(sentence) for sentence in new):
+                return None
+    return None
+
+
+def _sentences(text: str, request: Request) -> list[str]:
+    """The faults that a reader tells in one go: a line each, which begins with the file's name."""
+    lines = text.splitlines()
+    names = tuple(name for name in (request.config_name, request.accelerate_name) if name)
+    return lines if all(line.startswith(names) for line in lines) else [text]
+
+
+def _placed(request: Request) -> Request:
+    """With a model, prompts and a reward of no meaning, so that the lack of one hides no other fault."""
+    reward = (RewardSpec("math_verify", MATH_VERIFY),)
+    return replace(
+        request,
+        model=request.model or "organisation/model",
+        data="" if request.task else request.data or "prompts.jsonl",
+        rewards=request.rewards or (() if request.task else reward),
+    )
+
+
+def _judge(found: _Found, whole: Complete, machine: Resources) -> None:
+    """What no trial could run, beside what the framework itself has said."""
+    framework = framework_named(whole.framework)
+    batch = bool(_BATCH & found.knobs)
+    whole = replace(whole, max_prompt_length=whole.max_prompt_length or UNKNOWN_PROMPT)
+    try:
+        build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
+        space, _ = build.fitted(build.load_space(whole, machine), framework)
+        space, _ = build.without_server(space, framework)
+        resources = build.resources_for(machine, whole, ModelFacts(), {})
+        baseline = build.baseline_of(whole, space, resources)
+    except (UsageError, SpaceError) as error:
+        if not batch:
+            found.add(str(error))
+        return
+    try:
+        build.check_passthrough(whole, baseline, resources)
+    except UsageError as error:
+        found.add(str(error))
+    of_batch = {rule.name for rule in BATCH_RULES}
+    for rule, sentence in build.broken_rules(whole, baseline, resources):
+        if not (batch and rule in of_batch):
+            found.add(sentence)
+
+
+_PLACE = re.compile(r"(?P<name>.*?), line (?P<line>\d+): (?P<said>.*)", re.DOTALL)
+
+
+def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
+    """``text`` without the key that ``sentence`` names by its line, and that key; the lines keep their numbers.
+
+    Args:
+        text: of the configuration: YAML, JSON, or a shell script.
+        name: of its file.
+        sentence: a fault of it, which begins with file and line.
+
+    Returns:
+        The text as it was, and no key, where there is none at that line that could be taken out alone.
+    """
+    place = _PLACE.match(sentence)
+    lines = text.splitlines(keepends=True)
+    if place is None or place["name"] != name or not 1 <= int(place["line"]) <= len(lines):
+        return text, ""
+    at = int(place["line"]) - 1
+    for word in _WORD.findall(place["said"]):
+        key = word.rstrip(".:")
+        last = key.rpartition(".")[2]
+        for candidate in dict.fromkeys((key, last)):
+            cut = _cut(lines, at, candidate, script=name.endswith(".sh"))
+            if cut is not None:
+                return "".join((*lines[:at], *cut, *lines[at + len(cut) :])), candidate
+    return text, ""
+
+
+def _cut(lines: list[str], at: int, key: str, *, script: bool) -> list[str] | None:
+    """The lines from ``at`` on that change; ``None`` where ``key`` is not there."""
+    line = lines[at]
+    end = "\n" if line.endswith("\n") else ""
+    if script:
+        return _cut_argument(line, key)
+    if re.match(rf"\s*-\s+[\"']?{re.escape(key)}=", line):
+        return [end]
+    found = re.match(rf"(?P<indent>\s*)[\"']?{re.escape(key)}[\"']?\s*:(?P<value>.*)", line)
+    if found is None or re.search(r"[\[{]\s*$", found["value"]):
+        return None
+    inner = 1
+    while at + inner < len(lines) and _inside(lines[at + inner], len(found["indent"])):
+        inner += 1
+    return [end, *("\n" for _ in range(inner - 1))]
+
+
+def _inside(line: str, indent: int) -> bool:
+    """Whether a line of YAML belongs to the key above it."""
+    bare = line.lstrip(" ")
+    depth = len(line) - len(bare)
+    return bool(bare.strip()) and (depth > indent or (depth == indent and bare.startswith("- ")))
+
+
+_VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s\"'\\]+)+"
+
+
+def _cut_argument(line: str, key: str) -> list[str] | None:
+    """A line of a script without ``--key value ...`` or ``key=value``."""
+    word = re.escape(key).replace("_", "[_-]")
+    if re.match(rf"\s*export\s+{word}=", line):
+        return ["\n" if line.endswith("\n") else ""]
+    argument = rf"(?<!\S)--{word}(?:={_VALUE}|(?:\s+(?!--|\\\s*$){_VALUE})*)(?=\s|$)"
+    for pattern in (argument, rf"(?<!\S){word}={_VALUE}(?=\s|$)"):
+        cut, count = re.subn(pattern, "", line, count=1)
+        if count:
+            return [cut]
+    return None

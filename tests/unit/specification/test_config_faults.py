@@ -1,0 +1,230 @@
+"""All faults of a configuration at once, each with its line; and none that is only another one's consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from autotune.errors import FaultsError, UsageError
+from autotune.specification.config_faults import Faults, faults_of, read_whole, without_key
+from autotune.specification.request import Request
+from search_spaces.configuration import Resources
+from tests.support import swift_fields, trl_fields
+from trainer.child.contract import FailureReason, Result
+
+FIELDS = {"trl": trl_fields.RECORDED["fields"], "ms_swift": swift_fields.RECORDED["fields"]}
+GROUPS = "generation_batch_size (4) must be divisible by num_generations (8)."
+
+
+class Asked:
+    """An interpreter that counts how often its framework is asked."""
+
+    def __init__(self, says: str = "", known: bool = True) -> None:
+        self.says, self.known, self.asked = says, known, [dict[str, Any]()][:0]
+
+    def known_fields(self, framework: str = "trl") -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] = FIELDS[framework]
+        return found if self.known else None
+
+    def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+        self.asked.append(dict(keys))
+        data = {"fields": FIELDS[framework]}
+        if self.says:
+            return Result(False, FailureReason.ILLEGAL, message=self.says, data=data)
+        return Result(True, data=data)
+
+
+def machine(framework: str, gpus: int = 1) -> Resources:
+    return Resources(
+        gpus=gpus, cpu_cores=8, device="cuda", device_memory=80 << 30, compute_capability=(9, 0), framework=framework
+    )
+
+
+def request(text: str, name: str = "grpo.yaml", framework: str = "trl", **more: Any) -> Request:
+    return Request(config=text, config_name=name, folder="/", framework=framework, **more)
+
+
+def found(text: str, name: str = "grpo.yaml", framework: str = "trl", gpus: int = 1, says: str = "") -> Faults:
+    return faults_of(request(text, name, framework), Asked(says), machine(framework, gpus))
+
+
+TRL = """\
+model_name_or_path: organisation/model
+dataset_name: organisation/prompts
+reward_funcs: [think_format_reward]
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 4
+num_generations: 8
+bf16: true
+"""
+SWIFT = """\
+NPROC_PER_NODE=1 \\
+swift rlhf --rlhf_type grpo --model organisation/model --tuner_type full --torch_dtype bfloat16 \\
+  --dataset x.jsonl --reward_funcs accuracy \\
+  --num_infer_worker 4 --learning_rate 1e-6 \\
+  --max_completion_length long \\
+  --per_device_train_batch_size 1 --gradient_accumulation_steps 4 \\
+  --num_generations 8 --eval_strategy no
+"""
+VERL = """\
+export WANDB_API_KEY=abc
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=/d/t.parquet \\
+  data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 \\
+  actor_rollout_ref.model.path=organisation/model actor_rollout_ref.model.use_remove_padding=16 \\
+  actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
+  actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=3 \\
+  actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \\
+  trainer.n_gpus_per_node=2
+"""
+OPEN_R1 = """\
+model_name_or_path: organisation/model
+dataset_name: organisation/prompts
+reward_funcs: [accuracy]
+torch_dtype: bfloat16
+bf16: true
+num_train_epochs: many
+learning_rate: slow
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 4
+num_generations: 8
+"""
+THREE = [
+    (
+        "max_lenght: 12\nnum_train_epochs: many\n" + TRL, "grpo.yaml", "trl", 1,
+        [(1, "max_lenght"), (2, "num_train_epochs: expected a number"), (8, "nearest legal: num_generations 4")],
+    ),
+    (
+        SWIFT, "run.sh", "ms_swift", 1,
+        [(4, "num_infer_worker"), (5, "max_completion_length: expected a whole number"), (7, "num_generations 4")],
+    ),
+    (
+        OPEN_R1, "recipe.yaml", "open_r1", 1,
+        [(6, "num_train_epochs"), (7, "learning_rate: expected a number"), (10, "num_generations 4")],
+    ),
+    (
+        VERL, "run.sh", "verl", 2,
+        [(1, "WANDB_API_KEY"), (4, "expected true or false, got 16"), (6, "tensor")],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "name", "framework", "gpus", "told"), THREE, ids=[row[2] for row in THREE])
+def test_three_faults_are_told_in_one_go(
+    text: str, name: str, framework: str, gpus: int, told: list[tuple[int, str]]
+) -> None:
+    got = found(text, name, framework, gpus)
+    assert len(got.sentences) == 3, got
+    for line, words in told:
+        (one,) = [sentence for sentence in got.sentences if words in sentence]
+        assert one.startswith(f"{name}, line {line}: ")
+
+
+@pytest.mark.parametrize(("text", "name", "framework", "gpus", "told"), THREE, ids=[row[2] for row in THREE])
+def test_start_refuses_with_all_of_them(
+    text: str, name: str, framework: str, gpus: int, told: list[tuple[int, str]]
+) -> None:
+    asked = request(text, name, framework, data="" if framework != "verl" else "/d.jsonl")
+    with pytest.raises(FaultsError) as caught:
+        read_whole(asked, Asked(), machine(framework, gpus), "", lambda _: None)
+    assert caught.value.exit_code == 2
+    assert len(caught.value.sentences) >= len(told)
+    for _, words in told:
+        assert words in str(caught.value)
+
+
+def test_our_nearest_values_stand_beside_the_frameworks_own_sentence() -> None:
+    got = found(TRL, says=GROUPS)
+    assert got.sentences[0] == f"grpo.yaml, line 6: {GROUPS}"
+    assert "nearest legal: num_generations 4" in got.sentences[1]
+    assert len(got.sentences) == 2
+
+
+def test_the_framework_is_asked_once_about_the_keys_that_can_be_read() -> None:
+    asked = Asked(GROUPS)
+    faults_of(request("max_lenght: 12\n" + TRL), asked, machine("trl"))
+    assert [("max_lenght" in keys, "num_generations" in keys) for keys in asked.asked] == [(False, True)]
+    with pytest.raises(FaultsError):
+        read_whole(request(TRL), again := Asked(GROUPS), machine("trl"), "", lambda _: None)
+    assert len(again.asked) == 1
+
+
+def test_what_the_framework_said_of_a_key_that_is_gone_is_not_told() -> None:
+    """The first time its keys are not known, and it is asked about all of them."""
+
+    class Strict(Asked):
+        def describe(self, keys: Mapping[str, Any], framework: str = "trl") -> Result:
+            self.says = "invalid float value: 'many'" if keys.get("num_train_epochs") == "many" else GROUPS
+            return super().describe(keys, framework)
+
+    asked = Strict(known=False)
+    got = faults_of(request("max_lenght: 12\nnum_train_epochs: many\n" + TRL), asked, machine("trl"))
+    assert len(got.sentences) == 4
+    assert not any("invalid float" in sentence for sentence in got.sentences)
+    assert any(GROUPS in sentence for sentence in got.sentences)
+    assert len(asked.asked) == 2
+
+
+def test_a_fault_that_follows_from_another_is_not_told() -> None:
+    """Without its micro-batch the batch is another one, which nobody asked for."""
+    text = TRL.replace("per_device_train_batch_size: 1", "per_device_train_batch_size: one")
+    got = found(text, says=GROUPS)
+    assert len(got.sentences) == 1
+    assert "line 4: per_device_train_batch_size: expected a whole number" in got.sentences[0]
+    got = found(TRL.replace("num_generations: 8", "num_generations: eight"), says=GROUPS)
+    assert len(got.sentences) == 1
+
+
+def test_a_sound_configuration_has_no_fault() -> None:
+    text = TRL.replace("num_generations: 8", "num_generations: 4")
+    asked = Asked()
+    assert faults_of(request(text), asked, machine("trl")) == Faults()
+    assert read_whole(request(text), asked, machine("trl"), "", lambda _: None).rows_per_update == 4
+
+
+def test_what_start_is_to_be_given_beside_it_is_no_fault() -> None:
+    text = TRL.replace("num_generations: 8", "num_generations: 4").replace("dataset_name: organisation/prompts\n", "")
+    got = found(text)
+    assert got.sentences == ()
+    assert "names no dataset" in got.lacking
+
+
+def test_one_fault_is_the_error_it_always_was() -> None:
+    with pytest.raises(UsageError, match=r"^grpo\.yaml, line 1: .*max_lenght") as caught:
+        read_whole(request("max_lenght: 12\n" + TRL.replace(": 8", ": 4")), Asked(), machine("trl"), "", lambda _: None)
+    assert not isinstance(caught.value, FaultsError)
+
+
+def test_what_is_no_configuration_at_all_is_one_fault() -> None:
+    for text in ("- a\n- b\n", "a: [\n", "just words\n", ""):
+        assert len(found(text).sentences) == 1, text
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "sentence", "key", "left"),
+    [
+        ("a: 1\nb: 2\n", "x.yaml", "x.yaml, line 1: a: no", "a", "\nb: 2\n"),
+        ("a:\n  b: 2\n  c: 3\nd: 4", "x.yaml", "x.yaml, line 1: a: no", "a", "\n\n\nd: 4"),
+        ("a:\n  b: 2\n  c: 3\n", "x.yaml", "x.yaml, line 2: a.b: no", "b", "a:\n\n  c: 3\n"),
+        ("a:\n- 1\n- 2\nb: 1\n", "x.yaml", "x.yaml, line 1: a: no", "a", "\n\n\nb: 1\n"),
+        ("- a.b=1\n- c=2\n", "x.yaml", "x.yaml, line 1: a.b: no", "a.b", "\n- c=2\n"),
+        ('{\n "a": 1,\n "b": 2\n}\n', "x.json", "x.json, line 2: a: no", "a", '{\n\n "b": 2\n}\n'),
+        ("r --a 1 2 --b x \\\n --c\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x \\\n --c\n"),
+        ("r --a=1 --b x\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x\n"),
+        ("r --a --b x\n", "x.sh", "x.sh, line 1: a: no", "a", "r  --b x\n"),
+        ("r --a 'x y' \\\n --b\n", "x.sh", "x.sh, line 1: a: no", "a", "r  \\\n --b\n"),
+        ("A=1 r --b x\n", "x.sh", "x.sh, line 1: A: no", "A", " r --b x\n"),
+        ("export A=1\nr\n", "x.sh", "x.sh, line 1: A is a secret", "A", "\nr\n"),
+        ("r a.b=1 \\\n  a.c=2\n", "x.sh", "x.sh, line 2: a.c: no", "a.c", "r a.b=1 \\\n  \n"),
+        ("a: 1\n", "x.yaml", "x.yaml: a: no", "", "a: 1\n"),
+        ("a: 1\n", "x.yaml", "y.yaml, line 1: a: no", "", "a: 1\n"),
+        ("a: 1\n", "x.yaml", "x.yaml, line 7: a: no", "", "a: 1\n"),
+        ("a: {\n b: 1}\n", "x.yaml", "x.yaml, line 1: a: no", "", "a: {\n b: 1}\n"),
+    ],
+)
+def test_a_key_is_taken_out_by_its_line_and_the_lines_stay(
+    text: str, name: str, sentence: str, key: str, left: str
+) -> None:
+    assert without_key(text, name, sentence) == (left, key)
+    assert left.count("\n") == text.count("\n")
