@@ -19,11 +19,9 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.local_search import headline_base, headline_move, permitted_base, permitted_move
-from autotune.proposals.nearby import Nearby
-from autotune.proposals.openings import COMPETENT, ROOMY
+from autotune.proposals.local_search import Nearby, headline_base, headline_move, permitted_base, permitted_move
+from autotune.proposals.openings import COMPETENT, ROOMY, spread, startup
 from autotune.proposals.samplers import StudySampler, Turn
-from autotune.proposals.startup import spread, startup
 from autotune.proposals.translation import (
     Frozen,
     Observation,

@@ -1,4 +1,4 @@
-"""What trials alone teach of candidates, without any formula: speeds, failures and peaks by surfaces.
+"""Predicts speeds, failures and peaks of candidates by surfaces through what trials measured, without any formula.
 
 Where the phases of every measured trial are known and their sum is what speed follows from, each phase has a surface of
 its own, because it depends on fewer knobs than the whole does; otherwise there is one surface through the speeds.
@@ -30,12 +30,12 @@ PEAKS_FROM = 3
 MARK_STEPS = 6
 """Of the search for the parameters of the surface through successes and failures."""
 OPTIMISM = 0.8
-"""What is believed of a candidate far from any trial, where 1 is a trial that held and -1 one that failed."""
+"""Prior mean of the surface through successes (+1) and failures (-1)."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one trial taught."""
+    """What one trial measured, at its place by the axes."""
 
     place: tuple[float, ...]
     """By the axes."""
@@ -67,8 +67,8 @@ def fastest(tried: Sequence[Tried]) -> list[Tried]:
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What is believed of the points asked about."""
+class Predictions:
+    """Predicted values of the points that may be proposed, by surfaces through what was measured."""
 
     value: Array
     spread: Array
@@ -96,7 +96,7 @@ def selected(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
     return tuple(x for n, x in enumerate(lessons) if n in kept or x.standing is OptunaTrialStatus.PENDING)
 
 
-def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Learnt:
+def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
     """What ``lessons`` say of ``asked``, (m, d).
 
     Args:
@@ -112,7 +112,7 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
     if peaks and limit is not None:
         holds = holds * _fits(axes, told, peaks, asked, limit)
     if not held:
-        return Learnt(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
+        return Predictions(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
     pending = _places(axes, [one for one in told if one.standing is OptunaTrialStatus.PENDING])
     points = np.concatenate([asked, _places(axes, held)])
     rows, cycle_s = phase_rows(held), None
@@ -124,7 +124,7 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
     else:
         value, spread = _as_a_whole(axes, told, held, pending, points)
     best = float(value[len(asked) :].max())
-    return Learnt(value[: len(asked)], spread[: len(asked)], holds, best, cycle_s)
+    return Predictions(value[: len(asked)], spread[: len(asked)], holds, best, cycle_s)
 
 
 def phase_rows(held: Sequence[Lesson]) -> tuple[tuple[str, ...], ...]:
