@@ -115,7 +115,7 @@ class FrameworkSuite:
     def test_the_preset_of_a_machine_can_be_searched(self, tmp_path: Path) -> None:
         """Every legal combination that is drawn is one its trials can be given, and is given."""
         preset = SearchSpace.load(preset_for(self.resources.gpus))
-        space, _ = without_server(fitted(preset, self.framework), self.framework)
+        space, _ = without_server(fitted(preset, self.framework)[0], self.framework)
         found = space.candidates(space.complete(self.baseline, self.resources), self.resources, same_learning=False)
         assert len(found) > 10
         drawn = found[:: max(1, len(found) // 200)]

@@ -92,6 +92,13 @@ def test_options_go_before_the_file() -> None:
     assert "reward_weights" not in whole.passthrough  # they were the weights of the file's rewards
 
 
+def test_a_revision_stays_with_the_model_that_it_is_of() -> None:
+    file = imported(passthrough={"model_revision": "step-100"})
+    assert joined(asked(), file).passthrough == {"model_revision": "step-100"}
+    assert joined(asked(model="org/name"), file).passthrough == {"model_revision": "step-100"}
+    assert joined(asked(model="other/name"), file).passthrough == {}
+
+
 def test_a_task_brings_its_own_reward() -> None:
     whole = joined(asked(task="chain_sum"), imported())
     assert whole.rewards == (RewardSpec("reasoning_gym", "chain_sum"),)
