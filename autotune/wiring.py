@@ -16,9 +16,9 @@ from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRun
 from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
-from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.preloads import Preloads, most_alive
+from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings
 from autotune.specification import prepare as specification
 from autotune.specification import prior_knowledge
@@ -26,7 +26,7 @@ from autotune.specification.interpreter import Interpreter, check_rewards, probe
 from autotune.specification.prepare import NO_LIMITS, Prepared, present_fingerprint
 from autotune.specification.request import Request
 from autotune.specification.resolve import Talk, complete
-from autotune.store import Patience, open_store
+from autotune.store import OutageLimits, open_store
 from autotune.study.control import Control
 from autotune.study.identity import check_machine, find_or_create
 from autotune.study.loop import StudyLoop
@@ -54,7 +54,7 @@ __all__ = [
     "usable_resources",
 ]
 
-READERS_PATIENCE = Patience(total_s=5.0)
+READERS_PATIENCE = OutageLimits(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
 
@@ -64,7 +64,7 @@ def open_store_for(settings: Settings, stop: StopToken | None = None, *, create:
     A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; others wait a moment.
     """
     settings.home.prepare()
-    patience = Patience() if stop is not None else READERS_PATIENCE
+    patience = OutageLimits() if stop is not None else READERS_PATIENCE
     return open_store(settings.database, create=create, stop=stop, patience=patience)
 
 
@@ -141,7 +141,7 @@ def loop(
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
     used = warm and restores_memory(study.spec.resources.device)
-    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock) if used else None
+    keeper = WarmWorkerPool(settings.home.workers(study.id, study.spec.name), clock) if used else None
     return StudyLoop(
         study=study,
         budget=budget,
@@ -182,7 +182,7 @@ def runner_for(
     clock: Clock,
     *,
     allow_busy: bool = False,
-    keeper: Keeper | None = None,
+    keeper: WarmWorkerPool | None = None,
     preload: bool = False,
 ) -> TrialRunner:
     """Trials on this machine.

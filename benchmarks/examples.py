@@ -166,8 +166,9 @@ def _machine(request: Request, asked: Asked) -> Resources:
 def _judge(whole: Complete, framework: Integration, machine: Resources, notes: list[str]) -> None:
     """Every rule on the baseline. Raises where one speaks against it."""
     build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
-    space, left_out = build.without_server(build.fitted(build.load_space(whole, machine), framework), framework)
-    notes += [left_out] if left_out else []
+    space, lacked = build.fitted(build.load_space(whole, machine), framework)
+    space, left_out = build.without_server(space, framework)
+    notes += [said for said in (lacked, left_out) if said]
     resources = build.resources_for(machine, whole, ModelFacts(), {})
     baseline = build.baseline_of(whole, space, resources)
     build.check_passthrough(whole, baseline, resources)

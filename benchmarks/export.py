@@ -25,7 +25,7 @@ from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
 from autotune.store import open_store
 from autotune.study.confirmation import protocol_for
-from autotune.verify.compare_run import Observed, Verdict, judge, shape_of, stated_by, together
+from autotune.verify.compare_run import ObservedRun, RunVerdict, judge, shape_of, stated_by, together
 from autotune.verify.exported_run import Rehearsal
 from trainer.child.contract import CurrentPhase, Record
 
@@ -93,7 +93,7 @@ def attempt(
 
 def pair(
     study: Study, trials: Sequence[Trial], configuration: Configuration, settings: Settings, store: Store, updates: int
-) -> tuple[Trial, Observed]:
+) -> tuple[Trial, ObservedRun]:
     """A trial, and the exported command right after it."""
     with tempfile.TemporaryDirectory(prefix="autotune-benchmark-") as folder:
         trial = trial_now(study, configuration, settings, Path(folder) / "attempt")
@@ -104,7 +104,7 @@ def pair(
     return trial, rehearsal.run(1)
 
 
-def verdict(study: Study, configuration: Configuration, ran: Sequence[tuple[Trial, Observed]]) -> Verdict:
+def verdict(study: Study, configuration: Configuration, ran: Sequence[tuple[Trial, ObservedRun]]) -> RunVerdict:
     """Of all rounds of a configuration."""
     shape = shape_of(study, configuration)
     cycles = tuple(c for trial, _ in ran for c in trial.cycles)
@@ -122,7 +122,7 @@ def main(home: Path, name: str, rounds: int, updates: int) -> None:
     study = store.study(name)
     trials = store.trials(study.id)
     chosen = three(study, trials)
-    ran: dict[Configuration, list[tuple[Trial, Observed]]] = {c: [] for c in chosen}
+    ran: dict[Configuration, list[tuple[Trial, ObservedRun]]] = {c: [] for c in chosen}
     for number in range(rounds):
         for configuration in chosen if number % 2 == 0 else reversed(chosen):
             ran[configuration].append(pair(study, trials, configuration, settings, store, updates))

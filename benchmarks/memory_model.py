@@ -42,7 +42,7 @@ from autotune.proposals.memory.parts import PARTS
 from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.tables.files import read
-from autotune.tables.table import Table
+from autotune.tables.table import RecordedTable
 from benchmarks import every_knob_table
 from benchmarks.search.world import World
 
@@ -127,7 +127,7 @@ def replay(study: Study, trials: Iterable[Trial]) -> Replay:
     return Replay(study.spec.name, task, tuple(ordered), pools(task)[0])
 
 
-def shuffled(table: Table, orders: int) -> list[Replay]:
+def shuffled(table: RecordedTable, orders: int) -> list[Replay]:
     """A recorded table as that many studies, which begin with the baseline and go through the rows by chance."""
     task, header = World(table).task, table.header
     first = [row.trial for row in table.rows if row.configuration == header.baseline]

@@ -28,7 +28,7 @@ from autotune.errors import AutotuneError
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, RunReport, TrialRunner
-from autotune.running.keeper import Keeper, restores_memory
+from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings, read_settings
 from autotune.specification.request import Request
 from autotune.study import protocols
@@ -169,7 +169,7 @@ class Bench:
     def runner(self, mode: str) -> TrialRunner:
         clock, warm = SystemClock(), mode == WARM
         used = warm and restores_memory(self.spec.resources.device)
-        keeper = Keeper(self.out / "workers", clock) if used else None
+        keeper = WarmWorkerPool(self.out / "workers", clock) if used else None
         return wiring.runner_for(self.spec, self.settings, clock, keeper=keeper, preload=warm)
 
     def run(self, runner: TrialRunner, place: tuple[int, str, int], stop: Asked) -> bool:

@@ -1,4 +1,4 @@
-"""What must be the same for figures to be compared: the workload, and what it was measured on."""
+"""Workload and fingerprint: the properties that must be equal for figures to be compared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Workload:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def identity(self) -> dict[str, Any]:
-        """Plain data of what makes two workloads the same or not; of the prompts what they say, not where they lie."""
+        """Plain data that is equal for equal workloads; prompts count by their content, not by their path."""
         value: dict[str, Any] = encode(self)
         value.pop("prompts")
         return value

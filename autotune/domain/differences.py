@@ -1,4 +1,4 @@
-"""In what two configurations, two specifications or two pieces of plain data differ."""
+"""Differences between two configurations, two specifications or two pieces of plain data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT_LIST = 8
 
 
 def chosen_differences(before: Configuration, after: Configuration) -> Differences:
-    """``before.difference(after)`` without what follows from other knobs.
+    """``before.difference(after)`` without knobs that follow from others.
 
     Steps per generation are compared as a share of an update, because that is what they do.
     """
@@ -36,7 +36,7 @@ def chosen_differences(before: Configuration, after: Configuration) -> Differenc
 
 
 def update_share(configuration: Configuration) -> Fraction | None:
-    """Of an update's rows, those of one generation; ``None`` if it is not set in numbers."""
+    """Share of an update's rows that one generation produces; ``None`` if the knobs are not numbers."""
     steps, whole = configuration.get(STEPS), configuration.get(ACCUMULATION)
     return Fraction(steps, whole) if isinstance(steps, int) and isinstance(whole, int) and whole > 0 else None
 

@@ -1,4 +1,4 @@
-"""What cycles say in sum: memory peaks and seconds, by phase."""
+"""Memory peaks and seconds summed up over cycles, by phase."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ DEVICE_FIGURES: tuple[PeakOf, ...] = (
 
 
 def peak_reader(cycles: Sequence[CycleRecord], pool: Pool) -> PeakOf:
-    """The figure that the peaks of ``cycles`` are read from: of a device, the best one that any of them has.
+    """Function that reads one memory figure from the peaks of ``cycles``; of a device, the best figure that any cycle
+    has.
 
     One figure for all of them, because figures of different kinds do not compare. The rollout cache is reserved as a
     whole, so it has no peak.
@@ -34,7 +35,7 @@ def _no_figure(_: Peaks) -> None:
 
 
 def peaks_by_phase(cycles: Iterable[CycleRecord], read: PeakOf) -> dict[str, int]:
-    """Highest bytes by phase; phases that have no such figure are left out."""
+    """Highest bytes by phase; phases without the figure are left out."""
     found: dict[str, int] = {}
     for cycle in cycles:
         for phase, peaks in cycle.peaks.items():

@@ -1,4 +1,4 @@
-"""How an attempt at a trial ended."""
+"""Outcome of an attempt at a trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from trainer.child.contract import FailureReason, Pool
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Why a trial was ended before all its cycles: it cannot win. Tokens/hour; see ``statistics.early_stopping``."""
+    """Upper bound on the speed of a trial that was stopped early because it cannot win. Tokens/hour; see
+    ``statistics.early_stopping``."""
 
     at_most: float
     """What the trial can reach at most."""
@@ -51,11 +52,11 @@ class Outcome:
 
     @property
     def inconclusive(self) -> bool:
-        """It was ended by the machine or by a person: the configuration may hold or not."""
+        """Whether the machine or a person ended the attempt, so that the configuration may hold or not."""
         return self.reason is not None and not self.reason.blames_configuration
 
     def sentence(self) -> str:
-        """``OOM in update (host memory): ...``, ``OK`` or what stopped it."""
+        """One sentence: ``OOM in update (host memory): ...``, or ``OK``."""
         if self.reason is None:
             return "OK" if self.ceiling is None else self.ceiling.sentence()
         where = f" in {self.phase}" if self.phase else ""

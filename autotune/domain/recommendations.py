@@ -1,4 +1,4 @@
-"""What a study hands back: configurations with their figures and evidence."""
+"""Recommendation of a study: configurations with their figures and evidence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LengthFigure:
 
 @dataclass(frozen=True)
 class RecommendationRow:
-    """One answer: a configuration with its evidence."""
+    """One recommended configuration with its evidence."""
 
     title: str
     configuration: Configuration
@@ -76,13 +76,13 @@ class RecommendationRow:
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:
-        """``None`` on a CPU."""
+        """Tokens/hour divided by the GPUs held; ``None`` on a CPU."""
         return self.tokens_per_hour / self.gpus if self.gpus else None
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What a study hands back."""
+    """The answer of a study."""
 
     study: str
     rows: tuple[RecommendationRow, ...]
@@ -98,6 +98,6 @@ class Recommendation:
 
     @property
     def baseline_failed(self) -> bool:
-        """The baseline was measured and failed; ``False`` as well where it was not measured."""
+        """Whether the baseline was measured and failed."""
         first = self.baseline.partition(":")[0].partition(" ")[0]
         return first in [reason.value for reason in FailureReason]

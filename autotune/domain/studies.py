@@ -1,4 +1,4 @@
-"""A study: its specification and state, what may be spent on it, and what happened in it."""
+"""A study: specification, status, budget and events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StudyStatus(StrEnum):
 
 @dataclass(frozen=True)
 class StudySpec:
-    """A search, complete: the same specification always means the same study.
+    """Complete specification of a search: the same specification always means the same study.
 
     The budget is not part of it: more budget continues a study.
     """
@@ -58,7 +58,7 @@ class StudySpec:
     """Folder of the framework's own source, where its trials run from one; as ``python``, not part of the identity."""
 
     def identity(self) -> dict[str, Any]:
-        """Plain data of everything that makes two studies the same or not."""
+        """Plain data that is equal for equal studies."""
         value: dict[str, Any] = encode(self)
         value["workload"] = self.workload.identity()
         value["baseline"] = dict(self.baseline)
@@ -82,7 +82,7 @@ class StudySpec:
 
 @dataclass(frozen=True)
 class EarlierStudy:
-    """Another study of the database whose trials a search begins with."""
+    """Reference to a stored study whose trials a search begins with."""
 
     study_id: int
     name: str
@@ -96,7 +96,7 @@ class EarlierStudy:
 
 @dataclass(frozen=True)
 class Beforehand:
-    """What a search knows before its first trial and beside its specification; fixed at its first start."""
+    """Prior knowledge of a search beside its specification; fixed at its first start."""
 
     probe: Mapping[str, Any] = field(default_factory=dict)
     """What the device was measured to do (``Result.data`` of ``probe_speed``); empty: it could not be measured."""
@@ -124,7 +124,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent; the first limit reached ends the study. ``None`` = no such limit."""
+    """Limits of a study; the first limit reached ends it. ``None`` = no such limit."""
 
     wall_s: float | None = None
     max_trials: int | None = None
@@ -138,7 +138,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, for people and for the record."""
+    """An entry of a study's log."""
 
     kind: str
     message: str

@@ -1,4 +1,4 @@
-"""A trial, before and after it has a number, and what its cycles say."""
+"""A trial, before and after it has a number, with the figures derived from its cycles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class TrialKind(StrEnum):
 
     @property
     def is_searched(self) -> bool:
-        """The search itself ran it: the baseline, or a configuration it proposed. Other kinds repeat one of these."""
+        """Whether the trial belongs to the search: the baseline, or a proposed configuration. Other kinds repeat one of
+        these."""
         return self in (TrialKind.BASELINE, TrialKind.SEARCH)
 
 
@@ -93,23 +94,23 @@ class Trial:
 
     @property
     def emulated(self) -> bool:
-        """It ran FP8 in emulation: that it runs is known, how fast is not."""
+        """Whether the trial emulated FP8, so that its speed is that of no hardware."""
         return emulated(self.configuration)
 
     @property
     def at_most(self) -> float | None:
-        """Tokens/hour a trial that was stopped early can reach at most; ``None`` of any other."""
+        """Upper bound in tokens/hour of a trial that was stopped early; ``None`` of any other."""
         ceiling = None if self.outcome is None else self.outcome.ceiling
         return ceiling.at_most if ceiling is not None and self.state is TrialState.PRUNED else None
 
     @property
     def inconclusive(self) -> bool:
-        """It was ended by the machine or by a person, and says nothing of its configuration."""
+        """Whether the machine or a person ended the trial, so that it says nothing of its configuration."""
         return self.outcome is not None and self.outcome.inconclusive
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its cycles tell of device memory, as they do on a GPU alone."""
+        """Whether the cycles recorded device memory, which only GPUs have."""
         peaks = (p for c in self.cycles for p in c.peaks.values())
         return any(p.device_allocated is not None or p.device_used is not None for p in peaks)
 
@@ -136,7 +137,7 @@ class Trial:
 
     @property
     def fits(self) -> bool:
-        """Ended well and went through the worst case; of a PRUNED trial that is known too."""
+        """Whether the trial ended well after the worst case; known of PRUNED trials too."""
         return self.worst_case_passed and self.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
     @property
@@ -149,7 +150,7 @@ class Trial:
         return self._timed_cycles[1]
 
     def warming_cycles(self) -> tuple[CycleRecord, ...]:
-        """Cycles that would be among the ``speed_cycles`` but still were a warm-up (``still_warming``)."""
+        """Timed cycles at the start that were still a warm-up (``still_warming``), and so are not ``speed_cycles``."""
         return self._timed_cycles[0]
 
     @cached_property

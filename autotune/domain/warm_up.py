@@ -1,4 +1,4 @@
-"""Timed cycles at a trial's start that still were a warm-up."""
+"""Recognises timed cycles at a trial's start that were still a warm-up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_CYCLES = 3
 
 
 def still_warming(costs: Sequence[float]) -> int:
-    """How many of the first cycles are a warm-up; at most half of them.
+    """Number of first cycles that were still a warm-up; at most half of them.
 
     A steady process loses a cycle so in 0.2 % of the trials of benchmarks/tables/search-cpu-*.jsonl.gz
     (``python -m benchmarks.intervals``); that one cycle is slow by chance is as likely for the last as for the first.

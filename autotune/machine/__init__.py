@@ -1,1 +1,1 @@
-"""What this machine has: cores, memory, GPUs, and what else runs on it."""
+"""Hardware and load of this machine: cores, memory, GPUs and other processes."""

@@ -1,4 +1,4 @@
-"""Which of the visible GPUs a study holds: as many of one kind as there are, or as many as were asked for. Pure."""
+"""Selects the GPUs of a study: all visible ones of one kind, or the requested number. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ONE_SLICE = "a process sees one slice of a GPU (MIG) only"
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The GPUs a study holds, and what to say where not all visible ones are among them."""
+class GpuSelection:
+    """The GPUs of a study, with a message if some visible ones are left out."""
 
     gpus: tuple[Gpu, ...]
     said: str = ""
 
 
-def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> Choice:
+def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -> GpuSelection:
     """The GPUs of a study.
 
     Ranks wait for each other, so GPUs of different kinds would be measured at the pace and with the memory of the
@@ -41,10 +41,10 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -
     """
     asked = asked or f"--gpus {wanted}"
     if wanted == 0:
-        return Choice((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
+        return GpuSelection((), f"{asked}: trials run on the CPU, {_count(visible)} left alone" if visible else "")
     if not visible:
         if wanted is None:
-            return Choice(())
+            return GpuSelection(())
         raise UsageError(f"{asked}: no GPU is visible here")
     kinds = _kinds(visible)
     kind = max(kinds, key=lambda gpus: (_usable(gpus), gpus[0].memory))  # of equals the first
@@ -53,7 +53,7 @@ def choose(visible: Sequence[Gpu], wanted: int | None = None, asked: str = "") -
     if wanted is not None and wanted > _usable(kind):
         raise UsageError(f"{asked}: {_lacking(kinds, kind)}")
     held = tuple(kind[: _usable(kind) if wanted is None else wanted])
-    return Choice(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
+    return GpuSelection(held, "" if len(held) == len(visible) else _reduced(visible, held, kinds, wanted))
 
 
 def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
@@ -68,10 +68,8 @@ def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """What a process needs to see ``gpus`` and no other, in this order; none at all for none.
-
-    CUDA counts the fastest first unless it is told to count by the bus, as the driver does.
-    """
+    """Environment variables that make a process see ``gpus`` and no others, in this order. CUDA otherwise numbers the
+    fastest first, the driver by bus."""
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if gpus else {}
     return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.cuda_name for gpu in gpus), **order}
 
@@ -82,7 +80,7 @@ def kind_of(gpu: Gpu) -> str:
 
 
 def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
-    """Those that are alike together, in the order of their first."""
+    """GPUs grouped by kind, in order of each group's first."""
     kinds: list[list[Gpu]] = []
     for gpu in gpus:
         found = next((kind for kind in kinds if _alike(kind[0], gpu)), None)
@@ -99,7 +97,7 @@ def _alike(one: Gpu, other: Gpu) -> bool:
 
 
 def _usable(kind: Sequence[Gpu]) -> int:
-    """How many a trial can use at once; a GPU in MIG mode without slices cannot be used at all."""
+    """How many of the GPUs one trial can use; none in MIG mode without slices."""
     if not kind[0].mig:
         return len(kind)
     return 1 if _is_slice(kind[0]) else 0

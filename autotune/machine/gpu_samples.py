@@ -1,4 +1,4 @@
-"""What NVML said while a cycle ran -> means and sums by phase; pure."""
+"""Aggregates NVML samples of a cycle to means and sums by phase. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WHOLE = "cycle"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """All GPUs of a trial at one moment."""
+class GpuSample:
+    """Readings of all GPUs of a trial at one moment."""
 
     at: float
     """UTC seconds."""
@@ -30,11 +30,11 @@ class Sample:
 class _Step:
     """A sample and the one before it, if there is one: what counters grew by belongs to the later one's phase."""
 
-    before: Sample | None
-    sample: Sample
+    before: GpuSample | None
+    sample: GpuSample
 
 
-def use_of(samples: Sequence[Sample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
+def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, GpuUse]:
     """Use of all GPUs by phase of ``cycle``, and of the whole cycle as ``cycle``; empty without a sample in it.
 
     Args:
@@ -56,7 +56,7 @@ def use_of(samples: Sequence[Sample], cycle: CycleRecord) -> Mapping[str, GpuUse
 
 
 def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
-    """Of ``seconds`` in which ``steps`` were seen."""
+    """Use over ``seconds`` in which ``steps`` were sampled."""
 
     def rate(counter: Callable[[GpuReading], float | None]) -> float | None:
         return _per_second(steps, counter)
@@ -86,7 +86,7 @@ def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:
 
 
 def _per_second(steps: Sequence[_Step], counter: Callable[[GpuReading], float | None]) -> float | None:
-    """What a counter grew by in a second, all GPUs together; ``None`` where no step has it at both ends."""
+    """Growth of a counter per second, over all GPUs; ``None`` where no step has it at both ends."""
     grown = elapsed = 0.0
     for step in steps:
         now = _sum(map(counter, step.sample.readings))
@@ -99,7 +99,7 @@ def _per_second(steps: Sequence[_Step], counter: Callable[[GpuReading], float | 
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """``None`` unless all are known: a sum of some GPUs is not one of all."""
+    """Sum of the values; ``None`` if any is unknown, since a partial sum would mislead."""
     known = list(values)
     return sum(v for v in known if v is not None) if known and None not in known else None
 

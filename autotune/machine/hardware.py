@@ -1,4 +1,4 @@
-"""What this machine has, as far as this process may use it. Starts no process."""
+"""Reads the hardware this process may use. Starts no process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNLIMITED = 1 << 60
 
 @dataclass(frozen=True)
 class Files:
-    """Where the kernel tells about the machine."""
+    """Paths of the kernel's files about the machine."""
 
     proc: Path = Path("/proc")
     cgroup: Path = Path("/sys/fs/cgroup")
@@ -62,7 +62,7 @@ def compiler_name(environment: Mapping[str, str] | None = None) -> str:
 
 
 def compiler(environment: Mapping[str, str] | None = None) -> str | None:
-    """Where that compiler is; ``None`` if it is not there."""
+    """Path of that compiler; ``None`` if it is not installed."""
     variables = os.environ if environment is None else environment
     return shutil.which(compiler_name(variables), path=variables.get("PATH"))
 
@@ -222,7 +222,7 @@ def _read(path: Path) -> str:
 
 
 def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[str, Any]:
-    """The hardware part of the fingerprint: nothing that changes while nothing is changed."""
+    """Hardware part of the fingerprint: only properties that stay the same while nothing is changed."""
     gpus = visible_gpus() if gpus is None else gpus
     fixed = ("name", "memory", "compute_capability", "mig")
     return {
@@ -236,7 +236,7 @@ def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[s
 
 
 def resources(framework: str = "trl", files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> Resources:
-    """All of this machine that may be used; the smallest GPU speaks for all."""
+    """Resources of this machine; of several GPUs the smallest counts."""
     gpus = visible_gpus() if gpus is None else gpus
     least = min(gpus, key=lambda g: (g.memory, g.compute_capability)) if gpus else None
     return Resources(

@@ -1,4 +1,4 @@
-"""Takes hold of the GPUs a study uses: from then on this process and its trials see no others."""
+"""Restricts this process and its trials to the GPUs of a study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The GPUs as the driver tells of them now. The one file that speaks to NVML; a machine without a driver has none."""
+"""Reads the state of the GPUs from the driver. The only file that calls NVML; a machine without a driver has none. The
+one file that speaks to NVML; a machine without a driver has none."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from autotune.errors import MachineError
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process computing on a GPU, by the driver's process id; ``None`` bytes = not told."""
+    """A process computing on a GPU, by the driver's process id; ``None`` bytes = unknown."""
 
     pid: int
     memory: int | None
@@ -77,7 +78,7 @@ def _nvml(library: Any) -> Iterator[Any]:
 
 
 def _started(library: Any) -> Any:
-    """The binding, initialised; ``None`` where it or the driver is missing."""
+    """The initialised binding; ``None`` where the binding or the driver is missing."""
     try:
         nvml = library or importlib.import_module("pynvml")
     except ImportError:
@@ -125,7 +126,7 @@ def _state(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _ask(nvml: Any, question: Callable[[], Any], otherwise: Any) -> Any:
-    """An answer not every GPU has."""
+    """Calls an NVML function that not every GPU supports."""
     try:
         return question()
     except nvml.NVMLError:

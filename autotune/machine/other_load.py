@@ -1,4 +1,4 @@
-"""What else this machine is doing, by the kernel's own counters: who is busy, what is free. Starts no process."""
+"""Other load on this machine by the kernel's counters: CPU use by process, and free memory. Starts no process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class Load:
-    """CPU use over a short look."""
+class CpuLoad:
+    """CPU use over a short interval."""
 
     share: float
     """Of all the machine's CPU time, 0 to 1."""
@@ -36,8 +36,8 @@ def available_memory(files: Files = HOST) -> int | None:
     return None
 
 
-def look(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> Load | None:
-    """What runs now, this process left out; ``None`` if the kernel does not tell."""
+def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:
+    """CPU use of other processes over a short interval; ``None`` if the kernel does not report it."""
     before, own = _counters(files), _processes(files)
     sleep(seconds)
     after, later = _counters(files), _processes(files)
@@ -48,7 +48,7 @@ def look(sleep: Callable[[float], None], files: Files = HOST, seconds: float = L
     used = {pid: (name, time - own[pid][1]) for pid, (name, time) in later.items() if pid in own and pid != mine}
     cores = sum(line.startswith("cpu") and line[3:4].isdigit() for line in _read(files.proc / "stat").splitlines())
     busiest = sorted(used.items(), key=lambda item: (-item[1][1], item[0]))[:3]
-    return Load(
+    return CpuLoad(
         share=min(1.0, (after[0] - before[0]) / ticks),
         busiest=tuple((int(p), name, c) for p, (name, t) in busiest if (c := t * max(1, cores) / ticks) >= 0.1),
     )

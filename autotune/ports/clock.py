@@ -1,4 +1,4 @@
-"""Time, as the tuner asks for it."""
+"""Protocol of the clock that the tuner reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol as Port
 
 
 class Clock(Port):
-    """Time. ``monotonic`` never jumps; ``now`` is UTC seconds since the epoch, for people."""
+    """A clock. ``monotonic`` never jumps; ``now`` is UTC seconds since the epoch, for people."""
 
     def monotonic(self) -> float: ...
 

@@ -1,4 +1,4 @@
-"""The parent's side of a training framework: its words for a trial, its rollout server, its failures."""
+"""Protocol of a training framework's parent side: rendering of trials, rollout server, diagnosis of failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Companion", "Diagnosis", "Framework", "Place"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a trial runs: what a rollout server's launch and the way to it depend on."""
+    """Where a trial runs, as far as the launch of a rollout server depends on it."""
 
     python: str
     gpus: tuple[str, ...]
@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Companion:
-    """The rollout server of a trial: up before the trial's own process is started, gone with it."""
+    """Launch of a trial's rollout server, which runs from before the trial's process until after it."""
 
     argv: tuple[str, ...]
     spec: TrialSpec
@@ -53,7 +53,7 @@ class Framework(Port):
     def name(self) -> str: ...
 
     def render(self, assignment: Assignment) -> TrialSpec:
-        """The assignment in the framework's own words."""
+        """The assignment in the framework's own configuration format."""
         ...
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
@@ -65,7 +65,7 @@ class Framework(Port):
         ...
 
     def diagnose(self, text: str) -> Diagnosis | None:
-        """What a log text says went wrong, by the framework's known strings; last cause first."""
+        """Causes of a failure found in a log text by the framework's known error texts; last cause first."""
         ...
 
     def suggest(self, outcome: Outcome) -> str:

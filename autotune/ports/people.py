@@ -1,4 +1,4 @@
-"""What people and other processes ask of a running tuner, and what they are shown of it."""
+"""Protocols of requests to a running tuner, and of observers that display its progress."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from trainer.child.contract import CurrentPhase
 
 
 class StopToken(Port):
-    """What the user asked for: 0 go on, 1 finish the running trial, 2 stop now."""
+    """The user's stop request: 0 go on, 1 finish the running trial, 2 stop now."""
 
     @property
     def level(self) -> int: ...
 
 
 class Requests(Port):
-    """What others ask of a running tuner, beside a stop."""
+    """Requests to a running tuner other than a stop."""
 
     def hold(self) -> float:
-        """Waits while the study is paused; the seconds it waited."""
+        """Waits while the study is paused; returns the seconds waited."""
         ...
 
     def retries(self) -> tuple[int, ...]:
-        """Numbers of trials whose configurations shall be run again, each request once."""
+        """Numbers of trials whose configurations are to be run again, each request once."""
         ...
 
 
 class Observer(Port):
-    """Shown what a study does; must not fail."""
+    """Receives the progress of a study for display; must not fail."""
 
     def event(self, event: Event) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Who decides what to try next."""
+"""Protocols of the algorithm that proposes the next configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.domain import Configuration, Trial
 
 
 class Proposer(Port):
-    """Decides what to try next. Keeps nothing: the same arguments always give the same answer."""
+    """Proposes the next configuration. Stateless: the same arguments always give the same answer."""
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         """The next configuration and who proposed it (``Trial.source``).
@@ -27,7 +27,7 @@ class Proposer(Port):
         ...
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
-        """The sentence saying which OOM rules ``configuration`` out, or ``None``."""
+        """The sentence on which OOM rules ``configuration`` out, or ``None``."""
         ...
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
@@ -37,10 +37,10 @@ class Proposer(Port):
 
 @runtime_checkable
 class PreparingProposer(Port):
-    """A proposer that can use the time a trial takes."""
+    """A proposer that can compute a proposal while a trial runs."""
 
     def prepare(self, history: Sequence[Trial], number: int) -> None:
-        """Get ready to propose ``number`` once the newest trial of ``history``, which is running, has ended.
+        """Prepares the proposal of ``number`` for when the newest, running trial of ``history`` has ended.
 
         Proposals are the same whether they were prepared or not.
         """
@@ -49,8 +49,8 @@ class PreparingProposer(Port):
 
 @runtime_checkable
 class FrugalProposer(Port):
-    """A proposer that can do without a new process, where the time left holds no start of one."""
+    """A proposer that can propose a trial without a process start, for when too little time is left for one."""
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
-        """As ``Proposer.propose``, of those configurations only that the newest trial's process can run as it is."""
+        """As ``Proposer.propose``, restricted to configurations that the newest trial's process can run unchanged."""
         ...

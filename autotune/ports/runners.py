@@ -1,4 +1,4 @@
-"""One attempt at a trial: what a runner is given, what it tells meanwhile, and what it knows afterwards."""
+"""Protocols of a trial runner: its input, its progress callbacks and its report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainer.child.contract import CurrentPhase, Record, Result
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt at one trial, as a runner needs it."""
+    """One attempt at one trial: the input of a runner."""
 
     study: Study
     trial: Trial
@@ -25,7 +25,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a runner knows when an attempt has ended and its process tree is gone."""
+    """A runner's report after an attempt whose process tree is gone."""
 
     outcome: Outcome
     seconds: float
@@ -40,11 +40,11 @@ class RunReport:
 
 
 class Watcher(Port):
-    """Told what a running trial does, in order, from the thread that called ``run``."""
+    """Receives the progress of a running trial, in order, on the thread that called ``run``."""
 
     @property
     def enough(self) -> bool | None:
-        """Whether the trial is to end, its recorded cycles so far being enough; ``None`` if nobody weighs them.
+        """Whether the trial may end because its recorded cycles suffice; ``None`` if no early stopping applies.
 
         A runner looks after each RECORDED cycle it has passed on; a trial that ends for it has ended OK.
         """
@@ -60,7 +60,7 @@ class Watcher(Port):
 
 
 class TrialRunner(Port):
-    """Runs one attempt at a time and leaves none of its processes behind, but for one that waits for the next."""
+    """Runs one attempt at a time; no process is left but a warm worker that waits for the next trial."""
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         """Returns only when no process of the attempt is left (or it is quarantined), but for an idle worker.
@@ -70,11 +70,11 @@ class TrialRunner(Port):
         ...
 
     def close(self) -> tuple[int, ...]:
-        """End whatever is kept for the next trial; returns the processes that cannot be ended. May be called twice."""
+        """Ends the processes kept for a next trial; returns those that cannot be ended. May be called twice."""
         ...
 
     def sweep(self, study_id: int) -> tuple[int, ...]:
-        """Kill whatever processes of this study an earlier tuner left; returns their ids."""
+        """Kills the processes that an earlier tuner of this study left; returns their ids."""
         ...
 
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:

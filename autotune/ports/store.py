@@ -1,4 +1,4 @@
-"""Where studies, their trials and everything learnt of them are kept."""
+"""Protocol of the database of studies and trials."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class StudyLock(Port):
 
 
 class Store(Port):
-    """Where everything is kept. Values in and out are copies. Each method is one transaction.
+    """The database of studies. Values in and out are copies. Each method is one transaction. Values in and out are
+    copies. Each method is one transaction.
 
     Safe for one writing tuner and any number of readers in other processes.
 
@@ -53,11 +54,11 @@ class Store(Port):
     def study(self, name_or_id: str | int) -> Study: ...
 
     def studies(self) -> tuple[Study, ...]:
-        """Newest first."""
+        """All studies, newest first."""
         ...
 
     def revisions(self) -> Mapping[int, int]:
-        """The revision of every study by its id, newest first: what a poller asks before it reads."""
+        """The revision of every study by its id, newest first: cheap to poll."""
         ...
 
     def set_lengths(self, study_id: int, lengths: Sequence[int]) -> None:
@@ -65,13 +66,13 @@ class Store(Port):
         ...
 
     def set_beforehand(self, study_id: int, beforehand: Beforehand) -> Study:
-        """Once: what was set first stays. Returns the study as it is stored."""
+        """Stores prior knowledge unless some is stored. Returns the study as it is stored."""
         ...
 
     def set_status(self, study_id: int, status: StudyStatus) -> None: ...
 
     def add_trial(self, study_id: int, draft: TrialDraft, now: float) -> Trial:
-        """WAITING, with the next number (0, 1, 2 ... without gaps)."""
+        """Adds a WAITING trial with the next number (0, 1, 2 ... without gaps)."""
         ...
 
     def start_attempt(self, study_id: int, number: int, now: float) -> Trial:
@@ -79,11 +80,11 @@ class Store(Port):
         ...
 
     def requeue(self, study_id: int, number: int, seconds: float) -> Trial:
-        """RUNNING -> WAITING, to be attempted again; ``seconds`` of the lost attempt are added."""
+        """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
         ...
 
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord) -> None:
-        """Durable on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""
+        """Stores a cycle, durably on return. The same cycle twice is stored once. Raises ``FinishedTrialError``."""
         ...
 
     def add_startup(self, study_id: int, number: int, attempt: int, part: StartupRecord) -> None: ...
@@ -106,27 +107,27 @@ class Store(Port):
         ...
 
     def trial(self, study_id: int, number: int) -> Trial:
-        """With its cycles of the last attempt."""
+        """A trial with the cycles of its last attempt."""
         ...
 
     def trials(self, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-        """All numbered ``since`` or later (and below ``until``), by number, with their cycles of the last attempt."""
+        """Trials numbered from ``since`` to below ``until``, by number, with the cycles of their last attempt."""
         ...
 
     def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
-        """Of the last attempt, in the order they were added; the same note is kept once."""
+        """Notes of the last attempt, in order; equal notes are stored once."""
         ...
 
     def worst_case(self, study_id: int, number: int) -> WorstCaseRecord | None:
-        """Of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
+        """Worst-case record of the last attempt; ``None`` exactly when ``worst_case_passed`` is false."""
         ...
 
     def add_event(self, study_id: int, event: Event) -> Event:
-        """Stored with the next id."""
+        """Stores an event with the next id."""
         ...
 
     def events(self, study_id: int, after: int = 0, limit: int = 1000, kind: str | None = None) -> tuple[Event, ...]:
-        """Those with a greater id than ``after``, oldest first; ``kind``: only of this one."""
+        """Events with ids above ``after``, oldest first; ``kind``: only of this kind."""
         ...
 
     def last_event_id(self, study_id: int) -> int:
@@ -134,11 +135,11 @@ class Store(Port):
         ...
 
     def open_session(self, study_id: int, now: float) -> int:
-        """A tuner's run of the study; returns its id."""
+        """Opens a session, one run of the tuner on the study; returns its id."""
         ...
 
     def spend(self, session_id: int, wall_s: float, gpu_s: float, now: float) -> None:
-        """Totals of this session so far (not increments)."""
+        """Stores a session's totals so far (not increments)."""
         ...
 
     def spent(self, study_id: int) -> tuple[float, float]:
@@ -148,25 +149,25 @@ class Store(Port):
     def save_fingerprint(self, study_id: int, fingerprint: Fingerprint, now: float) -> None: ...
 
     def fingerprint(self, study_id: int) -> Fingerprint | None:
-        """The newest."""
+        """The newest fingerprint."""
         ...
 
     def fingerprints(self, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-        """All, each with the UTC seconds it was first seen at; oldest first."""
+        """All fingerprints, each with the UTC seconds it was first seen at; oldest first."""
         ...
 
     def save_recommendation(self, study_id: int, recommendation: Recommendation) -> None: ...
 
     def recommendation(self, study_id: int) -> Recommendation | None:
-        """The newest."""
+        """The newest recommendation."""
         ...
 
     def lock(self, study_id: int) -> StudyLock:
-        """Entering raises ``StudyBusyError`` if another tuner holds it."""
+        """Lock of a study. Entering raises ``StudyBusyError`` if another tuner holds it."""
         ...
 
     def is_locked(self, study_id: int) -> bool:
-        """Whether a tuner holds the study's lock. Asking refuses no tuner that starts meanwhile."""
+        """Whether a tuner holds the study's lock. The test refuses no tuner that starts meanwhile."""
         ...
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What a child is asked for at its end: its report, and where it hangs."""
+"""Reads a child's report, and makes a hanging child write its stacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer.child.contract import ContractError, Result, RunPaths, read_result
 
 
 def report_of(paths: RunPaths) -> tuple[Result | None, str]:
-    """(the child's report, why it cannot be read)."""
+    """The child's ``result.json``, and the error if the file cannot be read."""
     try:
         return read_result(paths.result), ""
     except FileNotFoundError:
@@ -21,7 +21,8 @@ def report_of(paths: RunPaths) -> tuple[Result | None, str]:
 
 
 def ask_for_stacks(tree: ProcessTree, clock: Clock, wait_s: float) -> None:
-    """Processes that registered faulthandler for SIGUSR1 write their stacks to the log; they have ``wait_s`` for it."""
+    """Sends SIGUSR1 to the processes that registered faulthandler, so that they write their stacks to the log within
+    ``wait_s``."""
     asked = [m for m in tree.refresh() if proc.catches(m.pid, signal.SIGUSR1)]
     for member in asked:
         proc.send(member, signal.SIGUSR1)

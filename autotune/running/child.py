@@ -1,4 +1,4 @@
-"""What is asked of a started process, however it came to be."""
+"""Protocol of a started process, whether spawned or forked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Child(Protocol):
-    """``subprocess.Popen`` is one."""
+    """A started process; ``subprocess.Popen`` satisfies the protocol."""
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Process id."""
         ...
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; ``None`` while it runs."""
+        """Exit code, negative for a signal; ``None`` while the process runs."""
         ...

@@ -1,4 +1,5 @@
-"""Runs a command as its own process tree, as the user would run it, and hears its lines with the time each arrived."""
+"""Runs a command as its own process tree, as the user would run it, and passes on its output lines with arrival
+times."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Line:
+class OutputLine:
     """One line of standard output."""
 
     at: float
@@ -33,8 +34,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Command:
-    """What to run, and what bounds it."""
+class BoundedCommand:
+    """A command line with its environment, time limit and memory limit."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -50,7 +51,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Ended:
-    """How it ended; none of its processes is left, or they are quarantined."""
+    """Result of a command whose processes are all gone, or quarantined."""
 
     exit_code: int | None
     """``None`` if it was ended from here, or never started."""
@@ -63,9 +64,9 @@ class Ended:
 
 
 class _TimedLines(CappedLog):
-    """A capped log that also hands on every line as soon as its end arrives."""
+    """A capped log that also passes on every complete line as soon as it arrives."""
 
-    def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[Line]) -> None:
+    def __init__(self, path: Path, clock: Clock, lines: queue.SimpleQueue[OutputLine]) -> None:
         super().__init__(path)
         self._clock = clock
         self._lines = lines
@@ -78,26 +79,26 @@ class _TimedLines(CappedLog):
             whole, rest = [*whole, rest], b""
         self._rest = rest
         for line in whole:
-            self._lines.put(Line(now, line.decode("utf-8", "replace")))
+            self._lines.put(OutputLine(now, line.decode("utf-8", "replace")))
         super().write(data)
 
 
 def run_command(
-    command: Command,
-    hear: Callable[[Line], bool],
+    command: BoundedCommand,
+    hear: Callable[[OutputLine], bool],
     stop: StopToken,
     *,
     clock: Clock,
     graces: Graces | None = None,
 ) -> Ended:
-    """Run ``command`` to its end, or until ``hear`` returns true for a line: then enough was heard.
+    """Runs ``command`` to its end, or until ``hear`` returns true for a line.
 
     What ``hear`` raises is raised again, after the processes have been ended.
     """
     become_subreaper()
     began = clock.monotonic()
     command.logs.mkdir(parents=True, exist_ok=True)
-    lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+    lines: queue.SimpleQueue[OutputLine] = queue.SimpleQueue()
     errors = command.logs / "stderr.txt"
     logs = (_TimedLines(command.logs / "stdout.txt", clock, lines), CappedLog(errors))
     try:
@@ -128,16 +129,16 @@ def run_command(
 
 
 def _listen(
-    command: Command,
+    command: BoundedCommand,
     child: subprocess.Popen[bytes],
     watchdog: Watchdog,
-    lines: queue.SimpleQueue[Line],
-    hear: Callable[[Line], bool],
+    lines: queue.SimpleQueue[OutputLine],
+    hear: Callable[[OutputLine], bool],
     stop: StopToken,
     clock: Clock,
     began: float,
 ) -> tuple[tuple[Stop, str] | None, bool]:
-    """(why it must be ended, whether enough was heard)."""
+    """The reason to end the command, and whether ``hear`` returned true."""
     while True:
         ended = child.poll() is not None
         while not lines.empty():
@@ -156,8 +157,8 @@ def _listen(
         clock.sleep(STEP_S)
 
 
-def _spawn(command: Command, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
-    """Start it in a session of its own, each output into its log."""
+def _spawn(command: BoundedCommand, logs: tuple[CappedLog, CappedLog]) -> tuple[subprocess.Popen[bytes], list[LogPump]]:
+    """Starts the command in a session of its own, each output stream into its log."""
     pipes = [os.pipe(), os.pipe()]
     try:
         child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The rollout server beside a trial: started first, asked until it answers, and watched from then on."""
+"""Starts the rollout server of a trial before the trial, polls it until it is ready, and watches it from then on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST = 1 << 16
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Different ports on the loopback that nobody listens on; somebody may before they are used."""
+    """Different loopback ports on which nothing listens; another process may take one before it is used."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -30,8 +30,8 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(int(each.getsockname()[1]) for each in sockets)
 
 
-class Health(threading.Thread):
-    """Asks again and again until the right answer comes.
+class ReadinessPoll(threading.Thread):
+    """Polls the server's health address until it returns the expected answer.
 
     A thread of its own, because an answer may be long in coming.
     """
@@ -58,12 +58,12 @@ class Health(threading.Thread):
             return False
 
     def finish(self) -> None:
-        """Stop asking; an answer still awaited is not waited for."""
+        """Stops polling, without waiting for a pending answer."""
         self._done.set()
 
 
-class Server:
-    """A companion while it runs."""
+class RunningServer:
+    """A rollout server process while it runs."""
 
     def __init__(self, companion: Companion, paths: RunPaths, tag: str, clock: Clock) -> None:
         """Starts it.
@@ -79,13 +79,13 @@ class Server:
         self.child, self._pump = spawn(
             companion.argv, paths.scratch, tag, CappedLog(paths.server_log), companion.environment
         )
-        self._health = Health(companion.health, companion.answer)
+        self._health = ReadinessPoll(companion.health, companion.answer)
         self.greeted = False
         """It was ready, and the trial was told."""
         self._health.start()
 
     def greet(self) -> bool:
-        """Once, when it is ready: how long that took is recorded as a part of the trial's start-up.
+        """Records the server's start-up time as a part of the trial's start-up; called once, when the server is ready.
 
         Raises:
             OSError: the record could not be written.
@@ -110,7 +110,7 @@ class Server:
         return None
 
     def finish(self) -> str:
-        """Let go of it, its processes being gone; returns the end of its log."""
+        """Releases the server after its processes have ended; returns the end of its log."""
         self._health.finish()
         self._pump.finish()
         return read_tail(self._paths.server_log)

@@ -1,4 +1,4 @@
-"""Which processes of a trial are compilers: what they hold is needed once, and not by the training that is measured."""
+"""Recognises compiler processes in a trial's tree: their memory is needed once and is not the training's."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _BEGINNINGS = ("clang", "ld.")
 
 
 def compiles(process: Stat) -> bool:
-    """By the name of its program: GCC's, Clang's and CUDA's parts, as PyTorch's inductor, Triton and vLLM run them."""
+    """Whether a process name is a compiler's."""
     return process.name in _NAMES or process.name.startswith(_BEGINNINGS)

@@ -1,4 +1,4 @@
-"""What of the tuner's environment a trial may see: what moves its numbers, and no secrets.
+"""Allow-list of the tuner's environment variables that a trial receives: those that affect its figures, and no secrets.
 
 An allow-list, because a trial's environment ends up in logs and crash reports. ``HF_TOKEN`` is the
 one secret passed on: gated models cannot be loaded without it. ``PYTHONPATH`` is not passed on: it

@@ -1,4 +1,4 @@
-"""Whose GPU it is: refused before a trial if someone uses it, INFRA if someone comes during one.
+"""Detects other users of a trial's GPUs: before a trial the trial is refused, during a trial it becomes INFRA.
 
 A GPU is called free by its memory. Process ids help only where the driver's ids are this system's:
 in a container it reports the host's, and in a virtual machine perhaps too.
@@ -18,26 +18,27 @@ FREE_BYTES = 1 << 30
 STEP_S = 0.5
 
 
-class Guard(Protocol):
-    """What the supervisor asks about the GPUs; sentences are reasons, ``None`` means all is well."""
+class GpuUseGuard(Protocol):
+    """Checks for other users of the GPUs at four moments of a trial; each returns a sentence, or ``None`` if there is
+    no other user."""
 
     used: int | None
     """Bytes in use on the fullest of them when ``during`` looked last, whoever used them; ``None``: not known."""
 
     def before(self, clock: Clock) -> str | None:
-        """Why no trial should be started now. Waits a bounded time for memory to be freed."""
+        """The reason not to start a trial now. Waits a bounded time for memory to be freed."""
         ...
 
     def again(self) -> str | None:
-        """The same as ``before`` for another trial of the same processes, which hold the GPUs already."""
+        """As ``before``, for another trial of processes that already hold the GPUs."""
         ...
 
     def during(self, members: Set[int]) -> str | None:
-        """Who else has come, ``members`` being the trial's own processes."""
+        """Other processes that began to use the GPUs; ``members`` are the trial's own."""
         ...
 
     def after(self, clock: Clock) -> str | None:
-        """Who still holds memory now that the trial's processes are gone. Waits a bounded time."""
+        """Processes that still hold GPU memory after the trial's processes ended. Waits a bounded time."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Asks NVML what the trial's GPUs do while it runs, and adds it to the cycles it told of."""
+"""Samples NVML while a trial runs, and adds the GPU figures to the trial's cycle records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.domain import CycleRecord
-from autotune.machine.gpu_samples import Sample, use_of
+from autotune.machine.gpu_samples import GpuSample, use_of
 from autotune.machine.nvml import GpuReader
 from autotune.ports import Clock
 from trainer.child.contract import read_phase
@@ -37,7 +37,7 @@ class GpuSampler(threading.Thread):
         self._phase_file = phase_file
         self._clock = clock
         self._done = threading.Event()
-        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self._samples: deque[GpuSample] = deque(maxlen=MOST_SAMPLES)
         self._lock = threading.Lock()
         self.cpu_s = 0.0
         """CPU seconds this thread has used."""
@@ -59,15 +59,15 @@ class GpuSampler(threading.Thread):
             reader.close()
 
     def look(self, reader: GpuReader) -> None:
-        """One sample."""
+        """Takes one sample."""
         mark = read_phase(self._phase_file)
         phase, cycle = ("", -1) if mark is None else (mark.phase, mark.cycle)
-        sample = Sample(self._clock.now(), phase, cycle, reader.read())
+        sample = GpuSample(self._clock.now(), phase, cycle, reader.read())
         with self._lock:
             self._samples.append(sample)
 
     def add_to(self, record: CycleRecord) -> CycleRecord:
-        """Rank 0's record with what the GPUs did in its cycle; any other as it is."""
+        """Returns a record of rank 0 with GPU figures of its cycle; other records unchanged."""
         if record.rank:
             return record
         with self._lock:
@@ -78,7 +78,7 @@ class GpuSampler(threading.Thread):
         return replace(record, gpu=use_of(samples, record))
 
     def finish(self) -> None:
-        """Stop; waits for a reading under way."""
+        """Stops sampling, after a reading under way."""
         self._done.set()
         if self.is_alive():
             self.join()

@@ -1,4 +1,4 @@
-"""What the supervisor is given to run, and how long each end of it may take."""
+"""The supervisor's input: one child to run, with its grace periods."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.ports import Companion
-from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.gpu_guard import GpuUseGuard, NoGuard
 from autotune.running.warm_worker import Worker
 from trainer.child.contract import RunPaths
 
 
 @dataclass(frozen=True)
 class Graces:
-    """How long each end may take; seconds."""
+    """Grace periods for ending a process tree, in seconds."""
 
     terminate_s: float = 5.0
     """Between SIGTERM and SIGKILL."""
@@ -31,14 +31,14 @@ class Graces:
 
 @dataclass(frozen=True)
 class Job:
-    """One child to run."""
+    """One child process to run."""
 
     argv: tuple[str, ...]
     paths: RunPaths
     tag: str
     deadline_s: float
     memory_limit: int | None = None
-    guard: Guard = field(default_factory=NoGuard)
+    guard: GpuUseGuard = field(default_factory=NoGuard)
     companion: Companion | None = None
     """A server that must be ready first; the trial ends with it, and it with the trial."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -50,5 +50,5 @@ class Job:
 
     @property
     def reuses(self) -> bool:
-        """Its processes are there already, from the trial before."""
+        """Whether the job runs in the processes of the previous trial."""
         return self.worker is not None and self.worker.alive

@@ -1,4 +1,4 @@
-"""The command that starts a trial's processes, and what they need to know beforehand. Pure."""
+"""Command line and environment of a trial's processes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def launched(spec: TrialSpec) -> bool:
 
 
 def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple[str, ...]:
-    """The child's own start, or ``torchrun`` of the same interpreter with as many of them as there are ranks.
+    """Command line of the child, under ``torchrun`` where there are several ranks.
 
     The ranks meet at this machine's own address, on a port the system chooses.
     """
@@ -30,7 +30,7 @@ def command(python: str, start: Path, paths: RunPaths, spec: TrialSpec) -> tuple
 
 
 def worker_command(python: str, start: Path) -> tuple[str, ...]:
-    """What starts a warm worker, but for the folder of its mailbox."""
+    """Command line of a warm worker, without its mailbox folder."""
     return (python, str(start), "worker", "--directory")
 
 
@@ -42,14 +42,14 @@ torch's would be in the folder for temporary files; Triton's and vLLM's are in t
 
 
 def caches(folder: Path | None, own: Mapping[str, str]) -> dict[str, str]:
-    """Where compilers keep what they made; what the tuner's environment says stays."""
+    """Folders of compiler caches; the tuner's own environment variables take precedence."""
     if folder is None:
         return {}
     return {name: str(folder / place) for name, place in CACHES.items() if name not in own}
 
 
 def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str, str]:
-    """What the trial's processes get beside the tuner's environment; the configuration's own wins.
+    """Variables added to the tuner's environment for a trial; the configuration's own take precedence.
 
     Args:
         spec: of the trial.

@@ -1,4 +1,4 @@
-"""Whether a silent child still works: decided from what it wrote and the CPU time its tree used."""
+"""Decides whether a silent child still works, from its output and the CPU time of its process tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WINDOW_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HangLimits:
-    """How long is too long; seconds."""
+    """Seconds without progress after which a child counts as hung."""
 
     quiet_s: float = 180.0
     """Nothing written and (almost) no CPU time used."""
@@ -25,7 +25,7 @@ class HangLimits:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What can be seen of a child at one moment."""
+    """Signs of progress of a child at one moment."""
 
     at: float
     """Monotonic seconds."""
@@ -40,7 +40,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Vigil:
-    """What is remembered between two looks."""
+    """State of the hang detection between two checks."""
 
     progress: Pulse
     """When it last wrote something."""
@@ -51,12 +51,12 @@ class Vigil:
 
     @staticmethod
     def begin(pulse: Pulse) -> Vigil:
-        """At the child's start."""
+        """The state at the child's start."""
         return Vigil(pulse, pulse, pulse.at)
 
 
 def advance(vigil: Vigil, pulse: Pulse, limits: HangLimits) -> Vigil:
-    """The vigil after one more look."""
+    """The state after one more check."""
     if pulse.mark != vigil.progress.mark or pulse.written != vigil.progress.written:
         return Vigil.begin(pulse)
     span = pulse.at - vigil.window.at

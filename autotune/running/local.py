@@ -1,4 +1,4 @@
-"""Trials on this machine: ``ports.TrialRunner`` over the supervisor."""
+"""Runs trials on this machine: implements ``ports.TrialRunner`` with the supervisor."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunRe
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
-from autotune.running.gpu_guard import GpuGuard, Guard, NoGuard
+from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
 from autotune.running.job import Graces, Job
-from autotune.running.keeper import Keeper, in_used_process, wanted_of
 from autotune.running.liveness import HangLimits
 from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
 from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
+from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
 from trainer.child import contract
 from trainer.child.contract import (
     ContractError,
@@ -50,12 +50,12 @@ def home_tag(home: Path) -> str:
 
 
 def study_tag(home: str, study_id: int | str) -> str:
-    """What the tag of every process of a study begins with."""
+    """Common prefix of the tags of all processes of a study."""
     return f"autotune:{home}:{study_id}:"
 
 
 def tool_owner() -> str:
-    """Names this tuner for ever, so that a later one knows whether it still lives."""
+    """Unique name of this tuner process, by which a later tuner knows whether it still runs."""
     own = proc.read_stat(os.getpid())
     return f"{os.getpid()}-{own.started if own else 0}"
 
@@ -80,7 +80,7 @@ class LocalRunner:
     send: Send = proc.send
     spawn: Spawn = spawn
     """Starts the trial's own process."""
-    keeper: Keeper | None = None
+    keeper: WarmWorkerPool | None = None
     """Lets a process run several trials; ``None`` gives each trial a process of its own."""
     preloads: Preloads | None = None
     """Starts processes instead, by forking one that has imported everything where that is the same."""
@@ -99,7 +99,7 @@ class LocalRunner:
         ending = self._attempt(assignment, spec, paths, watcher, stop)
         log = paths.server_log if ending.log_is_servers else paths.log
         return RunReport(
-            outcome=in_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
+            outcome=doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
@@ -110,7 +110,7 @@ class LocalRunner:
     def _attempt(
         self, assignment: Assignment, spec: TrialSpec, paths: RunPaths, watcher: Watcher, stop: StopToken
     ) -> Ending:
-        """With other ports again where somebody took the rollout server's in between."""
+        """One attempt, repeated with other ports if another process took the rollout server's port."""
         began = self.clock.monotonic()
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
@@ -134,7 +134,7 @@ class LocalRunner:
 
     @staticmethod
     def _held(study: Study) -> tuple[Gpu, ...]:
-        """The study's GPUs as they are now. Raises ``MachineError``: they cannot be read, or some are gone."""
+        """Current state of the study's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
         return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
 
@@ -173,11 +173,11 @@ class LocalRunner:
     ) -> Ending:
         supervisor = Supervisor(self.clock, self.graces, self.hang_limits, self.send, self._starter(stop))
         study, trial = assignment.study, assignment.trial
-        wanted = None if self.keeper is None else wanted_of(study, trial, spec, job, self.python)
+        required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
-        if self.keeper is not None and wanted is not None:
+        if self.keeper is not None and required is not None:
             argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
-            ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), wanted, watcher, stop)
+            ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()
             ending = supervisor.run(job, watcher, stop)
@@ -192,7 +192,7 @@ class LocalRunner:
     def _starter(self, stop: StopToken) -> Spawn:
         return self.spawn if self.preloads is None else self.preloads.starter(stop)
 
-    def _guard(self, study: Study) -> Guard:
+    def _guard(self, study: Study) -> GpuUseGuard:
         if study.spec.resources.gpus == 0:
             return NoGuard()
         ours = hardware.driver_process_ids_are_ours()

@@ -1,4 +1,4 @@
-"""The child's stdout and stderr in a file that stays small, however much is written."""
+"""Writes a child's stdout and stderr to a file of bounded size."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CappedLog:
             self._size += len(piece)
 
     def close(self) -> None:
-        """Cut to the promised size and close; may be called twice."""
+        """Cuts the file to its final size and closes it; may be called twice."""
         if self._fd < 0:
             return
         if self._size > self._head + len(self._marker) + self._tail:
@@ -88,7 +88,8 @@ class LogPump(threading.Thread):
                 return
 
     def _move(self, drain: bool) -> bool:
-        """Take what is there (all of it to ``drain``, at most 64 MiB); ``False`` at the end of the pipe."""
+        """Reads what the pipe holds (with ``drain`` until it is empty, at most 64 MiB); ``False`` at the end of the
+        pipe."""
         with self._writing:
             for _ in range(1024 if drain else 1):
                 try:
@@ -101,7 +102,7 @@ class LogPump(threading.Thread):
             return True
 
     def redirect(self, log: CappedLog) -> None:
-        """What was written before this goes into the present log, which is closed; the rest into ``log``."""
+        """Writes pending output to the present log, closes that, and sends later output to ``log``."""
         if self.is_alive():
             self._move(drain=True)
         with self._writing:
@@ -109,7 +110,7 @@ class LogPump(threading.Thread):
             self._log = log
 
     def finish(self, patience_s: float = 5.0) -> None:
-        """Take what is left in the pipe and close it, even if someone still holds its other end."""
+        """Reads the rest of the pipe and closes it, even if another process holds its other end."""
         os.write(self._wake_in, b"x")
         self.join(patience_s)
         if not self.is_alive():

@@ -1,4 +1,4 @@
-"""Summed PSS of a process tree at a bounded price.
+"""Summed PSS of a process tree, at a bounded CPU cost.
 
 Exact PSS costs 9 ms of CPU per resident GiB and would itself be noise in what is measured. So it is
 read at a bounded duty, and between two readings the cheap counters of anonymous memory are added.
@@ -16,8 +16,8 @@ from autotune.running.proc import Stat
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One process when its PSS was last read; bytes."""
+class PssReading:
+    """PSS of one process at its last exact reading; bytes."""
 
     started: int
     proportional: int
@@ -27,7 +27,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Where the figures come from."""
+    """Functions that read memory figures from ``/proc``; replaced in tests."""
 
     resident: Callable[[int], tuple[int, int]] = proc.read_resident
     proportional: Callable[[int], int | None] = proc.read_proportional
@@ -58,14 +58,14 @@ class TreeMemory:
         self._credit = burst_s
         self._cost = 0.0
         self._at = self._exact_at = self._probes.monotonic()
-        self._readings: dict[int, Reading] = {}
+        self._readings: dict[int, PssReading] = {}
         self._beside = beside
         self._share = 0
         self.current = 0
         self.peak = 0
 
     def measure(self, members: Sequence[Stat], limit: int | None = None) -> int:
-        """The summed PSS now; exact if it is, or may be, above ``limit``."""
+        """The summed PSS now; an exact reading if the sum is, or may be, above ``limit``."""
         now = self._probes.monotonic()
         self._credit = min(self._burst, self._credit + self._duty * (now - self._at))
         self._at = now
@@ -81,7 +81,7 @@ class TreeMemory:
         return low
 
     def _estimate(self, members: Sequence[Stat], resident: dict[int, tuple[int, int]]) -> tuple[int, int]:
-        """(what is surely there, what may be there): new anonymous memory counts in both."""
+        """Lower and upper estimate of the summed PSS; new anonymous memory counts in both."""
         low = high = self._share
         for member in members:
             total, shared = resident[member.pid]
@@ -101,7 +101,7 @@ class TreeMemory:
             exact = self._probes.proportional(member.pid)
             if exact is None:  # it has ended meanwhile and holds nothing, or may not be read and counts whole
                 exact = self._probes.resident(member.pid)[0]
-            readings[member.pid] = Reading(member.started, exact, total, shared)
+            readings[member.pid] = PssReading(member.started, exact, total, shared)
         self._readings = readings
         self._share = self._beside()
         self._cost = self._probes.cpu() - before

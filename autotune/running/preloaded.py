@@ -1,4 +1,4 @@
-"""Trials forked from a process that has imported everything already (``preload`` of the child's ``start.py``).
+"""Forks trials from a process that has already imported the framework (``preload`` of the child's ``start.py``).
 
 A preloaded process is used for a trial only if it was started with the very environment the trial would be started
 with, and the trial imports what it has imported. Whatever is in the way, the trial is started the ordinary way.
@@ -32,14 +32,14 @@ UNKNOWN = 255
 
 
 class PreloadError(Exception):
-    """It is gone, does not answer, or cannot be forked; the message says which."""
+    """A preloaded process has ended, does not answer, or cannot be forked; the message says which."""
 
 
 class Preload:
-    """One such process."""
+    """One preloaded process."""
 
     def __init__(self, python: str, start: str, directory: str, environment: Mapping[str, str], tag: str) -> None:
-        """Starts it; it imports what the trial in ``directory`` would.
+        """Starts the process, which imports what the trial in ``directory`` needs.
 
         Raises:
             OSError: it could not be started.
@@ -70,16 +70,16 @@ class Preload:
 
     @property
     def pid(self) -> int:
-        """Of the preloaded process itself."""
+        """Process id of the preloaded process itself."""
         return self.process.pid
 
     @property
     def alive(self) -> bool:
-        """It can still be asked."""
+        """Whether the process still answers requests."""
         return self._channel.fileno() >= 0 and self.process.poll() is None
 
     def answer(self, seconds: float) -> dict[str, Any] | None:
-        """The next answer, ``None`` if there is none within ``seconds``.
+        """The next message from the process; ``None`` if none arrives within ``seconds``.
 
         Raises:
             PreloadError: it is gone.
@@ -97,14 +97,14 @@ class Preload:
             return dict(self._answers.pop(0))
 
     def ask(self, message: Mapping[str, Any], handles: tuple[int, ...] = ()) -> None:
-        """Raises ``PreloadError`` if it is gone."""
+        """Sends a request. Raises ``PreloadError`` if the process has ended."""
         try:
             socket.send_fds(self._channel, [json.dumps(message).encode()], list(handles), socket.MSG_DONTWAIT)
         except OSError as error:
             raise PreloadError(f"the preloaded process cannot be asked: {error}") from error
 
     def code_of(self, pid: int, seconds: float = 0.0) -> int | None:
-        """Exit code of a forked process, as told within ``seconds``; ``None`` if it was not."""
+        """Exit code of a forked process; ``None`` if it does not arrive within ``seconds``."""
         end = time.monotonic() + seconds
         with self._lock:
             while pid not in self._ended and self._receive(max(0.0, end - time.monotonic())):
@@ -112,7 +112,7 @@ class Preload:
             return self._ended.get(pid)
 
     def kill(self) -> None:
-        """At once. What it has forked comes to this process, which is a subreaper."""
+        """Kills the process at once. Its forked children become children of this process, a subreaper."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -122,14 +122,14 @@ class Preload:
             self._close()
 
     def end(self, seconds: float = 2.0) -> None:
-        """Let it go; what it has forked goes on."""
+        """Ends the process; its forked children go on."""
         with contextlib.suppress(PreloadError, subprocess.TimeoutExpired):
             self.ask({"end": True})
             self.process.wait(seconds)
         self.kill()
 
     def _receive(self, seconds: float) -> bool:
-        """Take one message; false if none came, or no more can come (then the channel is closed)."""
+        """Receives one message; false if none came or the channel is closed."""
         if self._channel.fileno() < 0:
             return False
         try:
@@ -161,7 +161,7 @@ class Preload:
 
 
 class Forked:
-    """A trial's process that was forked from a preloaded one; what ``Popen`` is for one that was started."""
+    """A trial's process forked from a preloaded one, with the interface of ``Popen``."""
 
     def __init__(self, preload: Preload, pid: int, others: Sequence[Preload] = ()) -> None:
         """Arguments:
@@ -176,14 +176,14 @@ class Forked:
         self._started = stat.started if stat is not None else None
 
     def poll(self) -> int | None:
-        """Its exit code; ``None`` while it runs. Safe from two threads."""
+        """Exit code; ``None`` while the process runs. Thread-safe."""
         with self._lock:
             if self.returncode is None:
                 self.returncode = self._look()
             return self.returncode
 
     def beside(self) -> int:
-        """Bytes of the pages of this process's tree that the kernel counts as the preloaded processes'.
+        """Bytes of pages shared with the preloaded processes, which the kernel attributes to them.
 
         With them a forked trial counts as much as one that was started and has imported everything itself.
         """
@@ -214,7 +214,7 @@ class Forked:
         return self._inherited()
 
     def _inherited(self) -> int | None:
-        """The exit code by our own asking: the preloaded process is dead, and its children are ours."""
+        """Exit code by ``waitpid``: the preloaded process has ended, so its children are this process's."""
         if (code := self._preload.code_of(self.pid)) is not None:
             return code
         try:
@@ -227,5 +227,5 @@ class Forked:
 
 
 def environment_key(python: str, start: str, environment: Mapping[str, str]) -> tuple[Any, ...]:
-    """Two processes with the same are started alike, but for the tag."""
+    """Text that is equal for processes started with the same environment, apart from the tag."""
     return python, start, tuple(sorted((n, v) for n, v in environment.items() if n != TAG_VARIABLE))

@@ -1,4 +1,4 @@
-"""The preloaded processes of a tuner: started when a trial could use one, at most two alive, ended with it."""
+"""Starts, keeps and ends the preloaded processes of a tuner: at most two at a time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROOM = 16 << 30
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Seconds."""
+class PreloadTimeouts:
+    """How long requests to a preloaded process may take; seconds."""
 
     ready_s: float = 180.0
     """For the imports: as long as they may take in a trial."""
@@ -36,19 +36,19 @@ class Patience:
 
 
 def most_alive(memory: int | None) -> int:
-    """How many a machine with ``memory`` bytes keeps; ``None`` is not told."""
+    """Number of preloaded processes kept on a machine with ``memory`` bytes; ``None``: not known."""
     return MANY if memory is not None and memory >= ROOM else MOST
 
 
 class Preloads:
     """Drop-in for ``spawn`` (``spawner``). Used by one thread at a time."""
 
-    def __init__(self, patience: Patience | None = None, most: int = MOST, tries: int = 3) -> None:
+    def __init__(self, patience: PreloadTimeouts | None = None, most: int = MOST, tries: int = 3) -> None:
         """Arguments:
 
         tries: preloaded processes that may fail before no more is started.
         """
-        self._patience = patience or Patience()
+        self._patience = patience or PreloadTimeouts()
         self._most = most
         self._left = tries
         self._alive: list[Preload] = []
@@ -59,17 +59,17 @@ class Preloads:
         self._finalizer = weakref.finalize(self, _end_all, self._alive)
 
     def close(self) -> None:
-        """End all; a trial after this starts one again."""
+        """Ends all preloaded processes; a later trial starts one again."""
         _end_all(self._alive)
 
     def take_notes(self) -> tuple[str, ...]:
-        """Why trials were started the ordinary way since this was last called."""
+        """Reasons why trials were spawned instead of forked since the last call."""
         notes, self._notes = tuple(self._notes), []
         return notes
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Of those alive."""
+        """Process ids of the living preloaded processes."""
         return tuple(preload.pid for preload in self._alive if preload.alive)
 
     def starter(self, stop: StopToken) -> Spawn:
@@ -85,7 +85,7 @@ class Preloads:
         environment: Mapping[str, str],
         stop: StopToken | None = None,
     ) -> tuple[Child, LogPump]:
-        """As ``spawn.spawn``; forked where that is the same.
+        """As ``spawn.spawn``, but forked where the result is the same.
 
         Args:
             stop: level 2 of it ends the wait for imports, and the process is started the ordinary way.
@@ -134,7 +134,8 @@ class Preloads:
     def _started(
         self, argv: Sequence[str], environment: Mapping[str, str], tag: str, stop: StopToken | None
     ) -> Preload | None:
-        """A new one, ready; ``None`` if the user stops meanwhile. Raises ``PreloadError``, ``OSError``."""
+        """A new preloaded process, ready; ``None`` if the user stops meanwhile. Raises ``PreloadError``,
+        ``OSError``."""
         self._make_room()
         preload = Preload(argv[0], argv[1], argv[4], environment, preload_tag(tag))
         self._alive.append(preload)
@@ -179,7 +180,8 @@ class Preloads:
                 raise PreloadError(f"the preloaded process was not ready after {self._patience.ready_s:.0f} s")
 
     def _fork(self, preload: Preload, request: Mapping[str, object], log: CappedLog) -> tuple[Child, LogPump] | None:
-        """``None`` if it refuses. Raises ``PreloadError`` (it is gone or hangs, and is dropped), ``OSError``."""
+        """The forked process; ``None`` if the preloaded process refuses. Raises ``PreloadError`` (the process has ended
+        or hangs, and is dropped), ``OSError``."""
         output, input_ = os.pipe()
         go_out, go_in = os.pipe()
         others = [p for p in self._alive if p is not preload and p.alive]
@@ -220,7 +222,7 @@ class Preloads:
 
 
 def preload_tag(tag: str) -> str:
-    """Of the process that trials with tags like ``tag`` are forked from: a sweep of their study finds it too."""
+    """Tag of the preloaded process for trials with tags like ``tag``; a sweep of the study finds it too."""
     return f"{tag.rsplit(':', 2)[0]}:preload"
 
 

@@ -1,4 +1,4 @@
-"""What ``/proc`` says about processes, read directly because it is read ten times a second.
+"""Reads process data from ``/proc`` directly, because it is read ten times a second.
 
 Every reader answers "nothing" for a process that has gone meanwhile: that is not an error here.
 """
@@ -39,12 +39,12 @@ class Stat:
 
     @property
     def ended(self) -> bool:
-        """It runs no more and only waits for its parent to notice."""
+        """Whether the process is a zombie."""
         return self.state in ("Z", "X")
 
 
 def read_stat(pid: int) -> Stat | None:
-    """The process's line in ``/proc``, or ``None`` if there is none."""
+    """``/proc/PID/stat`` parsed; ``None`` if the process is gone."""
     data = _read(f"/proc/{pid}/stat")
     end = data.rfind(b")")  # the name before it may hold blanks and brackets
     if end < 0:
@@ -56,7 +56,7 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def list_pids() -> list[int]:
-    """Every process there is."""
+    """Ids of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 

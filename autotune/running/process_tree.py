@@ -70,7 +70,7 @@ class ProcessTree:
             self.add(root)
 
     def add(self, root: Child) -> None:
-        """One more child this process started."""
+        """Adds one more child of this process to the tree."""
         with self._lock:
             self._roots[root.pid] = root
             if (stat := proc.read_stat(root.pid)) is not None:
@@ -78,7 +78,7 @@ class ProcessTree:
                 self._oldest = min(self._oldest or stat.started, stat.started)
 
     def refresh(self, full: bool = False) -> tuple[Stat, ...]:
-        """The members alive now. ``full`` looks at every process again."""
+        """The members alive now. ``full`` scans every process again."""
         with self._lock:
             self._refreshes += 1
             if full or self._refreshes % FULL_EVERY == 0:
@@ -167,7 +167,7 @@ class ProcessTree:
         self._ended[stat.pid] = stat
 
     def _bury(self) -> None:
-        """Reap those that have come to this process since they ended."""
+        """Reaps members that became children of this process and have ended."""
         for pid, known in tuple(self._ended.items()):
             del self._ended[pid]
             now = proc.read_stat(pid)
@@ -204,7 +204,7 @@ class ProcessTree:
         return ()
 
     def _last_rites(self, clock: Clock) -> None:
-        """With the last member its ended children have come to this process: no look would follow that reaps them."""
+        """Reaps the last member's ended children, since no later scan would."""
         end = clock.monotonic() + BURY_S
         while True:
             with self._lock:
@@ -234,7 +234,7 @@ def _was_adopted(stat: Stat) -> bool:
 
 
 def _own_line() -> set[int]:
-    """This process and all it descends from: whatever they look like, they are never killed."""
+    """This process and its ancestors, which are never killed."""
     line: set[int] = set()
     pid = os.getpid()
     while pid > 0 and (stat := proc.read_stat(pid)) is not None:

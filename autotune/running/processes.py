@@ -1,10 +1,10 @@
-"""The processes of one attempt: its child, the rollout server beside it, and the worker that may be the child."""
+"""The processes of one attempt: the child (spawned, forked or a warm worker) and its rollout server."""
 
 from __future__ import annotations
 
 from autotune.ports import Clock
 from autotune.running.child import Child
-from autotune.running.companion import Server
+from autotune.running.companion import RunningServer
 from autotune.running.ending import Stop
 from autotune.running.job import Graces, Job
 from autotune.running.log import CappedLog, LogPump
@@ -16,10 +16,10 @@ from trainer.child.contract import SERVER_VARIABLE
 
 
 class Processes:
-    """Started as the job says; they are left to nobody but a worker that waits for its next trial."""
+    """Starts and ends the processes of one job; only a warm worker may outlive the attempt."""
 
     def __init__(self, job: Job, clock: Clock, graces: Graces, send: Send, spawn: Spawn) -> None:
-        """Starts the first of them: the server where there is one, else the child.
+        """Starts the rollout server if the job has one, else the child.
 
         Raises:
             OSError: it could not be started.
@@ -27,7 +27,7 @@ class Processes:
         self._job, self._clock, self._graces = job, clock, graces
         self._spawn = spawn
         self.tree = ProcessTree(lambda tag: tag == job.tag, send=send)
-        self.server: Server | None = None
+        self.server: RunningServer | None = None
         self._child: Child | None = None
         self._pump: LogPump | None = None
         if job.worker is not None:
@@ -35,11 +35,11 @@ class Processes:
         elif job.companion is None:
             self._start()
         else:
-            self.server = Server(job.companion, job.paths, job.tag, clock)
+            self.server = RunningServer(job.companion, job.paths, job.tag, clock)
             self.tree.add(self.server.child)
 
     def _start(self) -> None:
-        """The trial's own process. Raises ``OSError`` if it cannot be started."""
+        """Starts the trial's own process. Raises ``OSError`` if that fails."""
         job = self._job
         environment = {**job.environment, **(job.companion.trial_environment if job.companion else {})}
         if self.server is not None:
@@ -49,7 +49,7 @@ class Processes:
         self.tree.add(self._child)
 
     def _call(self, worker: Worker) -> None:
-        """The trial to the worker, which is started if it is not there. Raises ``OSError`` if that cannot be done."""
+        """Sends the trial to the worker, which is started if there is none. Raises ``OSError`` if that fails."""
         worker.call(self._job.paths.root)
         if worker.process is None:
             self._start()
@@ -60,7 +60,7 @@ class Processes:
         self._pump.redirect(CappedLog(self._job.paths.log))
 
     def follow(self) -> tuple[Stop, str] | None:
-        """Start the child once its server is ready; why the trial cannot go on if that fails."""
+        """Starts the child once the server is ready; returns why the trial cannot go on if the server failed."""
         if self.server is None:
             return None
         try:
@@ -72,30 +72,30 @@ class Processes:
 
     @property
     def exit_code(self) -> int | None:
-        """The child's; ``None`` while it runs, and if it was never started."""
+        """Exit code of the child; ``None`` while it runs or if it was never started."""
         return self._child.poll() if self._child is not None else None
 
     @property
     def ended(self) -> bool:
-        """The child has, or has put everything back and waits for another trial."""
+        """Whether the child has exited, or the worker waits for its next trial."""
         gone = self._child is not None and self._child.poll() is not None
         return gone or (self._job.worker is not None and self._job.worker.answered)
 
     @property
     def served(self) -> bool:
-        """The server was ready at some time."""
+        """Whether the server was ready at some time."""
         return self.server is not None and self.server.greeted
 
     def beside(self) -> int:
-        """Bytes of the tree's pages that the kernel counts as those of what the child was forked from."""
+        """Bytes of pages that the kernel attributes to the process the child was forked from."""
         return self._child.beside() if isinstance(self._child, Forked) else 0
 
     def kill(self, grace_s: float) -> tuple[int, ...]:
-        """Leave none of them; returns those that cannot be ended. ``grace_s`` is from SIGTERM to SIGKILL."""
+        """Ends all processes; returns those that cannot be ended. ``grace_s`` is the time from SIGTERM to SIGKILL."""
         return self.tree.kill(self._clock, grace_s, self._graces.kill_s)
 
     def release(self) -> None:
-        """After ``kill``: the log is closed, and the worker has no process."""
+        """Closes the log and forgets the worker's process; called after ``kill``."""
         if self._pump is not None:
             self._pump.finish()
         if self._job.worker is not None:

@@ -1,4 +1,4 @@
-"""Shared memory that a killed process tree would leave: POSIX segments stay until somebody unlinks them.
+"""Unlinks the POSIX shared memory of a killed process tree, which otherwise stays until reboot.
 
 Engines pass tensors between their processes through them. A process that is killed cannot unlink its
 own, and the helper that would do it for it (``multiprocessing``'s resource tracker) is killed with it.
@@ -32,14 +32,14 @@ def mapped(pid: int) -> set[int]:
 
 
 class Segments:
-    """Those the members of a tree were seen to map."""
+    """Shared memory segments that members of a tree were seen to map."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
         self._began = float("inf")
 
     def note(self, members: Iterable[Stat]) -> None:
-        """Before they are killed."""
+        """Records the segments that members map; called before they are killed."""
         for member in members:
             self._seen |= mapped(member.pid)
             self._began = min(self._began, time.time() - member.age_s)

@@ -1,4 +1,4 @@
-"""Starts one process of a trial: in a session of its own, tagged, its output into a capped log."""
+"""Starts one process of a trial: in its own session, with the tag, its output in a capped log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.running.log import CappedLog, LogPump
 
 
 class Spawn(Protocol):
-    """How a process of a trial is started; ``spawn`` is one."""
+    """Protocol of functions that start a trial's process; ``spawn`` is one."""
 
     def __call__(
         self, argv: Sequence[str], cwd: Path, tag: str, log: CappedLog, environment: Mapping[str, str]

@@ -33,7 +33,7 @@ GUARD_S = 5.0
 
 @dataclass(frozen=True)
 class Supervisor:
-    """The settings of every attempt, and the way to run one."""
+    """Runs attempts with common settings."""
 
     clock: Clock
     graces: Graces = field(default_factory=Graces)
@@ -62,7 +62,7 @@ class Supervisor:
 
 
 class _Attempt:
-    """One child while it runs."""
+    """One running child."""
 
     def __init__(self, settings: Supervisor, job: Job) -> None:
         become_subreaper()
@@ -88,7 +88,7 @@ class _Attempt:
         self._silent_s = 0.0
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
-        """To the end; called once."""
+        """Runs the attempt to its end; called once."""
         try:
             return self._run(watcher, stop)
         finally:
@@ -124,7 +124,7 @@ class _Attempt:
         return replace(ending, server_log=server_log, server_exit=server_exit, served=self._processes.served)
 
     def _may_stay(self, result: Result | None) -> bool:
-        """Whether the worker is one for the next trial; its log is then its own again."""
+        """Whether the worker may run the next trial; its log is then its own again."""
         worker = self._worker
         if worker is None or not self._complete or result is None or not result.ok or not worker.may_stay():
             return False
@@ -132,7 +132,7 @@ class _Attempt:
         return True
 
     def _end(self, grace_s: float) -> tuple[int, ...]:
-        """Leave no process; returns those that cannot be ended."""
+        """Ends all processes; returns those that cannot be ended."""
         quarantined = self._processes.kill(grace_s)
         self._watchdog.finish()
         self._processes.release()
@@ -147,7 +147,7 @@ class _Attempt:
         return self._graces.terminate_s
 
     def _watch(self, watcher: Watcher, stop: StopToken) -> tuple[Stop, str] | None:
-        """Until the child has ended (``None``) or must be ended (why)."""
+        """Watches until the child has ended (``None``) or must be ended (the reason)."""
         while True:
             self._pass_on(watcher)
             if self._processes.ended:
@@ -159,7 +159,7 @@ class _Attempt:
             self._clock.sleep(STEP_S)
 
     def _felled(self) -> tuple[Stop, str] | None:
-        """The child failed for a reason it does not know, and its server is gone: that is why."""
+        """Why the attempt ended, if the child failed because its rollout server ended; else ``None``."""
         result, _ = report_of(self._job.paths)
         if self._server is None or (result is not None and result.reason is not FailureReason.CRASH):
             return None
@@ -180,7 +180,8 @@ class _Attempt:
         return self._gpus.add_to(record) if self._job.gpus and isinstance(record, CycleRecord) else record
 
     def _answer(self, record: Record, watcher: Watcher) -> None:
-        """Tell the child whether its recorded cycles are enough; one that cannot be told makes the next."""
+        """Writes for the child whether its recorded cycles are enough; if the file cannot be written, the child goes
+        on."""
         if not isinstance(record, CycleRecord) or record.cycle_kind is not CycleKind.RECORDED or record.rank:
             return
         if (enough := watcher.enough) is not None:
@@ -242,7 +243,7 @@ class _Attempt:
     def _ending(
         self, watcher: Watcher, why: tuple[Stop, str] | None, result: Result | None, quarantined: tuple[int, ...]
     ) -> Ending:
-        """Everything that is left to learn once the tree is gone."""
+        """Collects the evidence of how the attempt ended, after the process tree is gone."""
         self._pass_on(watcher)
         for record in self._metrics.finish():
             watcher.record(self._with_gpus(record))
@@ -269,7 +270,7 @@ class _Attempt:
         return self._checked(ending)
 
     def _checked(self, ending: Ending) -> Ending:
-        """INFRA if someone else's memory is on the GPU now that ours is gone."""
+        """The outcome; INFRA if another process's memory is on the GPU."""
         if self._worker is not None and self._worker.process is not None:
             return ending
         if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:

@@ -1,4 +1,4 @@
-"""Following what a child writes: records as they become whole lines, and its phase mark."""
+"""Follows a child's files while they grow: complete records, and the phase mark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_READ = 1 << 19
 
 
 class MetricsTail:
-    """Whole records of ``metrics.jsonl``, each once. Lines that are none are counted and skipped."""
+    """Reads each complete record of ``metrics.jsonl`` once; malformed lines are counted and skipped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class MetricsTail:
         return records
 
     def finish(self) -> list[Record]:
-        """Everything that is left, a torn last line counted as bad; closes the file."""
+        """The remaining records; an incomplete last line counts as malformed. Closes the file."""
         records: list[Record] = []
         before = -1
         while self.bytes_read > before:
@@ -95,7 +95,7 @@ class PhaseTail:
         self.current: CurrentPhase | None = None
 
     def poll(self) -> CurrentPhase | None:
-        """The phase if it is another than at the last call."""
+        """The phase, if it changed since the last call."""
         try:
             modified = self._path.stat().st_mtime_ns
         except FileNotFoundError:

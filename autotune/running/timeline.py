@@ -1,4 +1,4 @@
-"""Keeps the memory of a running attempt over its time, and writes it down."""
+"""Records a running attempt's memory over time, and writes it to a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ SAVE_S = 10.0
 
 
 class Timeline:
-    """``host`` is called by the watchdog's thread, everything else by the supervisor's; memory is bounded.
+    """Memory of one attempt over time. ``host`` is called by the watchdog's thread, everything else by the
+    supervisor's; the number of points is bounded.
 
     A file that cannot be written is no reason to end a trial.
     """
 
     def __init__(self, path: Path, clock: Clock, phase: Callable[[], CurrentPhase | None]) -> None:
-        """The attempt begins now; ``phase`` says where it is."""
+        """Starts the timeline; ``phase`` returns the current phase."""
         self._path = path
         self._clock = clock
         self._phase = phase
@@ -33,11 +34,11 @@ class Timeline:
         self._device: list[Point] = []
 
     def host(self, used: int) -> None:
-        """Bytes of the process tree now."""
+        """Adds a point: bytes used by the process tree now."""
         self._note(self._host, used)
 
     def device(self, used: int | None) -> None:
-        """Bytes in use on the fullest GPU now; ``None``: nobody knows."""
+        """Adds a point: bytes used on the fullest GPU now; ``None``: not known."""
         if used is not None:
             self._note(self._device, used)
 
@@ -51,19 +52,19 @@ class Timeline:
                 series[:] = thinned(series)
 
     def taken(self) -> MemoryTimeline:
-        """So far."""
+        """The timeline so far."""
         with self._lock:
             return MemoryTimeline(self._began_at, thinned(self._host), thinned(self._device))
 
     def save(self) -> None:
-        """Write it down if that was long ago. The disk is not waited for: a measurement may be going on."""
+        """Writes the timeline if the last write was long ago; without fsync, because a measurement may be running."""
         now = self._clock.monotonic()
         if now - self._saved >= SAVE_S:
             self._saved = now
             self._write(durable=False)
 
     def finish(self) -> None:
-        """Write all of it down."""
+        """Writes the whole timeline."""
         self._write(durable=True)
 
     def _write(self, *, durable: bool) -> None:

@@ -1,4 +1,4 @@
-"""Short commands in the training interpreter: looking at it, preparing the model."""
+"""Runs short commands in the training interpreter: ``probe``, ``prepare`` and the like."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class _Listener:
         self._on_phase = on_phase
 
     def record(self, record: Record) -> None:
-        """A tool's records are of no interest."""
+        """Ignores records."""
 
     def phase(self, phase: CurrentPhase) -> None:
         if self._on_phase is not None:
             self._on_phase(phase)
 
     def tick(self) -> None:
-        """Nothing is shown while a tool runs but its phases."""
+        """Does nothing."""
 
 
 class _GoOn:
@@ -83,7 +83,7 @@ def run_tool(
 
 
 def _clear(paths: RunPaths) -> None:
-    """An earlier tool's answer must not be taken for this one's."""
+    """Deletes an earlier command's result, so that it is not taken for this one's."""
     for name in KNOWN_FILES:
         getattr(paths, name).unlink(missing_ok=True)
 

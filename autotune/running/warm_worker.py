@@ -1,4 +1,4 @@
-"""A warm worker from outside: its process, its mailbox, and whether it may take another trial."""
+"""The parent's side of a warm worker: its process, its mailbox, and whether it may run another trial."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from autotune.ports import Clock
 from autotune.running.child import Child
-from autotune.running.gpu_guard import Guard, NoGuard
+from autotune.running.gpu_guard import GpuUseGuard, NoGuard
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.proc import Stat
 from autotune.running.process_tree import ProcessTree
-from trainer.child.contract import Answer, ContractError, Letter, Mailbox
+from trainer.child.contract import ContractError, Letter, Mailbox, WorkerReply
 
 FLOOR_SHARE = 0.05
 FLOOR_BYTES = 64 << 20
@@ -23,7 +23,7 @@ DRIFT = 0.15
 
 @dataclass(frozen=True)
 class Process:
-    """A child that stays while trials come and go."""
+    """A child process that outlives its trials."""
 
     child: Child
     pump: LogPump
@@ -32,12 +32,12 @@ class Process:
 
 @dataclass
 class Worker:
-    """One worker; at most one trial at a time."""
+    """One warm worker; runs at most one trial at a time."""
 
     name: str
     tag: str
     mailbox: Mailbox
-    guard: Guard = field(default_factory=NoGuard)
+    guard: GpuUseGuard = field(default_factory=NoGuard)
     """Of its first trial: it knows who was on the GPU before the worker came."""
     process: Process | None = None
     """``None`` before it was started and after it was ended."""
@@ -47,7 +47,7 @@ class Worker:
     """Its last trial is over, and it may be given another."""
     unfit: str = ""
     """Why it must not take another trial."""
-    _first: Answer | None = None
+    _first: WorkerReply | None = None
     _fastest: float | None = None
 
     @property
@@ -56,18 +56,19 @@ class Worker:
 
     @property
     def answered(self) -> bool:
-        """The present trial is over and everything put back."""
+        """Whether the present trial has ended and the worker has cleaned up."""
         return self.served > 0 and self.mailbox.answer(self.served).exists()
 
     def call(self, directory: Path) -> None:
-        """Give it the trial of ``directory``. Raises ``OSError`` if the letter cannot be written."""
+        """Sends the worker the trial in ``directory``. Raises ``OSError`` if the message cannot be written."""
         self.resting = False
         self.mailbox.scratch.mkdir(parents=True, exist_ok=True)
         self.mailbox.send(self.served + 1, Letter(str(directory), self.name))
         self.served += 1
 
     def may_stay(self) -> bool:
-        """Judged once after each trial that ended OK; if not, ``unfit`` says why."""
+        """Whether the worker may run another trial, judged once after each trial that ended OK; ``unfit`` gives the
+        reason against."""
         if not self.alive or self.process is None:
             self.unfit = "it has ended"
             return False
@@ -87,13 +88,13 @@ class Worker:
         return not self.unfit
 
     def rest(self) -> None:
-        """The trial's log is whole; what the worker prints from now on goes into its own."""
+        """Ends the trial's log; later output goes into the worker's own log."""
         if self.process is not None:
             self.process.pump.redirect(CappedLog(self.mailbox.log))
             self.resting = True
 
     def end(self, clock: Clock, grace_s: float, patience_s: float) -> tuple[int, ...]:
-        """Leave none of its processes (``ProcessTree.kill``); returns those that cannot be ended."""
+        """Ends all processes of the worker (``ProcessTree.kill``); returns those that cannot be ended."""
         process, self.process = self.process, None
         if process is None:
             return ()
@@ -102,7 +103,7 @@ class Worker:
         return left
 
 
-def unfit(first: Answer, fastest: float | None, now: Answer, others: Sequence[Stat]) -> str | None:
+def unfit(first: WorkerReply, fastest: float | None, now: WorkerReply, others: Sequence[Stat]) -> str | None:
     """Why a worker must not take another trial; ``None`` if it may. Pure.
 
     Args:

@@ -1,4 +1,4 @@
-"""Ten looks a second at a trial's process tree: its memory against the limit, its CPU time."""
+"""Checks a trial's process tree ten times a second: its memory against the limit, and its CPU time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Watchdog(threading.Thread):
             self.error = error
 
     def look(self) -> None:
-        """One look; kills if it must."""
+        """One check; kills the tree if its memory is above the limit."""
         members = self._tree.refresh()
         self.cpu_s = max(self.cpu_s, sum(m.cpu_ticks for m in members) / TICKS_PER_SECOND)
         counted = [m for m in members if not compiles(m)]
@@ -80,6 +80,6 @@ class Watchdog(threading.Thread):
         self._seen(used)
 
     def finish(self) -> None:
-        """Stop looking."""
+        """Ends the checks."""
         self._done.set()
         self.join()

@@ -1,4 +1,4 @@
-"""The only room that imports sqlalchemy. ``open_store`` is its door."""
+"""The database, the only room that imports sqlalchemy. ``open_store`` opens it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autotune.errors import StoreError, UnfitDatabaseError
 from autotune.machine.clock import SystemClock
 from autotune.ports import Clock, StopToken, Store
 from autotune.store.address import backend_of
-from autotune.store.patience import Patience, Talk
+from autotune.store.patience import OutageLimits, Talk
 from autotune.store.repository import SqlStore
 
-__all__ = ["Patience", "Talk", "open_store"]
+__all__ = ["OutageLimits", "Talk", "open_store"]
 
 BUSY_TIMEOUT_S = 10.0
 """Seconds a transaction waits for another process's to end before it gives up."""
@@ -23,7 +23,7 @@ def open_store(
     *,
     create: bool = True,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
-    patience: Patience | None = None,
+    patience: OutageLimits | None = None,
     clock: Clock | None = None,
     talk: Talk | None = None,
     stop: StopToken | None = None,
@@ -51,7 +51,7 @@ def open_store(
     try:
         return SqlStore(
             backend,
-            patience or Patience(),
+            patience or OutageLimits(),
             clock or SystemClock(),
             talk or logging.getLogger(__name__).warning,
             stop,

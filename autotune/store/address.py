@@ -1,4 +1,4 @@
-"""From what the user wrote to the database it means."""
+"""Parses a database address."""
 
 from __future__ import annotations
 

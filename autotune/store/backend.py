@@ -1,4 +1,4 @@
-"""What differs between databases, as one protocol; everything else in this room is the same for all."""
+"""Protocol of the differences between SQLite and PostgreSQL; the rest of this room is the same for both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITE = "autotune_write"
 
 
 class TryAgainError(StoreError):
-    """Nothing was done, and the same again a moment later may go through."""
+    """The transaction changed nothing and may be repeated."""
 
 
 class Backend(Protocol):
@@ -81,7 +81,7 @@ class Backend(Protocol):
         ...
 
     def lost(self, error: Exception) -> bool:
-        """Whether ``error`` tells of a server that is away, so that the same may go through later."""
+        """Whether ``error`` means that the server is away, so that a repetition may succeed."""
         ...
 
     def explain(self, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Digests are made from what is stored, so whatever changes its shape must make them anew.
+"""Recomputes stored digests when a migration changes the shape they are made from.
 
 A fingerprint names its workload by digest, and a recommendation its fingerprint; a study continues only where they
 agree with what is made today.
@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, select, text, update
 
+from autotune.documents import codec
 from autotune.domain import Fingerprint, Recommendation, StudySpec
-from autotune.store import codec
 from autotune.store.models import FingerprintRow, RecommendationRow, StudyRow
 from trainer.child.contract import encode
 

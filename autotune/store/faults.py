@@ -1,4 +1,4 @@
-"""Whatever goes wrong in a database becomes one ``StoreError``, in one place."""
+"""Converts every database error to one ``StoreError``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.documents.codec import CodecError
 from autotune.errors import StoreError
 from autotune.store.backend import Backend
-from autotune.store.codec import CodecError
 
 __all__ = ["explained"]
 

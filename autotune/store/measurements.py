@@ -1,4 +1,4 @@
-"""What attempts measure: storing each record once, and reading it back for many trials at once."""
+"""Stores the records of attempts, each once, and reads them back for many trials at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, select
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import CycleRecord, Peaks, StartupRecord
-from autotune.store import codec
 from autotune.store.models import (
     AttemptRow,
     CycleRow,
@@ -27,7 +27,8 @@ __all__ = ["add_cycle", "add_note", "add_startup", "add_worst_case", "facts_of",
 
 
 def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None:
-    """The first of the same attempt, rank and index stays: recovery reads what was stored already again."""
+    """Stores a cycle; the first of the same attempt, rank and index stays, because recovery reads stored records
+    again."""
     same = (CycleRow.attempt_id == attempt.id, CycleRow.rank == cycle.rank, CycleRow.position == cycle.index)
     if session.scalar(select(CycleRow.id).where(*same)) is not None:
         return
@@ -38,30 +39,30 @@ def add_cycle(session: Session, attempt: AttemptRow, cycle: CycleRecord) -> None
 
 
 def add_startup(session: Session, attempt: AttemptRow, part: StartupRecord) -> None:
-    """A part told again replaces what was told before."""
+    """Stores a start-up part; a later record replaces an earlier one."""
     session.merge(StartupRow(attempt_id=attempt.id, part=part.part.value, seconds=part.seconds))
 
 
 def add_worst_case(session: Session, attempt: AttemptRow, record: WorstCaseRecord) -> None:
-    """Told again, it replaces what was told before."""
+    """Stores the worst case; a later record replaces an earlier one."""
     session.merge(WorstCaseRow(attempt_id=attempt.id, record=codec.dump(record)))
 
 
 def add_note(session: Session, attempt: AttemptRow, note: NoteRecord) -> None:
-    """The same note of the same attempt is stored once."""
+    """Stores a note; equal notes of an attempt are stored once."""
     text = codec.dump(note)
     if session.scalar(select(NoteRow.id).where(NoteRow.attempt_id == attempt.id, NoteRow.record == text)) is None:
         session.add(NoteRow(attempt_id=attempt.id, record=text))
 
 
 def notes_of(session: Session, trial: ColumnElement[bool]) -> tuple[NoteRecord, ...]:
-    """Of the last attempt, in the order told."""
+    """Notes of the last attempt, in order."""
     query = select(NoteRow.record).where(NoteRow.attempt_id.in_(_last_attempts(trial))).order_by(NoteRow.id)
     return tuple(codec.load(NoteRecord, text) for text in session.scalars(query))
 
 
 def worst_case_of(session: Session, trial: ColumnElement[bool]) -> WorstCaseRecord | None:
-    """Of the last attempt."""
+    """Worst-case record of the last attempt."""
     text = session.scalar(select(WorstCaseRow.record).where(WorstCaseRow.attempt_id.in_(_last_attempts(trial))))
     return codec.load(WorstCaseRecord, text) if text is not None else None
 

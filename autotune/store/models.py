@@ -1,5 +1,5 @@
-"""The tables. Whatever may hold text from outside, NaN or a shape of its own is canonical JSON (``codec``);
-what is counted, ordered or joined on is a column. Nothing is kept in two places.
+"""The tables of the database. Whatever may hold text from outside, NaN or a shape of its own is canonical JSON
+(``codec``); what is counted, ordered or joined on is a column. Nothing is kept in two places.
 
 Seconds, bytes and tokens; times are UTC seconds since the epoch.
 """

@@ -1,4 +1,4 @@
-"""What a store does while its server is away: it asks again, for a bounded time, and says so once."""
+"""Repeats database calls while the server is away, for a bounded time, and reports the outage once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TypeVar
 from autotune.ports import Clock, StopToken
 from autotune.store.backend import Backend, TryAgainError
 
-__all__ = ["Patience", "Patient", "Talk"]
+__all__ = ["OutageLimits", "Patient", "Talk"]
 
 T = TypeVar("T")
 Talk = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Patience:
+class OutageLimits:
     """How long a server may be away; seconds."""
 
     total_s: float = 300.0
@@ -27,13 +27,15 @@ class Patience:
 
 
 class Patient:
-    """Does things with a database that may be away for a while.
+    """Runs database calls that are repeated while the server is away.
 
     Once it has given up, it tries everything only once until something goes through: whoever tidies up
     after the error must not wait as long again.
     """
 
-    def __init__(self, backend: Backend, patience: Patience, clock: Clock, talk: Talk, stop: StopToken | None) -> None:
+    def __init__(
+        self, backend: Backend, patience: OutageLimits, clock: Clock, talk: Talk, stop: StopToken | None
+    ) -> None:
         self._backend = backend
         self._patience = patience
         self._clock = clock

@@ -24,7 +24,7 @@ from autotune.ports import Clock, StopToken, StudyLock
 from autotune.store import measurements, studies, trials
 from autotune.store.backend import Backend
 from autotune.store.faults import explained
-from autotune.store.patience import Patience, Patient, Talk
+from autotune.store.patience import OutageLimits, Patient, Talk
 from autotune.store.schema import prepare
 from autotune.store.transactions import Transactions
 from trainer.child.contract import NoteRecord, WorstCaseRecord
@@ -43,7 +43,7 @@ class SqlStore:
     def __init__(
         self,
         backend: Backend,
-        patience: Patience,
+        patience: OutageLimits,
         clock: Clock,
         talk: Talk,
         stop: StopToken | None,

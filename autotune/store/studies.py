@@ -8,9 +8,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import Beforehand, Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
-from autotune.store import codec
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
 from autotune.store.rows import event_of, study_of
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 def existing(session: Session, name_or_id: str | int) -> StudyRow:
-    """Raises ``NotFoundError``."""
+    """The study's row. Raises ``NotFoundError``."""
     match = StudyRow.name == name_or_id if isinstance(name_or_id, str) else StudyRow.id == name_or_id
     row = session.scalars(select(StudyRow).where(match)).one_or_none()
     if row is None:
@@ -57,7 +57,7 @@ def locked(session: Session, study_id: int) -> StudyRow:
 
 
 def changing(session: Session, study_id: int) -> StudyRow:
-    """The same, its revision grown.
+    """The study's row, locked, with its revision increased.
 
     Whoever changes anything in a study comes through here before reading what the change depends on,
     so changes have one order and numbers have no gaps, whatever the database.
@@ -91,12 +91,12 @@ def create(session: Session, spec: StudySpec, now: float) -> Study:
 
 
 def one(session: Session, name_or_id: str | int) -> Study:
-    """Raises ``NotFoundError``."""
+    """The study. Raises ``NotFoundError``."""
     return study_of(existing(session, name_or_id))
 
 
 def every(session: Session) -> tuple[Study, ...]:
-    """Newest first."""
+    """All studies, newest first."""
     return tuple(study_of(row) for row in session.scalars(select(StudyRow).order_by(StudyRow.id.desc())))
 
 
@@ -206,7 +206,7 @@ def newest_fingerprint(session: Session, study_id: int) -> Fingerprint | None:
 
 
 def fingerprints(session: Session, study_id: int) -> tuple[tuple[Fingerprint, float], ...]:
-    """Oldest first."""
+    """All fingerprints, oldest first."""
     existing(session, study_id)
     query = select(FingerprintRow.body, FingerprintRow.created_at).where(FingerprintRow.study_id == study_id)
     rows = session.execute(query.order_by(FingerprintRow.id)).all()
@@ -214,7 +214,7 @@ def fingerprints(session: Session, study_id: int) -> tuple[tuple[Fingerprint, fl
 
 
 def save_recommendation(session: Session, study_id: int, recommendation: Recommendation) -> None:
-    """Beside the earlier ones."""
+    """Adds a recommendation; earlier ones stay."""
     changing(session, study_id)
     body = codec.dump(recommendation)
     session.add(RecommendationRow(study_id=study_id, body=body, created_at=recommendation.created_at))

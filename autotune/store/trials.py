@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
-from autotune.store import codec
 from autotune.store.measurements import facts_of, notes_of, worst_case_of
 from autotune.store.models import AttemptRow, TrialRow
 from autotune.store.rows import AttemptFacts, trial_of
@@ -18,7 +18,7 @@ __all__ = ["add", "every", "finish", "notes", "one", "requeue", "start", "unfini
 
 
 def add(session: Session, study_id: int, draft: TrialDraft, now: float) -> Trial:
-    """WAITING, with the next number; the study's lock keeps two writers from taking the same one."""
+    """Adds a WAITING trial with the next number; the study's lock prevents two writers from taking the same one."""
     changing(session, study_id)
     last = session.scalar(select(func.max(TrialRow.number)).where(TrialRow.study_id == study_id))
     row = TrialRow(
@@ -98,7 +98,7 @@ def one(session: Session, study_id: int, number: int) -> Trial:
 
 
 def every(session: Session, study_id: int, since: int = 0, until: int | None = None) -> tuple[Trial, ...]:
-    """By number, from ``since`` on and below ``until``; a fixed handful of queries, however many trials."""
+    """Trials by number, from ``since`` on and below ``until``, in a fixed number of queries."""
     existing(session, study_id)
     wanted = and_(TrialRow.study_id == study_id, TrialRow.number >= since)
     if until is not None:
@@ -110,13 +110,13 @@ def every(session: Session, study_id: int, since: int = 0, until: int | None = N
 
 
 def notes(session: Session, study_id: int, number: int) -> tuple[NoteRecord, ...]:
-    """Of the last attempt, in the order told."""
+    """Notes of the last attempt, in order."""
     existing(session, study_id)
     return notes_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
 
 
 def worst_case(session: Session, study_id: int, number: int) -> WorstCaseRecord | None:
-    """Of the last attempt."""
+    """Worst-case record of the last attempt."""
     existing(session, study_id)
     return worst_case_of(session, TrialRow.id == _existing_trial(session, study_id, number).id)
 

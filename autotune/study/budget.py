@@ -1,4 +1,4 @@
-"""What has been spent, what the next thing will cost, and which limit ends a study."""
+"""Time spent by a study, predicted cost of trials, and the limit that ends the study."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ledger:
         return Spent(self._before.wall_s + run, self._before.gpu_s + run * self._gpus)
 
     def leave_out(self, seconds: float) -> None:
-        """Time in which the study was paused is not spent."""
+        """Excludes time in which the study was paused."""
         self._began += seconds
 
     def persist(self, *, force: bool = False) -> None:
@@ -62,7 +62,7 @@ class Ledger:
 
 
 class Uncounted(Ledger):
-    """Spends nothing of the study's budget: what a verification takes is not the search's."""
+    """A ledger that counts nothing: a verification does not use the study's budget."""
 
     def __init__(self, store: Store, study_id: int) -> None:
         self._before = Spent(*store.spent(study_id))
@@ -209,7 +209,7 @@ def _measured(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _beside_s(trial: Trial) -> float:
-    """All of its seconds but those of its cycles."""
+    """Seconds of a trial outside its cycles."""
     return max(0.0, (trial.seconds or 0.0) - sum(c.seconds for c in trial.cycles if c.rank == 0))
 
 
@@ -218,7 +218,7 @@ def _repeated(trial: Trial) -> float:
 
 
 def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """What its start-up would have taken longer in a process of its own, by the longest of its kind.
+    """Start-up seconds that a trial saved by running in an existing process, by the longest start of its kind.
 
     A process tells once how long it took to be there: whoever says it had the process made for it.
     """
@@ -230,7 +230,7 @@ def _spared_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
-    """What its engine took to compile, which its next start reads instead: by the quickest start that compiles, too.
+    """Seconds of the engine's compilation that the next start reads from a cache instead.
 
     Where there was only one such start, the next is presumed to take ``READ_AGAIN`` of it.
     """
@@ -247,7 +247,7 @@ def _once_s(trial: Trial, measured: Sequence[Trial]) -> float:
 
 
 def _kind(configuration: Configuration) -> tuple[object, ...]:
-    """What the length of a start depends on most."""
+    """Key of the settings on which a start's length depends most."""
     return tuple(configuration.get(name) for name in ("rollout_engine", "enforce_eager", "torch_compile"))
 
 

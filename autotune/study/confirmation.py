@@ -1,4 +1,4 @@
-"""Which further trials a leader must pass before it is recommended; pure.
+"""Plans the trials that confirm a leader before it is recommended. Pure.
 
 A leader was picked for having measured best, so its own figure flatters it (the winner's curse).
 It therefore runs again in fresh processes, next to the reference, with the order turned round in
@@ -37,8 +37,8 @@ half may use a part of the grace, too."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The next confirmation trial, and what its round still holds."""
+class ConfirmationPlan:
+    """The next confirmation trial, with the rest of its round."""
 
     draft: TrialDraft
     round: tuple[Configuration, ...]
@@ -65,21 +65,20 @@ def bare(protocol: Protocol) -> Protocol:
 
 
 def barest(protocol: Protocol) -> Protocol:
-    """Only what a gain rests on: for the second half of a round that would else have no time left."""
+    """The smallest protocol a gain can rest on, for the second half of a round that has no more time."""
     return of_reference(bare(protocol))
 
 
 def of_reference(protocol: Protocol) -> Protocol:
-    """A confirmation's protocol for what the gain is over: only what the gain rests on. Cycles at other lengths are for
+    """Confirmation protocol of the reference: only the cycles that the gain rests on. Cycles at other lengths are for
     what is handed back; of TRL's defaults they took 5 of 32 minutes. Without recorded lengths a natural cycle gives
-    them.
-    """
+    them."""
     return replace(protocol, natural=0 if protocol.lengths else protocol.natural, maximum=0, double=0)
 
 
 def next_trial(
     spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, at_most: int = 2
-) -> Plan | None:
+) -> ConfirmationPlan | None:
     """The next confirmation trial, or ``None`` when every leader has had its rounds.
 
     Only the first ``at_most`` leaders are looked at; the one with the same learning comes first.
@@ -102,7 +101,7 @@ def next_trial(
         pair=pair,
         source="confirm",
     )
-    return Plan(
+    return ConfirmationPlan(
         draft=draft,
         round=tuple(c for _, c in owed),
         reference=None if anchor.configuration in contenders else anchor.configuration,
@@ -144,8 +143,10 @@ def reserve_s(spec: StudySpec, trials: Sequence[Trial], total_s: float, lengths:
     return min(one, BARE_MARGIN * least)
 
 
-def between(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float) -> Plan | None:
-    """A round to run although the search goes on; ``None``: it is not time for one.
+def between(
+    spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int, spent_s: float
+) -> ConfirmationPlan | None:
+    """A confirmation round that is due while the search goes on, or ``None``.
 
     A round is due when the leader has stood ``STOOD`` search trials, is ``WORTH`` it, and all confirming, this round
     included, takes ``SHARE`` of the time so far at most. So a study that is broken off has an answer.
@@ -168,7 +169,7 @@ def between(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], ro
     return plan if confirming + round_s <= SHARE * (spent_s + round_s) else None
 
 
-def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> Plan | None:
+def half_done(spec: StudySpec, trials: Sequence[Trial], lengths: Sequence[int], rows: int) -> ConfirmationPlan | None:
     """The other half of a round whose first half ran last; ``None`` if no round is open."""
     newest = trials[-1] if trials else None
     if newest is None or newest.kind is not TrialKind.CONFIRM or not newest.state.is_finished:

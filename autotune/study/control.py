@@ -1,4 +1,4 @@
-"""What others ask of a running tuner, through the database both read: requests are events of the study."""
+"""Requests to a running tuner, passed as events of the study in the shared database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIX = "_requested"
 
 
 class Action(StrEnum):
-    """What may be asked for."""
+    """A request to a running tuner."""
 
     PAUSE = "pause"
     """No new trial; the running one goes on."""
@@ -33,13 +33,13 @@ class Action(StrEnum):
 
     @property
     def event_kind(self) -> str:
-        """Of the event that stands for the request."""
+        """Kind of the event that carries the request."""
         return f"{self.value}{SUFFIX}"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """All that was asked so far."""
+class PendingRequests:
+    """The requests made so far."""
 
     level: int = 0
     """As ``StopToken.level``."""
@@ -50,14 +50,14 @@ class Asked:
     """Id of the last event that was looked at."""
 
 
-def fold(asked: Asked, events: Iterable[Event]) -> Asked:
+def fold(asked: PendingRequests, events: Iterable[Event]) -> PendingRequests:
     """``asked`` with what ``events``, in order, add to it; what is no request changes nothing."""
     for event in events:
         asked = replace(_with(asked, event), last=event.id)
     return asked
 
 
-def _with(asked: Asked, event: Event) -> Asked:
+def _with(asked: PendingRequests, event: Event) -> PendingRequests:
     if event.kind == Action.PAUSE.event_kind:
         return replace(asked, paused=True)
     if event.kind == Action.RESUME.event_kind:
@@ -94,7 +94,7 @@ class Control:
         self._study_id = study_id
         self._stop = stop
         self._clock = clock
-        self._asked = Asked(last=store.last_event_id(study_id))
+        self._asked = PendingRequests(last=store.last_event_id(study_id))
         self._looked = clock.monotonic()
 
     @property

@@ -1,4 +1,4 @@
-"""The trials of a study as its tuner reads them, again and again: what has finished is read once."""
+"""Cached reading of a study's trials: a finished trial is read once."""
 
 from __future__ import annotations
 

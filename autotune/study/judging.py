@@ -1,4 +1,4 @@
-"""A running search trial beside the study's others: whether it has been measured enough. No waiting, no writing."""
+"""Decides whether a running search trial has been measured enough, compared with the study's other trials. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAFELY = 1.2
 
 
 class Judge:
-    """Follows one attempt. What it has decided stays decided.
+    """Early-stopping decision on one attempt; final once made. What it has decided stays decided.
 
     Args:
         known: what the trial is weighed against.
@@ -30,16 +30,16 @@ class Judge:
 
     @property
     def enough(self) -> bool:
-        """No further cycle is wanted."""
+        """Whether no further cycle is needed."""
         return self._decision.verdict is not Verdict.GO_ON
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """Of a trial that cannot win."""
+        """Upper bound of a trial that cannot win."""
         return self._decision.ceiling
 
     def see(self, trial: Trial) -> None:
-        """The trial, after another cycle."""
+        """Adds the trial after another cycle."""
         if not self.enough and trial.speed_cycles():
             self._decision = early_stopping.decide(sample_of(trial), self._known, room=self._has_room(trial))
 

@@ -169,7 +169,7 @@ class StudyLoop:
             waiting = schedule.interrupted(self._study, trials, self._budget, spent)
             if waiting is None:
                 step = self._steps(self._study, trials, self._budget, spent, self._proposer)
-                if isinstance(step, schedule.Stop):
+                if isinstance(step, schedule.StudyEnd):
                     return step.because
                 waiting = self._store.add_trial(self._study.id, step.draft, self._clock.now())
             self._execute(waiting, trials, ledger)

@@ -1,4 +1,4 @@
-"""What a trial is asked to measure: drafts of the baseline and of retries, and the protocol of the next trial; pure."""
+"""Drafts of the baseline and of retries, and the measuring protocol of the next trial. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rows(study: Study, configuration: Configuration) -> int:
 
 
 def protocol_of(study: Study) -> Protocol:
-    """Of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
+    """Protocol of the study's next measured trial: its recorded lengths, or natural cycles to draw them from."""
     if study.lengths:
         return replace(study.spec.protocol, natural=0, lengths=study.lengths)
     natural = 1 if study.spec.workload.rows_per_update >= MANY_ROWS else NATURAL_CYCLES
@@ -56,23 +56,23 @@ def protocol_of(study: Study) -> Protocol:
 
 
 def search_protocol(study: Study, trials: Sequence[Trial], configuration: Configuration | None = None) -> Protocol:
-    """Of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
+    """Protocol of the next search trial. On a machine where a repeat is mostly disturbed too, none is spent on one.
 
     A search trial only has to be ranked, by cycles that all meet the same machine; the confirmation keeps its repeats.
     One that emulates is ranked with none, so no look could end it: it has the cycles of a first look and no more.
     """
     plain = protocol_of(study)
     protocol = plain if configuration is not None and emulated(configuration) else early_stopping.with_looks(plain)
-    return calmed(protocol, trials)
+    return without_repeats(protocol, trials)
 
 
-def calmed(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
-    """``protocol``, without repeats of disturbed cycles on a machine where those are mostly disturbed too."""
-    return replace(protocol, max_repeats=0) if restless(trials) else protocol
+def without_repeats(protocol: Protocol, trials: Sequence[Trial]) -> Protocol:
+    """``protocol`` without repeats of disturbed cycles, on a machine where most repeats are disturbed too."""
+    return replace(protocol, max_repeats=0) if is_noisy_machine(trials) else protocol
 
 
-def restless(trials: Sequence[Trial]) -> bool:
-    """Whether the clock guard objected to more than ``RESTLESS`` of the cycles it could have had done again.
+def is_noisy_machine(trials: Sequence[Trial]) -> bool:
+    """Whether the clock guard rejected more than ``RESTLESS`` of the repeatable cycles.
 
     A cycle that was done again because it still was a warm-up, or because something was compiled in it, says nothing of
     the machine; without repeats such cycles would have to stay.

@@ -1,4 +1,4 @@
-"""Puts what a running trial reports into the store at once, shows it, and says when it has been measured enough."""
+"""Stores and displays the reports of a running trial, and ends the trial when it has been measured enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study does next: run a trial, or stop and why; pure.
+"""Next step of a study: run a trial, or end with a reason. Pure.
 
 Order: the baseline (again, if the budget ended while it ran), then proposals while the remaining budget holds a trial
 *and* the confirmation of the present leaders, then that confirmation, then nothing. A leader that has stood for a while
@@ -60,15 +60,15 @@ LOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Run:
-    """Run this next."""
+class NextTrial:
+    """The trial to run next."""
 
     draft: TrialDraft
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Nothing more to run."""
+class StudyEnd:
+    """The end of the study, with the reason."""
 
     because: str
 
@@ -83,28 +83,30 @@ class Deadline:
 
 ALL_TRIED = "every legal combination that could fit has been tried"
 
-Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], Run | Stop]
+Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], NextTrial | StudyEnd]
 """What decides a study's next step: ``next_step``, or one of the same kind."""
 
 
-def next_step(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer) -> Run | Stop:
+def next_step(
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
+) -> NextTrial | StudyEnd:
     """The next trial or the end. Reads nothing but its arguments."""
     gpus = study.spec.resources.gpus
     left = remaining_s(budget, spent, gpus)
     if left is not None and left <= 0:
-        return Stop(limit_reached(budget, spent, trials) or "the budget is used up")
+        return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
     if not trials or retries.broken_off(trials, study.spec.baseline):
-        return Run(baseline_draft(study))
+        return NextTrial(baseline_draft(study))
     lost_cause = hopeless(trials)
     if lost_cause is not None:
-        return Stop(lost_cause)
+        return StudyEnd(lost_cause)
     due = _due_round(study, trials, spent, left)
     if due is not None:
         return due
     because = limit_reached(budget, spent, trials)
     if because is None:
         step = _search(study, trials, budget, left, proposer)
-        if isinstance(step, Run):
+        if isinstance(step, NextTrial):
             return step
         because = step.because
     return _confirmation(study, trials, left, because)
@@ -175,7 +177,7 @@ def kept_s(study: Study, trials: Sequence[Trial], budget: Budget, left: float, n
 
 
 def judged(outcome: Outcome, trial: Trial, bound: Deadline) -> Outcome:
-    """An outcome as the study records it.
+    """The outcome that the study records for an attempt.
 
     A trial stopped by the study's own budget says nothing about its configuration; one that claims
     success without a measurement did not succeed.
@@ -204,7 +206,7 @@ def _more_budget(trial: Trial) -> str:
 
 
 def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
-    """Whether another attempt has to tell what the trial's configuration is worth.
+    """Whether a trial needs another attempt before its configuration can be judged.
 
     ``compiled``: a compiler ran in this one. What it made is kept, so the next may need less host memory; a device's
     is another matter. A long run stands as it ended: hours went into it, and its user would have met the same.
@@ -216,7 +218,7 @@ def again(outcome: Outcome, trial: Trial, *, compiled: bool) -> bool:
 
 
 def lost(trial: Trial) -> Outcome | None:
-    """How a trial that ran when the tuner died ends; ``None``: it is run again."""
+    """Outcome of a trial that ran when the tuner died; ``None``: it is run again."""
     if long_run.is_long(trial):
         return Outcome(reason=FailureReason.CANCELLED, message="the tuner died while this verification ran")
     if trial.attempt < LOST_ATTEMPTS:
@@ -229,7 +231,7 @@ def lost(trial: Trial) -> Outcome | None:
 
 
 def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration: Configuration) -> Cost | None:
-    """What a trial will cost: a search trial by the process it will run in, any other in one of its own."""
+    """Predicted cost of a trial: a search trial by the process it will run in, any other in one of its own."""
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
@@ -240,7 +242,7 @@ def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration:
 def _no_room(
     study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, draft: TrialDraft
 ) -> str | None:
-    """Why the search trial does not fit into what is left, beside its confirmation; ``None`` if it does."""
+    """Why the search trial and its confirmation do not fit into the time left; ``None`` if they do."""
     cost = _cost(study, trials, draft.kind, draft.configuration)
     if left is None or cost is None:
         return None
@@ -253,11 +255,11 @@ def _no_room(
 
 
 def _unused(left: float, needed: float, what: str) -> str:
-    """Why the time that is left ends a study."""
+    """Why the remaining time ends a study."""
     return f"the time budget holds no more: {format_duration(left)} are left, and {what} {format_duration(needed)}"
 
 
-def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> Run | None:
+def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float | None) -> NextTrial | None:
     """Of a confirmation: the other half of an open round, or a round that is due although the search goes on."""
     rows_of = study.spec.workload.rows_per_update
     plan = confirmation.half_done(study.spec, trials, study.lengths, rows_of)
@@ -268,20 +270,20 @@ def _due_round(study: Study, trials: Sequence[Trial], spent: Spent, left: float 
 
 def _search(
     study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, proposer: Proposer
-) -> Run | Stop:
+) -> NextTrial | StudyEnd:
     """The next search trial; where it does not fit because a process has to start, one that goes on in the last."""
     draft = _drafted(study, trials, proposer.propose(trials, len(trials)))
     if draft is None:
-        return Stop(ALL_TRIED)
+        return StudyEnd(ALL_TRIED)
     because = _no_room(study, trials, budget, left, draft)
     if because is None:
-        return Run(draft)
+        return NextTrial(draft)
     where = study.spec.framework, study.spec.resources.device
     if isinstance(proposer, FrugalProposer) and goes_on(trials, trials[-1].configuration, *where):
         other = _drafted(study, trials, proposer.propose_in_process(trials, len(trials)))
         if other is not None and _no_room(study, trials, budget, left, other) is None:
-            return Run(other)
-    return Stop(because)
+            return NextTrial(other)
+    return StudyEnd(because)
 
 
 def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuration, str] | None) -> TrialDraft | None:
@@ -297,7 +299,7 @@ def _drafted(study: Study, trials: Sequence[Trial], proposed: tuple[Configuratio
     )
 
 
-def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> Run | Stop:
+def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, because: str) -> NextTrial | StudyEnd:
     # Where a round of both leaders does not fit, the one with the same learning has its own.
     needed = 0.0
     for leaders in (2, 1):
@@ -305,16 +307,18 @@ def _confirmation(study: Study, trials: Sequence[Trial], left: float | None, bec
             study.spec, trials, study.lengths, study.spec.workload.rows_per_update, at_most=leaders
         )
         if plan is None:
-            return Stop(because)
+            return StudyEnd(because)
         step = _fitting(study, trials, plan, left)
         if step is not None:
             return step
         needed = _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
-    return Stop(_unused(left or 0.0, needed, "a round of confirmation takes"))
+    return StudyEnd(_unused(left or 0.0, needed, "a round of confirmation takes"))
 
 
-def _fitting(study: Study, trials: Sequence[Trial], plan: confirmation.Plan, left: float | None) -> Run | None:
-    """The plan's trial, with as much of its protocol as the whole round has time for; ``None``: with none of it.
+def _fitting(
+    study: Study, trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, left: float | None
+) -> NextTrial | None:
+    """The plan's trial, with as much of its protocol as the round has time for; ``None`` if there is time for none.
 
     A first round without its extras is still proof; a study that stops before it has none. The second half of a round
     may use a part of the grace, or the first half has shown nothing.
@@ -325,10 +329,10 @@ def _fitting(study: Study, trials: Sequence[Trial], plan: confirmation.Plan, lef
         protocols.append(confirmation.bare(draft.protocol))
     for protocol in protocols:
         if left is None or left >= _round_s(trials, plan, protocol):
-            return Run(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
+            return NextTrial(replace(draft, protocol=plan.narrow(protocol, draft.configuration)))
     last = confirmation.barest(draft.protocol)
     if len(plan.round) == 1 and left is not None and left + GRACE_S / 2 >= _round_s(trials, plan, last):
-        return Run(replace(draft, protocol=last))
+        return NextTrial(replace(draft, protocol=last))
     return None
 
 
@@ -340,7 +344,7 @@ def _confirmable(study: Study, trials: Sequence[Trial], left: float) -> bool:
     return plan is not None and left >= _round_s(trials, plan, confirmation.bare(plan.draft.protocol))
 
 
-def _round_s(trials: Sequence[Trial], plan: confirmation.Plan, protocol: Protocol) -> float:
+def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, protocol: Protocol) -> float:
     """Predicted seconds of what the plan's round still has to run, by itself."""
     return sum(confirmation.predict_s(plan.narrow(protocol, c), trials, c) for c in plan.round)
 

@@ -1,4 +1,5 @@
-"""Tables as files: a line of JSON for the header and one for each row; compressed where the name ends in ``.gz``.
+"""Reads and writes recorded tables: a line of JSON for the header and one for each row; compressed where the name ends
+in ``.gz``.
 
 ``write`` and ``read`` are each other's inverse. A file that is no table is one sentence with the file and the line.
 """
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from autotune.domain import Configuration, CycleRecord, Outcome, Trial
 from autotune.errors import UsageError
 from autotune.tables.reader import FORMAT, MAPPINGS, PLAIN, header_of, object_of, row_of
-from autotune.tables.table import VERSION, Header, Row, Table
+from autotune.tables.table import VERSION, Header, RecordedTable, TableRow
 from search_spaces.knobs.restart import Restart, restart_key
 from trainer.child.contract import ContractError, encode
 
@@ -28,7 +29,7 @@ MOST_BYTES = 1 << 30
 """Of a table's text: a compressed file of any size is not unpacked for ever."""
 
 
-def write(table: Table, path: Path) -> None:
+def write(table: RecordedTable, path: Path) -> None:
     """The file, whole or not at all.
 
     Raises:
@@ -49,7 +50,7 @@ def write(table: Table, path: Path) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def lines(table: Table) -> list[str]:
+def lines(table: RecordedTable) -> list[str]:
     """The lines of the file, without their ends."""
     documents = [header_json(table.header), *(row_json(row, table.header) for row in table.rows)]
     return [json.dumps(d, allow_nan=False, separators=(",", ":"), ensure_ascii=False) for d in documents]
@@ -69,8 +70,8 @@ def header_json(header: Header) -> dict[str, Any]:
     }
 
 
-def row_json(row: Row, header: Header) -> dict[str, Any]:
-    """A row's line. The restart keys are for whoever reads the file without this program."""
+def row_json(row: TableRow, header: Header) -> dict[str, Any]:
+    """One row as JSON. The restart keys are included so that other programs can replay the table."""
     key = {
         "process": dict(restart_key(row.configuration, Restart.ENGINE, header.framework)),
         "engine": dict(restart_key(row.configuration, Restart.NONE, header.framework)),
@@ -109,14 +110,14 @@ def _run_json(trial: Trial, header: Header) -> dict[str, Any]:
 
 
 def _cycle_json(cycle: CycleRecord, header: Header) -> dict[str, Any]:
-    """Lengths that are the recorded ones are not written again."""
+    """One cycle as JSON; its lengths are left out where they are the recorded ones."""
     data: dict[str, Any] = encode(cycle)
     if cycle.lengths == header.lengths:
         data["lengths"] = None
     return data
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> RecordedTable:
     """The table of a file.
 
     Raises:
@@ -137,13 +138,13 @@ def read(path: Path) -> Table:
     return parsed(text, str(path), _stem(path))
 
 
-def parsed(text: Sequence[str], source: str, name: str = "") -> Table:
+def parsed(text: Sequence[str], source: str, name: str = "") -> RecordedTable:
     """The table of a file's lines, empty ones aside. Raises as ``read``; ``source`` is what messages call the file."""
     told = [(number, line) for number, line in enumerate(text, start=1) if line]
     if not told:
         raise UsageError(f"{source} is no table: it is empty")
     header = _at(source, told[0][0], lambda: header_of(object_of(told[0][1])))
-    rows: dict[Configuration, Row] = {}
+    rows: dict[Configuration, TableRow] = {}
     for number, line in told[1:]:
         row = _at(source, number, partial(_read_row, line, header))
         if row.configuration in rows:
@@ -151,10 +152,10 @@ def parsed(text: Sequence[str], source: str, name: str = "") -> Table:
         rows[row.configuration] = row
     if header.baseline not in rows:
         raise UsageError(f"{source}: no row has the baseline's configuration")
-    return Table(header, tuple(rows.values()), name)
+    return RecordedTable(header, tuple(rows.values()), name)
 
 
-def _read_row(line: str, header: Header) -> Row:
+def _read_row(line: str, header: Header) -> TableRow:
     return row_of(object_of(line), header)
 
 

@@ -1,4 +1,4 @@
-"""The lines of a table's file as values; whatever is no table is a ``ValueError`` that says what was expected."""
+"""Parses the lines of a table file; a malformed line raises ``ValueError`` with what was expected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.tables.table import VERSION, Header, Row
+from autotune.tables.table import VERSION, Header, TableRow
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import WorstCaseRecord, decode
@@ -35,7 +35,7 @@ EARLIER: Mapping[str, Any] = {"probe": {}}
 
 
 def object_of(line: str) -> dict[str, Any]:
-    """A line of JSON."""
+    """The JSON object of a line."""
 
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is no number of a table")
@@ -50,7 +50,7 @@ def object_of(line: str) -> dict[str, Any]:
 
 
 def header_of(data: Mapping[str, Any]) -> Header:
-    """The first line."""
+    """The header, from the first line."""
     if data.get("row") != "header" or data.get("format") != FORMAT:
         raise ValueError(f'expected a header with "format": "{FORMAT}"')
     if data["version"] != VERSION:
@@ -105,8 +105,8 @@ def _configuration_of(data: Any) -> Configuration:
     return Configuration(data)
 
 
-def row_of(data: Mapping[str, Any], header: Header) -> Row:
-    """Any other line."""
+def row_of(data: Mapping[str, Any], header: Header) -> TableRow:
+    """A row, from any other line."""
     if data.get("row") != "trial":
         raise ValueError('expected "row": "trial"')
     configuration = _configuration_of(data["configuration"])
@@ -114,7 +114,7 @@ def row_of(data: Mapping[str, Any], header: Header) -> Row:
     repeated = data["repeats"]
     if not isinstance(repeated, list):
         raise ValueError("repeats: expected a list")
-    return Row(
+    return TableRow(
         trial=_run_of(data, configuration, header),
         same_learning=bool(data["same_learning"]),
         worst_case=None if worst is None else decode(WorstCaseRecord, worst, "worst_case"),

@@ -1,4 +1,4 @@
-"""What a sweep does next: the baseline, every row of its table once, then the best of them again; pure.
+"""Next step of a sweep: the baseline, every row of its table once, then the best rows again. Pure.
 
 A sweep is a study whose proposer goes through the rows in a fixed order. It differs from a search in what is run,
 not in how: each row has all its cycles, since a table of bounds would be of no use, and no leader is confirmed.
@@ -14,7 +14,7 @@ from autotune.domain import Budget, Configuration, FailureReason, Study, Trial, 
 from autotune.ports import Proposer
 from autotune.study import protocols, schedule
 from autotune.study.budget import Spent, limit_reached, predict, remaining_s
-from autotune.study.schedule import Run, Steps, Stop
+from autotune.study.schedule import NextTrial, Steps, StudyEnd
 from autotune.verify import repeats
 
 ALL_THERE = "every row of the table is there"
@@ -24,7 +24,7 @@ BROKEN = 2
 
 @dataclass(frozen=True)
 class Again:
-    """The best rows, measured again in fresh processes."""
+    """Repeats of the best rows in fresh processes."""
 
     top: int = 20
     """So many of the fastest rows; fewer where fewer hold."""
@@ -36,7 +36,7 @@ def steps(again: Again) -> Steps:
 
     def next_step(
         study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer
-    ) -> Run | Stop:
+    ) -> NextTrial | StudyEnd:
         return _next(study, trials, budget, spent, proposer, again)
 
     return next_step
@@ -50,12 +50,12 @@ def fastest(trials: Sequence[Trial], top: int) -> tuple[Configuration, ...]:
 
 
 def is_row(trial: Trial) -> bool:
-    """Whether it is a row's own trial, and not one that repeats it."""
+    """Whether the trial is a row's first measurement, not a repeat."""
     return trial.kind.is_searched
 
 
 def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
-    """Repeats that are still to be run, in their order.
+    """Repeats still to be run, in order.
 
     They go in rounds over all the best rows, each second one turned round: what one row's repeats have between them is
     a whole round, so that a drift of the machine meets all rows alike. One that failed is not tried again; one that
@@ -72,23 +72,23 @@ def owed(trials: Sequence[Trial], again: Again) -> tuple[Configuration, ...]:
 
 def _next(
     study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, again: Again
-) -> Run | Stop:
+) -> NextTrial | StudyEnd:
     left = remaining_s(budget, spent, study.spec.resources.gpus)
     reached = limit_reached(replace(budget, max_trials=None), spent, trials)
     if reached is not None:
-        return Stop(reached)
+        return StudyEnd(reached)
     if not trials:
-        return Run(protocols.baseline_draft(study))
+        return NextTrial(protocols.baseline_draft(study))
     lost_cause = schedule.hopeless(trials)
     if lost_cause is not None:
-        return Stop(lost_cause)
+        return StudyEnd(lost_cause)
     draft = _row(study, trials, proposer) or _repeat(study, trials, again)
     if draft is None:
-        return Stop(ALL_THERE)
+        return StudyEnd(ALL_THERE)
     cost = predict(trials, draft.configuration)
     if left is not None and cost is not None and left - schedule.ENDING_S < cost.total(draft.protocol):
-        return Stop("the time budget is used up")
-    return Run(draft)
+        return StudyEnd("the time budget is used up")
+    return NextTrial(draft)
 
 
 def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraft | None:
@@ -99,7 +99,7 @@ def _row(study: Study, trials: Sequence[Trial], proposer: Proposer) -> TrialDraf
     return TrialDraft(
         kind=TrialKind.SEARCH,
         configuration=configuration,
-        protocol=protocols.calmed(protocols.protocol_of(study), trials),
+        protocol=protocols.without_repeats(protocols.protocol_of(study), trials),
         rows_per_update=protocols.rows(study, configuration),
         source=source,
     )

@@ -1,4 +1,4 @@
-"""A table of real trials over a search space: its rows and what they have in common, made from a study; pure.
+"""A recorded table: measured trials over a search space, with their common header, made from a study. Pure.
 
 A table stands by itself: what a search could have known of a configuration is in its row, what of the machine and the
 workload in the header. So searches can be replayed on it, on another machine and without a training framework.
@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Header:
-    """What all rows have in common."""
+    """Properties common to all rows: machine, workload, space."""
 
     study: str
     framework: str
@@ -75,8 +75,8 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One configuration and all that was measured of it."""
+class TableRow:
+    """One configuration with its measurements."""
 
     trial: Trial
     """COMPLETE or FAIL; its configuration is written as ``Header.baseline`` is."""
@@ -96,11 +96,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class RecordedTable:
     """Rows in the order in which they were run, the baseline among them."""
 
     header: Header
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     name: str = ""
     """The file's, without its suffix; empty before it is one."""
 
@@ -110,7 +110,7 @@ def table_of(
     trials: Sequence[Trial],
     worst_cases: Mapping[int, WorstCaseRecord],
     fingerprint: Fingerprint | None,
-) -> Table:
+) -> RecordedTable:
     """The table of a stored study, whatever its trials were proposed by.
 
     Args:
@@ -130,7 +130,7 @@ def table_of(
         raise UsageError(f"study {spec.name!r} has no finished trial that could be a row of a table")
     again = [t for t in runs if _repeats(t) and t.state in (TrialState.COMPLETE, TrialState.FAIL)]
     rows = tuple(
-        Row(
+        TableRow(
             trial=trial,
             same_learning=evidence.same_learning(trial.configuration, baseline, spec.framework),
             worst_case=worst_cases.get(trial.number),
@@ -138,7 +138,7 @@ def table_of(
         )
         for trial in chosen
     )
-    return Table(_header(study, baseline, fingerprint, left_out), rows)
+    return RecordedTable(_header(study, baseline, fingerprint, left_out), rows)
 
 
 def _header(
@@ -184,7 +184,7 @@ def _chosen(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], dict[str, int]]
 
 
 def _no_row(trial: Trial) -> str:
-    """Why a finished trial tells nothing a replay could use; empty if it does."""
+    """Why a finished trial cannot be a row; empty if it can."""
     if trial.state is TrialState.PRUNED:
         return "stopped early"
     if trial.inconclusive:

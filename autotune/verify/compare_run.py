@@ -24,7 +24,7 @@ _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", 
 
 
 @dataclass(frozen=True)
-class Step:
+class LoggedUpdate:
     """One optimizer update as logged by TRL. Lengths are tokens, ``None`` where the update reuses earlier
     completions."""
 
@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Shape:
+class CycleShape:
     """The rows of one whole cycle: generation to generation."""
 
     rows: int
@@ -52,7 +52,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRun:
     """Measured whole cycles of a run, without the first."""
 
     seconds: tuple[float, ...]
@@ -70,7 +70,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedFigure:
     """The study's stated figure and the lengths it was measured at."""
 
     tokens_per_hour: float
@@ -87,7 +87,7 @@ class Stated:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """Result of comparing observed with stated tokens/hour. Lengths are tokens."""
 
     observed: float
@@ -118,7 +118,7 @@ class Verdict:
         return abs(self.ratio - 1.0) <= TOLERANCE
 
 
-def read_step(text: str, at: float) -> Step | None:
+def read_step(text: str, at: float) -> LoggedUpdate | None:
     """Parses one line of TRL's log; ``None`` if it is not the line of an update."""
     start, end = text.find("{'"), text.rfind("}")
     if start < 0 or end < start or "'loss'" not in text:
@@ -129,7 +129,7 @@ def read_step(text: str, at: float) -> Step | None:
         return None
     if not isinstance(said, dict) or "loss" not in said:
         return None
-    return Step(at, _number(said.get(_MEAN)), _number(said.get(_LONGEST)), _number(said.get(_TOKENS)))
+    return LoggedUpdate(at, _number(said.get(_MEAN)), _number(said.get(_LONGEST)), _number(said.get(_TOKENS)))
 
 
 def _number(value: object) -> float | None:
@@ -142,7 +142,7 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def shape_of(study: Study, configuration: Configuration) -> Shape:
+def shape_of(study: Study, configuration: Configuration) -> CycleShape:
     """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
     spec = study.spec
     processes, ranks = training_gpus(configuration, spec.resources), data_ranks(configuration, spec.resources)
@@ -155,10 +155,10 @@ def shape_of(study: Study, configuration: Configuration) -> Shape:
     updates = math.lcm(steps * iterations, accumulation) // accumulation
     generations = updates * accumulation // (steps * iterations)
     trained = ranks * micro * accumulation * updates
-    return Shape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
+    return CycleShape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
 
 
-def observe(steps: Sequence[Step], shape: Shape) -> Observed | None:
+def observe(steps: Sequence[LoggedUpdate], shape: CycleShape) -> ObservedRun | None:
     """The whole cycles in the logged updates of one run, without the first; ``None`` if there is only one."""
     seconds, tokens, means, longest = [], [], [], []
     for first in range(shape.updates, len(steps) - shape.updates + 1, shape.updates):
@@ -174,10 +174,10 @@ def observe(steps: Sequence[Step], shape: Shape) -> Observed | None:
     if not seconds or sum(seconds) <= 0:
         return None
     prompt = _prompt(steps, shape, sum(tokens), len(seconds))
-    return Observed(tuple(seconds), tuple(tokens), statistics.fmean(means), statistics.fmean(longest), prompt)
+    return ObservedRun(tuple(seconds), tuple(tokens), statistics.fmean(means), statistics.fmean(longest), prompt)
 
 
-def _prompt(steps: Sequence[Step], shape: Shape, completion_tokens: float, cycles: int) -> float | None:
+def _prompt(steps: Sequence[LoggedUpdate], shape: CycleShape, completion_tokens: float, cycles: int) -> float | None:
     """Mean prompt length of the observed cycles: tokens generated since the first cycle, less the completions."""
     told = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
     if len(told) <= cycles:
@@ -185,11 +185,11 @@ def _prompt(steps: Sequence[Step], shape: Shape, completion_tokens: float, cycle
     return max(0.0, (told[cycles] - told[0] - completion_tokens) / (shape.rows * cycles))
 
 
-def together(runs: Sequence[Observed]) -> Observed:
+def together(runs: Sequence[ObservedRun]) -> ObservedRun:
     """Pools several runs into one."""
     weights = [len(run.seconds) for run in runs]
     prompts = [run.prompt for run in runs]
-    return Observed(
+    return ObservedRun(
         tuple(s for run in runs for s in run.seconds),
         tuple(t for run in runs for t in run.tokens),
         statistics.fmean([run.mean_length for run in runs], weights),
@@ -198,7 +198,7 @@ def together(runs: Sequence[Observed]) -> Observed:
     )
 
 
-def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> Stated | None:
+def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: CycleShape) -> StatedFigure | None:
     """What the speed cycles of the supporting trials were measured at; ``None`` if they have none."""
     cycles = [c for t in trials for c in t.speed_cycles()]
     lengths = [n for c in cycles for n in c.lengths]
@@ -206,7 +206,7 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> 
         return None
     spent = phase_seconds(cycles)
     total = sum(spent.values())
-    return Stated(
+    return StatedFigure(
         tokens_per_hour,
         statistics.fmean(lengths),
         statistics.fmean([m for c in cycles for m in longest_rows(c.lengths, shape)]),
@@ -216,7 +216,7 @@ def stated_by(trials: Sequence[Trial], tokens_per_hour: float, shape: Shape) -> 
     )
 
 
-def longest_rows(lengths: Sequence[int], shape: Shape) -> list[int]:
+def longest_rows(lengths: Sequence[int], shape: CycleShape) -> list[int]:
     """The longest completion of each generation; ranks' lengths follow one another, each in order of generation."""
     each, share = len(lengths) // shape.ranks, shape.generation_rows // shape.ranks
     found = []
@@ -226,7 +226,7 @@ def longest_rows(lengths: Sequence[int], shape: Shape) -> list[int]:
     return found
 
 
-def judge(observed: Observed, stated: Stated, shape: Shape) -> Verdict:
+def judge(observed: ObservedRun, stated: StatedFigure, shape: CycleShape) -> RunVerdict:
     """The verdict, corrected for the lengths observed.
 
     Tokens/hour depends on how long completions are, so the stated figure S is carried over to the observed
@@ -249,7 +249,7 @@ def judge(observed: Observed, stated: Stated, shape: Shape) -> Verdict:
     wider = max(0.0, stated.width + observed.longest - stated.longest + prompts) / stated.width
     growth = generate * observed.longest / stated.longest + passes * wider + (1.0 - generate - passes)
     spread = _spread(observed)
-    return Verdict(
+    return RunVerdict(
         observed=observed.tokens_per_hour,
         low=observed.tokens_per_hour * math.exp(-spread),
         high=observed.tokens_per_hour * math.exp(spread),
@@ -266,7 +266,7 @@ def judge(observed: Observed, stated: Stated, shape: Shape) -> Verdict:
     )
 
 
-def _spread(observed: Observed) -> float:
+def _spread(observed: ObservedRun) -> float:
     """Half the 95 % interval of the log of tokens/hour."""
     count = len(observed.seconds)
     if count < 2:

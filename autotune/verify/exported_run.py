@@ -15,16 +15,16 @@ from autotune.machine.held_gpus import usable_resources
 from autotune.ports import Clock, StopToken
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
-from autotune.running.command import Command, Line, run_command
+from autotune.running.command import BoundedCommand, OutputLine, run_command
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
 from autotune.settings import Settings
 from autotune.verify.compare_run import (
-    Observed,
-    Shape,
-    Step,
-    Verdict,
+    CycleShape,
+    LoggedUpdate,
+    ObservedRun,
+    RunVerdict,
     judge,
     observe,
     read_step,
@@ -42,7 +42,7 @@ OUTPUT = "output"
 RANKS = "ranks"
 """What ``torchrun`` keeps of its processes."""
 
-Heard = Callable[[int, int, Step], None]
+Heard = Callable[[int, int, LoggedUpdate], None]
 """Told (round, update, step) for every update."""
 
 
@@ -66,7 +66,7 @@ class Rehearsal:
     clock: Clock
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> CycleShape:
         return shape_of(self.study, self.exported.row.configuration)
 
     @property
@@ -78,7 +78,7 @@ class Rehearsal:
         """Raises ``UsageError`` if the files cannot be written."""
         export.write(self.exported, self.study, self.folder, force=True)
 
-    def run(self, number: int) -> Observed:
+    def run(self, number: int) -> ObservedRun:
         """Runs the command once until it has logged enough updates.
 
         Raises:
@@ -87,9 +87,9 @@ class Rehearsal:
         """
         shape = self.shape
         wanted = shape.updates * (1 + -(-self.updates // shape.updates))
-        steps: list[Step] = []
+        steps: list[LoggedUpdate] = []
 
-        def hear(line: Line) -> bool:
+        def hear(line: OutputLine) -> bool:
             step = read_step(line.text, line.at)
             if step is not None:
                 steps.append(step)
@@ -107,10 +107,10 @@ class Rehearsal:
             raise MachineError(_why(ended.why, ended.exit_code, ended.log_tail, len(steps), command.logs))
         return observed
 
-    def _command(self, number: int, deadline_s: float) -> Command:
+    def _command(self, number: int, deadline_s: float) -> BoundedCommand:
         words, place, environment = export.command_of(self.exported.export, self.folder)
         theirs = {name: os.environ[name] for name in environment if name in os.environ and name != "PYTHONPATH"}
-        return Command(
+        return BoundedCommand(
             argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT))),
             cwd=Path(place or Path.cwd()),
             tag=f"{study_tag(home_tag(self.settings.home.root), TOOL)}{tool_owner()}:verify",
@@ -121,7 +121,7 @@ class Rehearsal:
         )
 
 
-def verify(rehearsal: Rehearsal, rounds: int = 1) -> Verdict:
+def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
     """Run the exported command ``rounds`` times in fresh processes, and compare.
 
     Raises:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from autotune.domain import CycleKind, CycleRecord, Phase, Trial
 from autotune.domain.measures import phase_seconds
 from autotune.statistics.lengths import MAXIMUM, ONCE, TWICE, cycles_at
-from autotune.verify.compare_run import Shape, longest_rows
+from autotune.verify.compare_run import CycleShape, longest_rows
 
 ALIKE = 0.02
 """Work that differs by less than this share tells no slope."""
@@ -44,7 +44,7 @@ _PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
 
 
 @dataclass(frozen=True)
-class Work:
+class CycleWork:
     """Amounts of work of one cycle, on which its phases' times depend."""
 
     longest: float
@@ -54,11 +54,11 @@ class Work:
     computed: float
     """Prompt and completion tokens of the update's forward passes, padding included."""
 
-    def minus(self, other: Work) -> Work:
-        return Work(self.longest - other.longest, self.tokens - other.tokens, self.computed - other.computed)
+    def minus(self, other: CycleWork) -> CycleWork:
+        return CycleWork(self.longest - other.longest, self.tokens - other.tokens, self.computed - other.computed)
 
-    def plus(self, other: Work) -> Work:
-        return Work(self.longest + other.longest, self.tokens + other.tokens, self.computed + other.computed)
+    def plus(self, other: CycleWork) -> CycleWork:
+        return CycleWork(self.longest + other.longest, self.tokens + other.tokens, self.computed + other.computed)
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class LengthPrediction:
     """Predicted seconds by phase of a configuration at any lengths."""
 
-    shape: Shape
+    shape: CycleShape
     tokens_per_hour: float
     """Stated, at the recorded lengths."""
-    at_once: Work
+    at_once: CycleWork
     """Mean of the cycles at 1x."""
     mean_length: float
     """Completion tokens of a row at 1x."""
@@ -110,13 +110,13 @@ class Prediction:
         return ", ".join(said)
 
 
-def work_of(cycle: CycleRecord, shape: Shape) -> Work:
+def work_of(cycle: CycleRecord, shape: CycleShape) -> CycleWork:
     """Amounts of work of one cycle, from its lengths and rows."""
     longest = sum(longest_rows(cycle.lengths, shape)) if cycle.lengths else 0
-    return Work(longest, cycle.completion_tokens, cycle.computed_tokens)
+    return CycleWork(longest, cycle.completion_tokens, cycle.computed_tokens)
 
 
-def amounts(work: Work, weights: tuple[float, float]) -> dict[str, float]:
+def amounts(work: CycleWork, weights: tuple[float, float]) -> dict[str, float]:
     """Amount of work of each phase that depends on lengths."""
     generate = weights[0] * work.longest + weights[1] * work.tokens
     return {
@@ -127,8 +127,8 @@ def amounts(work: Work, weights: tuple[float, float]) -> dict[str, float]:
 
 
 def predict_from(
-    supporting: Sequence[Trial], tokens_per_hour: float, shape: Shape, alike: Sequence[Trial] = ()
-) -> Prediction | None:
+    supporting: Sequence[Trial], tokens_per_hour: float, shape: CycleShape, alike: Sequence[Trial] = ()
+) -> LengthPrediction | None:
     """The prediction of a stated figure; ``None`` if no cycle at the recorded lengths tells of it.
 
     Args:
@@ -157,15 +157,15 @@ def predict_from(
     stated_s = 3600.0 * base.tokens / tokens_per_hour
     counts = {ONCE: len(once), **{at: len(group) for at, group in found.items()}}
     scale = stated_s / sum(times.values())
-    return Prediction(shape, tokens_per_hour, base, statistics.fmean(lengths), curves, weights, scale, counts)
+    return LengthPrediction(shape, tokens_per_hour, base, statistics.fmean(lengths), curves, weights, scale, counts)
 
 
-_Difference = tuple[Work, dict[str, float]]
+_Difference = tuple[CycleWork, dict[str, float]]
 """Work and seconds by phase of a longer cycle, beyond its own process's mean at 1x."""
 
 
 def _differences(
-    telling: Sequence[Trial], kind: CycleKind, shape: Shape, *, disturbed: bool = False
+    telling: Sequence[Trial], kind: CycleKind, shape: CycleShape, *, disturbed: bool = False
 ) -> list[_Difference]:
     """Extra seconds of the cycles of one kind over their process's mean at 1x. ``disturbed`` includes natural cycles
     that other programs disturbed."""
@@ -183,7 +183,7 @@ def _differences(
     return found
 
 
-def _weights(differences: Sequence[_Difference], base: Work, seconds: float) -> tuple[float, float]:
+def _weights(differences: Sequence[_Difference], base: CycleWork, seconds: float) -> tuple[float, float]:
     """a and b: non-negative least squares of the seconds generation took longer than at 1x.
 
     Where the longest rows are the same in all cycles, what they cost is presumed: time is proportional to them.
@@ -207,7 +207,7 @@ def _weights(differences: Sequence[_Difference], base: Work, seconds: float) -> 
 
 
 def _slope(
-    phase: str, seconds: float, base: Work, differences: Sequence[_Difference], weights: tuple[float, float]
+    phase: str, seconds: float, base: CycleWork, differences: Sequence[_Difference], weights: tuple[float, float]
 ) -> float:
     start = amounts(base, weights).get(phase, 0.0)
     if start <= 0:
@@ -223,7 +223,7 @@ def _slope(
 def _curve(
     phase: str,
     seconds: float,
-    base: Work,
+    base: CycleWork,
     found: Mapping[str, list[_Difference]],
     slope: float,
     weights: tuple[float, float],
@@ -242,9 +242,9 @@ def _curve(
     return Curve(tuple(points), slope)
 
 
-def _mean_work(cycles: Sequence[CycleRecord], shape: Shape) -> Work:
+def _mean_work(cycles: Sequence[CycleRecord], shape: CycleShape) -> CycleWork:
     each = [work_of(c, shape) for c in cycles]
-    return Work(
+    return CycleWork(
         statistics.fmean(w.longest for w in each),
         statistics.fmean(w.tokens for w in each),
         statistics.fmean(w.computed for w in each),

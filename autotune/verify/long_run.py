@@ -15,7 +15,7 @@ from autotune.domain import Configuration, CycleKind, CycleRecord, Study, Trial,
 from autotune.errors import UsageError
 from autotune.statistics.distributions import t95
 from autotune.verify.compare_run import TOLERANCE, longest_rows
-from autotune.verify.length_model import Prediction
+from autotune.verify.length_model import LengthPrediction
 
 SOURCE = "verify/steps"
 """``Trial.source`` of a long run. It has no cycle at the recorded lengths, and so is no figure of its own."""
@@ -143,7 +143,7 @@ def natural(trial: Trial) -> list[CycleRecord]:
     return [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL and c.accepted and c.rank == 0]
 
 
-def compare(prediction: Prediction, cycles: Sequence[CycleRecord]) -> LongVerdict | None:
+def compare(prediction: LengthPrediction, cycles: Sequence[CycleRecord]) -> LongVerdict | None:
     """Verdict on a long run; ``None`` with fewer than ``LEAST_CYCLES`` cycles."""
     cycles = [c for c in cycles if c.completion_tokens > 0 and c.lengths]
     if len(cycles) < LEAST_CYCLES:

@@ -17,7 +17,7 @@ from autotune.domain import Configuration, Protocol, Trial, TrialKind
 from autotune.ports import Proposer
 from autotune.proposals import make_proposer, named_sampler
 from autotune.proposals.proposer import TwoTrackProposer
-from autotune.tables.table import Header, Row, Table
+from autotune.tables.table import Header, RecordedTable, TableRow
 from benchmarks.decisions.studies import Arm, Place
 from benchmarks.search.arms import ARMS as PEERS
 from benchmarks.search.models import Known, models_of, passing
@@ -43,7 +43,7 @@ def world_of(place: Place) -> World:
         Trial(1, n, TrialKind.SEARCH, c, Protocol(), spec.workload.rows_per_update, "row", 0.0)
         for n, c in enumerate(every)
     )
-    return World(Table(header, tuple(Row(trial, same_learning=True) for trial in trials)))
+    return World(RecordedTable(header, tuple(TableRow(trial, same_learning=True) for trial in trials)))
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autotune.domain import Configuration, CycleKind, CycleRecord, FailureReason, Outcome, Pool, Trial, TrialKind
 from autotune.ports import Assignment, RunReport, StopToken, Watcher
-from autotune.running.keeper import Wanted, in_used_process, shares_process, suits
+from autotune.running.warm_pool import WorkerKey, doubt_used_process, shares_process, suits
 from benchmarks.decisions.machine import IDLE, SYNC, Machine
 from trainer.child.contract import NoteRecord, Peaks, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
 from trainer.child.cycles import CyclePlan
@@ -52,7 +52,7 @@ class SimulatedClock:
 class Process:
     """One that runs trials."""
 
-    wanted: Wanted | None
+    wanted: WorkerKey | None
     luck: float
     """Factor of all its cycles' seconds."""
     served: int = 0
@@ -101,7 +101,7 @@ class SimulatedRunner:
         seconds = self.clock.monotonic() - began
         if outcome.reason is FailureReason.OOM:
             self.lost_s += seconds
-        counted = in_used_process(outcome, process.served - 1)
+        counted = doubt_used_process(outcome, process.served - 1)
         return RunReport(counted, seconds, host_peak=None)
 
     def _key(self, trial: Trial, what: str) -> str:
@@ -110,7 +110,7 @@ class SimulatedRunner:
     def _process_for(self, trial: Trial, chance: random.Random) -> Process:
         wanted = None
         if self.keep and shares_process(trial):
-            wanted = Wanted("one study", trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
+            wanted = WorkerKey("one study", trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
         last = self._process
         if last is not None and last.wanted is not None and wanted is not None and suits(last.wanted, wanted):
             last.wanted = wanted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.machine.clock import SystemClock
 from autotune.ports import StopToken
-from autotune.running.command import Command, run_command
+from autotune.running.command import BoundedCommand, run_command
 from benchmarks.gpu.journal import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def run(path: Path, python: str, folder: Path, tag: str, deadline: float, stop: 
         *("-p", "no:cacheprovider", "--override-ini=addopts="),
     )
     environment = {"AUTOTUNE_TEST_PYTHON": python}
-    command = Command(argv, ROOT, tag, folder / f"{path.stem}.log", deadline, environment)
+    command = BoundedCommand(argv, ROOT, tag, folder / f"{path.stem}.log", deadline, environment)
     ended = run_command(command, lambda _: False, stop, clock=SystemClock())
     row: Row = {"file": path.name, "seconds": ended.seconds, "passed": 0, "failed": [], "skipped": []}
     if ended.stop is not None:

@@ -10,7 +10,7 @@ from autotune.domain import RewardSpec
 from autotune.errors import MachineError
 from autotune.machine.clock import SystemClock
 from autotune.ports import StopToken
-from autotune.running.command import Command, run_command
+from autotune.running.command import BoundedCommand, run_command
 from autotune.specification.user_input import sha256_of
 from benchmarks.gpu.architectures import Architecture
 
@@ -39,7 +39,7 @@ def model(architecture: Architecture, python: str, folder: Path, tag: str, stop:
         return made
     recipe = folder / f"{architecture.name}.json"
     recipe.write_text(json.dumps(architecture.recipe()), encoding="utf-8")
-    command = Command((python, str(SCRIPT), str(recipe), str(made)), folder, tag, folder / "making", MAKING_S)
+    command = BoundedCommand((python, str(SCRIPT), str(recipe), str(made)), folder, tag, folder / "making", MAKING_S)
     ended = run_command(command, lambda _: False, stop, clock=SystemClock())
     if not made.is_dir():
         said = ended.why or (ended.log_tail.strip().splitlines() or ["it said nothing"])[-1]

@@ -27,8 +27,8 @@ from autotune.domain import (
 )
 from autotune.machine.clock import SystemClock
 from autotune.ports import Assignment, StopToken, TrialRunner
-from autotune.running.keeper import Keeper, restores_memory
 from autotune.running.local import home_tag, study_tag
+from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings, read_settings
 from autotune.statistics import evidence
 from autotune.statistics.lengths import NATURAL_CYCLES
@@ -166,7 +166,7 @@ class Run:
         settings, clock = self.wanted.settings, SystemClock()
         keeper = None
         if not self.wanted.cold and restores_memory(self.spec.resources.device):
-            keeper = Keeper(settings.home.workers(STUDY, self.spec.name), clock)
+            keeper = WarmWorkerPool(settings.home.workers(STUDY, self.spec.name), clock)
         allow_busy, preload = self.wanted.allow_busy, not self.wanted.cold
         return wiring.runner_for(self.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=preload)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.domain import Trial
-from autotune.tables.table import Row
+from autotune.tables.table import TableRow
 from benchmarks.search.models import Known, passing, prior_order
 from benchmarks.search.world import World, holds, is_oom
 
@@ -92,7 +92,7 @@ def knob_names(world: World) -> list[str]:
     ]
 
 
-def additive_r2(rows: Sequence[Row], names: Sequence[str]) -> float:
+def additive_r2(rows: Sequence[TableRow], names: Sequence[str]) -> float:
     """Share of the variance of log cycle time that knobs one by one explain: least squares on indicators of each value.
 
     On the rows that hold. Not corrected for the number of parameters, so a small table is judged more severely.

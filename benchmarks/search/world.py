@@ -22,7 +22,7 @@ from autotune.errors import UsageError
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.forecasts import Task
 from autotune.tables.files import lines
-from autotune.tables.table import Row, Table
+from autotune.tables.table import RecordedTable, TableRow
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import RestartKey
@@ -48,7 +48,7 @@ class Cost:
 class World:
     """One table. Rows go by their place in it."""
 
-    table: Table
+    table: RecordedTable
 
     @property
     def name(self) -> str:
@@ -183,7 +183,7 @@ class World:
         return run.with_(number=number, kind=kind, attempt=1, cycles=tuple(cycles))
 
 
-def holds(row: Row) -> bool:
+def holds(row: TableRow) -> bool:
     """It was feasible in every run it had."""
     return all(run.feasible for run in (row.trial, *row.repeats))
 
@@ -193,17 +193,17 @@ def is_oom(trial: Trial) -> bool:
     return trial.outcome is not None and trial.outcome.reason is FailureReason.OOM
 
 
-def picking(row: Row) -> list[Trial]:
+def picking(row: TableRow) -> list[Trial]:
     """The runs a row may be picked as the best by: the first, and the first half of its repeats."""
     return [row.trial, *row.repeats[: len(row.repeats) // 2]]
 
 
-def judging(row: Row) -> list[Trial]:
+def judging(row: TableRow) -> list[Trial]:
     """The runs that say what it is worth: none of ``picking`` where there are others."""
     return list(row.repeats[len(row.repeats) // 2 :]) or [row.trial]
 
 
-def was_cold(rows: Sequence[Row], keys: Sequence[RestartKey]) -> tuple[bool, ...]:
+def was_cold(rows: Sequence[TableRow], keys: Sequence[RestartKey]) -> tuple[bool, ...]:
     """Which rows were recorded in a process of their own: what ran right before them left no worker they could use."""
     order = sorted(range(len(rows)), key=lambda i: rows[i].trial.number)
     warm = {
@@ -219,7 +219,7 @@ def _first(value: KnobValue) -> tuple[bool, float, str]:
     return not number, float(value) if number else 0.0, repr(value)
 
 
-def _measured(row: Row) -> list[Trial]:
+def _measured(row: TableRow) -> list[Trial]:
     return [run for run in (row.trial, *row.repeats) if run.speed_cycles()]
 
 

@@ -29,7 +29,7 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.errors import UsageError
-from autotune.tables.table import Header, Row, Table
+from autotune.tables.table import Header, RecordedTable, TableRow
 from benchmarks.search import discrimination
 from benchmarks.search.discrimination import NEAR, TIMES, Criterion
 from benchmarks.search.models import models_of
@@ -108,7 +108,7 @@ class Judgement:
         return mean * self.planned, mean * min(AGAIN, self.planned * (1.0 - self.beyond)) * TIMES
 
 
-def judged(table: Table) -> Judgement:
+def judged(table: RecordedTable) -> Judgement:
     """The judgement of a pilot's table.
 
     Raises:
@@ -180,7 +180,7 @@ def expected_table(
     peaks: Sequence[float],
     limit: int,
     seconds: Mapping[str, Sequence[float]],
-) -> Table:
+) -> RecordedTable:
     """A table as it would be if everything came as foretold.
 
     Args:
@@ -206,8 +206,8 @@ def expected_table(
         else:
             cycle = _cycle(header, {name: column[place] for name, column in seconds.items()})
             trial = plain.with_(state=TrialState.COMPLETE, outcome=Outcome(), cycles=(cycle,), worst_case_passed=True)
-        rows.append(Row(trial, same_learning=True))
-    return Table(replace(header, synthetic=True, memory_limit=limit), tuple(rows))
+        rows.append(TableRow(trial, same_learning=True))
+    return RecordedTable(replace(header, synthetic=True, memory_limit=limit), tuple(rows))
 
 
 def _cycle(header: Header, seconds: Mapping[str, float]) -> CycleRecord:

@@ -171,14 +171,20 @@ def quantized_weights(case: Case) -> str | None:
     loaded = case.resources.quantized
     if not case.vllm or not loaded:
         return None
-    title = TITLES.get(case.framework, case.framework)
-    if case.server:
-        if not case.facts.sends_packed_weights:
-            return None
-        return f"a model loaded in {loaded} cannot be used with rollout_mode server: {title} sends its weights packed"
-    if loaded in case.facts.quantizes_engine:
+    title, colocated = TITLES.get(case.framework, case.framework), loaded in case.facts.quantizes_engine
+    if not case.server:
+        why = f"{title} builds no engine for packed weights of {loaded}"
+        return None if colocated else f"{_loading(case)} cannot be used with rollout_engine vllm: {why}"
+    if not case.facts.sends_packed_weights:
         return None
-    return f"a model loaded in {loaded} cannot be used with rollout_engine vllm: {title} has no engine for its weights"
+    takes = "only a colocated engine takes" if colocated else "vLLM cannot load"
+    return f"{_loading(case)} cannot be used with rollout_mode server: {title} sends packed weights, which {takes}"
+
+
+def _loading(case: Case) -> str:
+    """The user's key that loads the model in 4 or 8 bit."""
+    bits = case.resources.quantized.split()[0]
+    return f"quant_bits {bits}" if case.framework == "ms_swift" else f"load_in_{bits}bit"
 
 
 @rule(("rollout_engine", "fsdp"), ("fsdp", "rollout_engine"))
@@ -187,7 +193,8 @@ def quantized_shards(case: Case) -> str | None:
     loaded = case.resources.quantized
     if not case.vllm or not loaded or case.get("fsdp") != "fsdp2" or case.facts.merges_in_shards:
         return None
-    return f"a model loaded in {loaded} cannot be used with fsdp fsdp2 and rollout_engine vllm: shards cannot be merged"
+    why = "adapters cannot be merged into packed shards"
+    return f"{_loading(case)} cannot be used with fsdp fsdp2 and rollout_engine vllm: {why}"
 
 
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.domain import FailureReason, Pool
 from autotune.tables.files import read
-from autotune.tables.table import Table
+from autotune.tables.table import RecordedTable
 from benchmarks.search.__main__ import main
 from search_spaces.knobs.restart import Restart, restart_between
 from tests.support.node import Node
@@ -57,18 +57,18 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 
 @pytest.fixture(scope="module")
-def table(swept: Node) -> Table:
+def table(swept: Node) -> RecordedTable:
     return read(swept.folder / "t.jsonl.gz")
 
 
-def test_every_legal_combination_is_a_row_whichever_call_recorded_it(swept: Node, table: Table) -> None:
+def test_every_legal_combination_is_a_row_whichever_call_recorded_it(swept: Node, table: RecordedTable) -> None:
     assert len(table.rows) == 16
     assert len({row.configuration for row in table.rows}) == 16
     trials = swept.document("trials")["trials"]
     assert Counter(t["kind"] for t in trials) == {"baseline": 1, "search": 15, "verify": 4}
 
 
-def test_what_does_not_fit_is_a_row_with_where_it_ended(table: Table) -> None:
+def test_what_does_not_fit_is_a_row_with_where_it_ended(table: RecordedTable) -> None:
     failed = [row for row in table.rows if not row.trial.feasible]
     assert {row.configuration["micro_batch_size"] for row in failed} == {8}
     assert len(failed) == 4
@@ -79,7 +79,7 @@ def test_what_does_not_fit_is_a_row_with_where_it_ended(table: Table) -> None:
         assert row.trial.seconds
 
 
-def test_rows_share_a_process_until_a_key_or_a_failure_ends_it(swept: Node, table: Table) -> None:
+def test_rows_share_a_process_until_a_key_or_a_failure_ends_it(swept: Node, table: RecordedTable) -> None:
     rows = sorted(table.rows, key=lambda row: row.trial.number)
     begun = 1
     for before, row in pairwise(rows):
@@ -92,7 +92,7 @@ def test_rows_share_a_process_until_a_key_or_a_failure_ends_it(swept: Node, tabl
     assert len(trials) >= 4, "repeats are processes of their own"
 
 
-def test_a_row_has_phases_peaks_and_start_up(table: Table) -> None:
+def test_a_row_has_phases_peaks_and_start_up(table: RecordedTable) -> None:
     fitting = next(row for row in table.rows if row.trial.feasible)
     cycle = fitting.trial.speed_cycles()[0]
     assert set(cycle.phases) >= {"generate", "update"}
@@ -108,12 +108,12 @@ def test_the_device_was_measured_once_for_both_calls(swept: Node) -> None:
     assert sum(one["argv"][1] == "probe_speed" for one in swept.launches()) == 1
 
 
-def test_the_two_fastest_were_repeated_twice(table: Table) -> None:
+def test_the_two_fastest_were_repeated_twice(table: RecordedTable) -> None:
     often = sorted((len(row.repeats) for row in table.rows), reverse=True)
     assert often[:3] == [2, 2, 0]
 
 
-def test_the_same_command_again_runs_nothing(swept: Node, table: Table) -> None:
+def test_the_same_command_again_runs_nothing(swept: Node, table: RecordedTable) -> None:
     before = Counter(one["argv"][1] for one in swept.launches())
     code, said = sweep(swept)
     after = Counter(one["argv"][1] for one in swept.launches())

@@ -15,8 +15,8 @@ from autotune import wiring
 from autotune.cli.stopping import stopping
 from autotune.domain import Budget, StudySpec
 from autotune.running.job import Graces
-from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner, home_tag
+from autotune.running.warm_pool import WarmWorkerPool
 from autotune.settings import read_settings
 from autotune.store import open_store
 from autotune.study.control import Control
@@ -60,7 +60,7 @@ def main(home: str, plan: dict[str, object]) -> None:
     store = open_store(settings.database)
     clock = wiring.SystemClock()
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
-    keeper = Keeper(settings.home.workers(study.id, study.spec.name), clock)
+    keeper = WarmWorkerPool(settings.home.workers(study.id, study.spec.name), clock)
     with stopping(lambda text: print(text, flush=True)) as stop:
         control = Control(store, study.id, stop, clock)
         loop = StudyLoop(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.running.preloads import Patience, Preloads
+from autotune.running.preloads import Preloads, PreloadTimeouts
 from tests.support.postgresql import Server, server
 from tests.support.waiting import PATIENCE_S
 
@@ -29,6 +29,6 @@ def address(postgresql: Server) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def preloads() -> Iterator[Preloads]:
     """For the trials of a module that could as well be started: they import once."""
-    made = Preloads(Patience(ready_s=PATIENCE_S, answer_s=PATIENCE_S))
+    made = Preloads(PreloadTimeouts(ready_s=PATIENCE_S, answer_s=PATIENCE_S))
     yield made
     made.close()

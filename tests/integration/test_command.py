@@ -11,7 +11,7 @@ import pytest
 
 from autotune.machine.clock import SystemClock
 from autotune.running import proc
-from autotune.running.command import Command, Ended, Line, run_command
+from autotune.running.command import BoundedCommand, Ended, OutputLine, run_command
 from autotune.running.ending import Stop
 from autotune.running.job import Graces
 from tests.support.fakes import FakeStop
@@ -20,8 +20,8 @@ from tests.support.waiting import PATIENCE_S
 GRACES = Graces(terminate_s=0.5, orphans_s=0.2)
 
 
-def command(tmp_path: Path, program: str, deadline_s: float = PATIENCE_S) -> Command:
-    return Command(
+def command(tmp_path: Path, program: str, deadline_s: float = PATIENCE_S) -> BoundedCommand:
+    return BoundedCommand(
         argv=(sys.executable, "-c", program),
         cwd=tmp_path,
         tag=f"autotune:test:command:{tmp_path.name}",
@@ -31,10 +31,10 @@ def command(tmp_path: Path, program: str, deadline_s: float = PATIENCE_S) -> Com
     )
 
 
-def run(asked: Command, enough: int = 10**9, level: int = 0) -> tuple[Ended, list[Line]]:
-    lines: list[Line] = []
+def run(asked: BoundedCommand, enough: int = 10**9, level: int = 0) -> tuple[Ended, list[OutputLine]]:
+    lines: list[OutputLine] = []
 
-    def hear(line: Line) -> bool:
+    def hear(line: OutputLine) -> bool:
         lines.append(line)
         return len(lines) >= enough
 
@@ -96,9 +96,9 @@ def test_past_its_deadline_or_once_enough_was_heard_nothing_of_it_runs(
 
 
 def test_what_the_listener_raises_is_raised_after_the_processes_are_gone(tmp_path: Path) -> None:
-    seen: list[Line] = []
+    seen: list[OutputLine] = []
 
-    def hear(line: Line) -> bool:
+    def hear(line: OutputLine) -> bool:
         seen.append(line)
         raise KeyError("mine")
 

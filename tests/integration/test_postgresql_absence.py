@@ -12,7 +12,7 @@ import pytest
 
 from autotune.domain import TrialState
 from autotune.errors import StoreError
-from autotune.store import Patience, open_store
+from autotune.store import OutageLimits, open_store
 from autotune.store.repository import SqlStore
 from tests.contracts.store_cases import STUDY_CHANGES, TRIAL_CHANGES, begin
 from tests.support import factories as make
@@ -119,7 +119,7 @@ def test_every_acknowledged_write_survives_restart_after_restart(own_server: Ser
 
 def test_an_absence_that_lasts_too_long_is_an_error_after_which_all_goes_on(own_server: Server) -> None:
     said: list[str] = []
-    patience = Patience(total_s=1.0, longest_s=0.2)
+    patience = OutageLimits(total_s=1.0, longest_s=0.2)
     store = open_store(own_server.new_database(), talk=said.append, patience=patience)
     study = begin(store)
     began = time.monotonic()

@@ -19,7 +19,7 @@ import yaml
 from tests.support.verl_cases import Combination, anything, legal
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Protocol, RewardSpec, parse_record
 from trainer.child.contract.codec import dumps
-from trainer.child.frameworks.verl import Plan, read_log
+from trainer.child.frameworks.verl import StepLayout, read_log
 from trainer.frameworks.common.fields import fields_of
 from trainer.frameworks.common.scripts import HERE
 from trainer.frameworks.verl import RUN, ConfigError, export, import_config
@@ -186,7 +186,7 @@ def test_verl_reads_the_exported_prompts_and_scores_by_the_exported_reward(verl:
 def test_figures_of_verls_own_file_logger(verl: Verl, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     truth = verl.ask({"log": str(path)})
-    found = list(read_log(path, Plan(rows=16, updates=2, epochs=1, packed=True, warmup=1)))
+    found = list(read_log(path, StepLayout(rows=16, updates=2, epochs=1, packed=True, warmup=1)))
     assert isinstance(found[0], NoteRecord)
     assert "reward" in found[0].data["generate"]
     cycles = [record for record in found if isinstance(record, CycleRecord)]
@@ -205,7 +205,7 @@ def test_figures_of_verls_own_file_logger(verl: Verl, tmp_path: Path) -> None:
 def test_the_plan_of_a_step_comes_from_what_verl_was_told() -> None:
     combination = legal(Random(5))
     keys = dict(split(word) for word in overrides(combination))
-    plan = Plan.of(keys, Protocol(warmup=2))
+    plan = StepLayout.of(keys, Protocol(warmup=2))
     values = combination.configuration
     assert plan.rows == combination.ranks * values["micro_batch_size"] * values["steps_per_generation"]
     assert plan.updates == values["steps_per_generation"] // values["gradient_accumulation_steps"]

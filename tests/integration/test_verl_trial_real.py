@@ -27,8 +27,8 @@ from tests.support.verl_trials import (
 )
 from trainer.child.contract import NoteRecord, RunPaths, dumps, write_atomic
 from trainer.child.frameworks.verl import overrides
-from trainer.child.frameworks.verl.board import Places, Tally
-from trainer.child.frameworks.verl.course import Course
+from trainer.child.frameworks.verl.board import FileTally, Places
+from trainer.child.frameworks.verl.course import StepSequence
 
 pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(600)]
 HOME = f"verl-real-{os.getpid()}"
@@ -70,7 +70,7 @@ def test_verls_own_parts_do_what_a_trial_tells_them(tmp_path: Path) -> None:
     paths = RunPaths(given.directory.resolve())
     places = Places(paths.root)
     write_atomic(paths.config, dumps(spec))
-    course = Course(spec, places, Tally(places))
+    course = StepSequence(spec, places, FileTally(places))
     course.begin()
     words = overrides.words(spec, paths, str(model), len(course.kinds))
     done = subprocess.run(

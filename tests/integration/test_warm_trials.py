@@ -22,7 +22,7 @@ from tests.support.trl_trials import (
     write_spec,
 )
 from tests.support.trl_trials import training_python as python
-from trainer.child.contract import Answer, Letter, Mailbox, StartupRecord, TrialSpec
+from trainer.child.contract import Letter, Mailbox, StartupRecord, TrialSpec, WorkerReply
 
 pytestmark = [pytest.mark.trl, pytest.mark.full, pytest.mark.alone, pytest.mark.timeout(1500)]
 
@@ -55,7 +55,7 @@ def specs(tiny: Path, engine: dict[str, Any]) -> list[TrialSpec]:
     return [tiny_spec(tiny, reward, knobs={**engine, **knobs}, passthrough=LEARNING) for knobs in ORDERS]
 
 
-def run_warm(folder: Path, wanted: list[TrialSpec]) -> tuple[list[Ran], list[Answer]]:
+def run_warm(folder: Path, wanted: list[TrialSpec]) -> tuple[list[Ran], list[WorkerReply]]:
     """The trials in one worker, one after the other."""
     box = Mailbox(folder / "box")
     box.scratch.mkdir(parents=True)

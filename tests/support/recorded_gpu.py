@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune import domain
-from autotune.machine.gpu_samples import Sample, use_of
+from autotune.machine.gpu_samples import GpuSample, use_of
 from autotune.machine.nvml import GpuReading
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -31,7 +31,7 @@ def cycles(trial: int) -> list[domain.CycleRecord]:
     return [cycle for line in lines if isinstance(cycle := parse_record(line), domain.CycleRecord)]
 
 
-def samples(found: Sequence[domain.CycleRecord]) -> list[Sample]:
+def samples(found: Sequence[domain.CycleRecord]) -> list[GpuSample]:
     """The recorded NVML figures, each with the cycle and phase it fell into."""
     taken = []
     for row in csv.DictReader((FOLDER / "nvml.csv").open()):
@@ -44,7 +44,7 @@ def samples(found: Sequence[domain.CycleRecord]) -> list[Sample]:
             sm_mhz_max=SM_MHZ_MAX,
             watts=float(row["power_w"]),
         )
-        taken.append(Sample(at, _phase(cycle, at), -1 if cycle is None else cycle.index, (reading,)))
+        taken.append(GpuSample(at, _phase(cycle, at), -1 if cycle is None else cycle.index, (reading,)))
     return taken
 
 

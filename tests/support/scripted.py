@@ -10,9 +10,9 @@ from typing import Any
 from autotune.domain import TrialKind
 from autotune.ports import Assignment
 from autotune.running.job import Graces
-from autotune.running.keeper import Keeper
 from autotune.running.liveness import HangLimits
 from autotune.running.local import LocalRunner
+from autotune.running.warm_pool import WarmWorkerPool
 from tests.contracts.runner_suite import RealClock
 from tests.support import factories
 from tests.support.scripted_framework import ScriptedFramework
@@ -46,9 +46,9 @@ def assignment(
     return Assignment(study, trial, directory, deadline_s)
 
 
-def keeper(root: Path) -> Keeper:
-    """A ``Keeper`` with the tests' graces."""
-    return Keeper(root, RealClock(), GRACES)
+def keeper(root: Path) -> WarmWorkerPool:
+    """A ``WarmWorkerPool`` with the tests' graces."""
+    return WarmWorkerPool(root, RealClock(), GRACES)
 
 
 def searched(given: Assignment, number: int = 1, **changes: Any) -> Assignment:

@@ -30,7 +30,6 @@ if __name__ == "__main__":
 from tests.support import scripted_server
 from tests.support.trl_fields import RECORDED
 from trainer.child.contract import (
-    Answer,
     CycleKind,
     CycleRecord,
     FailureReason,
@@ -45,6 +44,7 @@ from trainer.child.contract import (
     StartupPart,
     StartupRecord,
     TrialSpec,
+    WorkerReply,
     WorstCaseRecord,
     dumps,
     read_spec,
@@ -195,7 +195,7 @@ def work(mailbox: Mailbox) -> int:
             continue
         if (code := trial(["--directory", letter.directory], 1)) != 0:
             return code
-        mailbox.reply(number, Answer(floor=GIB))
+        mailbox.reply(number, WorkerReply(floor=GIB))
         number += 1
     return 0
 

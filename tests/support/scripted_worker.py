@@ -19,12 +19,12 @@ from typing import Any
 from tests.support.scripted_acts import Ended
 from tests.support.scripted_child import ScriptedTrial
 from trainer.child.contract import (
-    Answer,
     Letter,
     Mailbox,
     NoteRecord,
     Result,
     RunPaths,
+    WorkerReply,
     dumps,
     read_spec,
     write_atomic,
@@ -50,7 +50,7 @@ def serve(directory: str) -> int:
         script = trial.script.get("worker", {})
         time.sleep(float(script.get("slow", 0.0)))
         mailbox.reply(
-            number, Answer(script.get("floor", FLOOR), script.get("kernel", KERNEL), str(script.get("left", "")))
+            number, WorkerReply(script.get("floor", FLOOR), script.get("kernel", KERNEL), str(script.get("left", "")))
         )
         if script.get("end") == "answered":
             return 0

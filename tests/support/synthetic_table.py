@@ -14,7 +14,7 @@ from pathlib import Path
 
 from autotune.domain import Configuration, Trial, TrialKind, TrialState
 from autotune.tables.files import write
-from autotune.tables.table import Header, Row, Table
+from autotune.tables.table import Header, RecordedTable, TableRow
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.restart import Restart, restart_between
 from tests.support import factories as f
@@ -46,7 +46,7 @@ def table(
     synthetic: bool = True,
     device: str = "cpu",
     name: str = "synthetic",
-) -> Table:
+) -> RecordedTable:
     """All combinations of ``knobs``, in an order that spares restarts.
 
     Args:
@@ -95,12 +95,12 @@ def table(
             _ok(n, TrialKind.VERIFY, configurations[i], seconds[i], COLD_S, phases, noise, chance)
             for n in range(10_000 + 100 * number, 10_000 + 100 * number + again)
         )
-        made.append(Row(trial, same_learning=True, repeats=repeated))
+        made.append(TableRow(trial, same_learning=True, repeats=repeated))
         before = configurations[i] if i in feasible else None
-    return Table(_header(knobs, configurations[baseline], synthetic, device, name), tuple(made), name)
+    return RecordedTable(_header(knobs, configurations[baseline], synthetic, device, name), tuple(made), name)
 
 
-def on_disk(made: Table, folder: Path) -> Path:
+def on_disk(made: RecordedTable, folder: Path) -> Path:
     """The table as a file."""
     path = folder / f"{made.name}.jsonl.gz"
     write(made, path)

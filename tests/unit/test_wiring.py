@@ -14,8 +14,8 @@ from autotune.domain.differences import spec_differences
 from autotune.errors import StudyDiffersError, UsageError
 from autotune.frameworks import framework_named
 from autotune.ports import Assignment
-from autotune.running.keeper import Keeper
 from autotune.running.local import LocalRunner
+from autotune.running.warm_pool import WarmWorkerPool
 from autotune.settings import read_settings
 from autotune.specification import build
 from autotune.store import open_store
@@ -130,7 +130,7 @@ def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> N
     store = open_store(":memory:")
     stored, _ = wiring.find_or_create(store, f.study_spec(), f.NOW, fork=False)
 
-    def keeper(device: str = "cuda", **options: bool) -> Keeper | None:
+    def keeper(device: str = "cuda", **options: bool) -> WarmWorkerPool | None:
         study = replace(stored, spec=replace(stored.spec, resources=f.resources(device=device)))
         loop = wiring.loop(
             study, Budget(max_trials=1), store, settings, SeenObserver(), FakeStop(), f.fingerprint(), **options

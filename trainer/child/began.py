@@ -1,4 +1,4 @@
-"""How long ago a trial's process was asked for: what the start-up takes before anything of the framework."""
+"""Start-up time of a trial's process before the framework is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TAKEN: List[float] = []
 
 
 def asked_at(moment: float) -> None:
-    """This process was forked by another that was there already; ``moment`` is of ``time.monotonic``."""
+    """Records that this process was forked, and when the fork was requested (``time.monotonic``)."""
     _ASKED[:] = [moment]
     _TAKEN.clear()
 
@@ -31,13 +31,13 @@ def take() -> Optional[float]:
 
 
 def _started(pid: int) -> Optional[float]:
-    """Seconds after boot."""
+    """Start of this process, in seconds after boot."""
     fields = stat_fields(pid)
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else None
 
 
 def stat_fields(pid: int) -> List[str]:
-    """What ``/proc/PID/stat`` says behind the name, the state first; empty if it cannot be read."""
+    """Fields of ``/proc/PID/stat`` behind the name, the state first; empty if the file cannot be read."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stream:
             return stream.read().rpartition(")")[2].split()

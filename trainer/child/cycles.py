@@ -1,4 +1,4 @@
-"""Which cycle comes next, and how long each of its completions is: pure decisions of a trial."""
+"""Decides the kind of the next cycle and the length of each of its completions. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CyclePlan:
         return True, disturbed
 
     def take_back(self) -> bool:
-        """A recorded cycle that was counted is to be repeated after all; False if no repeats are left."""
+        """Marks a counted recorded cycle to be repeated after all; False if no repeats are left."""
         if self.repeats >= self.protocol.max_repeats:
             return False
         self.repeats += 1

@@ -1,4 +1,4 @@
-"""The dataset a TRL configuration names, loaded by TRL's and datasets' own functions, as rows."""
+"""Loads the dataset a TRL configuration names, with TRL's and datasets' own functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dataset_rows(keys: Mapping[str, Any], folder: Optional[str], seed: int) -> T
 
 
 def source_of(keys: Mapping[str, Any]) -> str:
-    """What to call the dataset."""
+    """Name of the dataset for messages."""
     if keys.get("datasets"):
         return " + ".join(str(part.get("path")) for part in keys["datasets"])
     if keys.get("dataset_name"):
@@ -78,7 +78,7 @@ def load_split(keys: Mapping[str, Any], name: str) -> Any:
 
 
 def checked(row: Row, name: str, number: int) -> Row:
-    """``row`` with plain JSON values. Raises ``UnusablePromptsError`` if it is no usable row."""
+    """``row`` as plain JSON values. Raises ``UnusablePromptsError`` if the row is not usable."""
     if "prompt" not in row:
         raise UnusablePromptsError(
             "the dataset %s has no column prompt (it has %s); GRPO needs one" % (name, ", ".join(sorted(row)))
@@ -99,7 +99,7 @@ def checked(row: Row, name: str, number: int) -> Row:
 
 @contextlib.contextmanager
 def working_in(folder: Optional[str]) -> Iterator[None]:
-    """Relative paths inside begin in ``folder``."""
+    """Context manager in which relative paths begin in ``folder``."""
     before = os.getcwd()
     if folder:
         os.chdir(folder)

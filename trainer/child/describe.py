@@ -1,4 +1,4 @@
-"""Say what keys the installed TRL's GRPO script takes: one command of ``start.py``, leaving ``result.json``.
+"""Lists the keys that the installed TRL's GRPO script accepts: a command of ``start.py``, which writes ``result.json``.
 
 ``config.json`` is ``{"config": {...}}`` with the keys of a user's own file as YAML has them, or ``{}``; with
 ``"framework": "ms_swift"`` it is about ``swift rlhf``, and each key has the list of its words. Given
@@ -118,7 +118,7 @@ def described(field: Any, hint: Any) -> Dict[str, Any]:
 
 
 def kinds(hint: Any) -> Iterator[str]:
-    """The words of a type, in its order."""
+    """Type words of an annotation, in its order."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         for argument in arguments:
@@ -140,7 +140,7 @@ def kinds(hint: Any) -> Iterator[str]:
 
 
 def choices(field: Any, hint: Any) -> List[Any]:
-    """The words a key may have, where TRL says so; empty if it does not."""
+    """The allowed values of a key, where TRL lists them; else empty."""
     told = field.metadata.get("choices")
     if told is not None:
         return list(told)
@@ -169,7 +169,7 @@ def plain_default(field: Any) -> Any:
 
 
 def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
-    """What TRL says against ``keys``, in one line; ``None`` if it takes them.
+    """TRL's own error about ``keys``, in one line; ``None`` if TRL accepts them.
 
     Keys it does not know are left out of it, as its own script leaves them out. The trial's machine
     decides where it runs, so without a GPU ``use_cpu`` is set.
@@ -198,5 +198,5 @@ def refusal(keys: Mapping[str, Any], scratch: Path) -> Optional[str]:
 
 
 def _refuse(message: str) -> None:
-    """Instead of argparse's own: usage on stderr and an exit."""
+    """Raises instead of argparse's usage text and exit."""
     raise IllegalSettingError(message)

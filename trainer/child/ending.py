@@ -1,4 +1,4 @@
-"""Who writes ``result.json``, and what: once, whatever ends a trial first, on one rank or several."""
+"""Ensures that ``result.json`` is written once, by the first rank that fails or ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ECHOES = (
 """Texts a rank fails with because another one is gone."""
 
 
-class Ending:
-    """Of one rank.
+class ResultClaim:
+    """One rank's claim to write the trial's result.
 
     With several ranks a failure is told by the first rank that has one of its own: the others then only lose their
     connection to it, or are ended by the launcher. What nobody tells (a rank was killed) stands in the launcher's
@@ -37,7 +37,7 @@ class Ending:
         self._result: Optional[Result] = None
 
     def settle(self, result: Result) -> Result:
-        """The result that counts on this rank: this one, unless another was settled before."""
+        """The result that counts on this rank: the first one settled."""
         with self._lock:
             if self._result is None:
                 self._result = result
@@ -58,7 +58,7 @@ class Ending:
         return result.reason is not FailureReason.CRASH or not is_echo(result)
 
     def _is_first(self) -> bool:
-        """Of all ranks: whoever makes a file that cannot be made twice."""
+        """Whether this rank is the first of all, decided by exclusive creation of a file."""
         if not self._several:
             return True
         try:

@@ -1,4 +1,4 @@
-"""An exception -> how the trial ended. Decided here, where the exception is, not from text in a log."""
+"""Classifies an exception as a trial's outcome, in the process that raised it rather than from log text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import traceback
 from typing import Any, List, Mapping, Optional
 
-from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Reading, Result, read_signs
+from .contract import SIGNS, ContractError, FailureReason, Nearness, Phase, Pool, Result, SignMatch, read_signs
 
 DETAIL_LINES = 40
 _PYDANTIC = re.compile(r"^(?:Value|Assertion) error, (?P<said>.*?)(?: \[type=\w+, .*)?$")
@@ -31,7 +31,7 @@ class NotFiniteError(Exception):
 
 
 class ThrashError(Exception):
-    """The device's allocator had to free its cache and try again in two timed cycles on end."""
+    """CUDA's allocator had to free its cache and retry in two consecutive timed cycles."""
 
     def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
         super().__init__(message)
@@ -39,7 +39,8 @@ class ThrashError(Exception):
 
 
 class OverLimitError(Exception):
-    """The host memory of a phase was above the trial's limit, for less time than lies between two looks at it."""
+    """The host memory of a phase exceeded the trial's limit for less time than lies between two checks of the
+    watchdog."""
 
     def __init__(self, message: str, phase: Optional[Phase] = None) -> None:
         super().__init__(message)
@@ -47,7 +48,7 @@ class OverLimitError(Exception):
 
 
 class QualityError(Exception):
-    """A guard of the numerics was broken; its sentence holds the figure and the limit."""
+    """A numerics check failed; the message holds the figure and the limit."""
 
     def __init__(self, message: str, phase: Phase) -> None:
         super().__init__(message)
@@ -55,14 +56,14 @@ class QualityError(Exception):
 
 
 class MeterError(Exception):
-    """The framework did not do what the meter told it to: the figures would not be true."""
+    """The framework ignored a setting of the meter, so the figures would be wrong."""
 
 
 _OWN_WORDS = (IllegalSettingError, NotFiniteError, OverLimitError, QualityError, RewardFailedError, ThrashError)
 
 
 def chain(error: BaseException) -> List[BaseException]:
-    """``error`` and all it was raised from, newest first."""
+    """``error`` and the exceptions that caused it, newest first."""
     links: List[BaseException] = []
     link: Optional[BaseException] = error
     while link is not None and not any(link is seen for seen in links):
@@ -72,7 +73,7 @@ def chain(error: BaseException) -> List[BaseException]:
 
 
 def memory_pool(error: BaseException) -> Optional[Pool]:
-    """The pool an allocation failed in; ``None`` if this is not about memory."""
+    """Memory pool of a failed allocation; ``None`` if the error is not about memory."""
     if isinstance(error, ThrashError):
         return Pool.DEVICE
     if isinstance(error, OverLimitError):
@@ -88,8 +89,8 @@ def memory_pool(error: BaseException) -> Optional[Pool]:
     return None
 
 
-def cause(error: BaseException) -> Optional[Reading]:
-    """What its own words say went wrong; ``None`` if they are not known, or tell only that something else did."""
+def cause(error: BaseException) -> Optional[SignMatch]:
+    """Failure reason by the exception's text; ``None`` if the text is unknown or only reports another failure."""
     reading = read_signs(str(error), SIGNS)
     return reading if reading is not None and reading.sign.nearness is Nearness.CAUSE else None
 
@@ -103,7 +104,7 @@ def describe(error: BaseException) -> str:
 
 
 def said(line: str) -> str:
-    """A line without what a checking library puts around it."""
+    """A line without the prefix that a validation library adds."""
     found = _PYDANTIC.match(line.strip())
     return found.group("said") if found else line
 

@@ -1,4 +1,4 @@
-"""Finds the import that opens a GPU, because a process that has opened one cannot be forked for trials."""
+"""Finds the import that opens a GPU; a process that has opened one cannot be forked for trials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def uses_gpu() -> bool:
     return False
 
 
-class Watch:
+class GpuOpenWatch:
     """While open, looks after each import statement that loads something whether a GPU has been opened.
 
     ``culprit`` is the innermost module whose import did, as "NAME, imported by NAME"; empty while none has. Imports by
@@ -39,7 +39,7 @@ class Watch:
         self._there = os.path.exists(DEVICE) if there is None else there
         self._import: Any = None
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "GpuOpenWatch":
         if self._there and not self._opened():
             self._import = builtins.__import__
             builtins.__import__ = self._watched

@@ -1,4 +1,4 @@
-"""Was a cycle's time the machine's best, or did something else take part of it?
+"""Clock guard: detects that a cycle's time was affected by a slower machine or by other programs.
 
 A fixed piece of work before and after each cycle shows a machine that changed its speed; the CPU time
 used outside the trial shows a neighbour. Both are judged by the protocol's limits (``cycles``).
@@ -67,7 +67,7 @@ def outside_share(busy: float, own: float, cpus: int, seconds: float) -> float:
 
 
 class ReferenceKernel:
-    """A matrix product that takes some 10 ms, the same every time."""
+    """A fixed matrix product of about 10 ms."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -89,7 +89,7 @@ class ReferenceKernel:
         return min(self._once() for _ in range(SAMPLES))
 
     def product(self) -> float:
-        """Of a single product: comparable between kernels, which repeat it as often as each found right."""
+        """Seconds of a single product: comparable between kernels with different repeat counts."""
         return self.seconds() / self._repeats
 
     def _once(self) -> float:
@@ -107,8 +107,8 @@ class ReferenceKernel:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the guard saw of one cycle."""
+class GuardReading:
+    """Drift, outside share and reference time of one cycle."""
 
     cpu_seconds: float
     drift: Optional[float] = None
@@ -117,7 +117,7 @@ class Verdict:
     """Seconds of one product of the reference kernel, the mean of before and after."""
 
 
-def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
+def worst(own: GuardReading, seen: Sequence[GuardReading]) -> GuardReading:
     """``own`` CPU seconds with the greatest drift and outside share and the slowest reference among ``seen``; ``None``
     where none has one."""
 
@@ -132,8 +132,8 @@ def worst(own: Verdict, seen: Sequence[Verdict]) -> Verdict:
     )
 
 
-class Guard:
-    """``before`` and ``after`` enclose a cycle, outside its clock.
+class ClockGuard:
+    """Measures drift and outside CPU use around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
         kernel: the reference kernel.
@@ -150,14 +150,14 @@ class Guard:
         self._started = 0.0
 
     def before(self, timed: bool = True) -> None:
-        """Not timed: only CPU seconds are counted (warm-up)."""
+        """Starts a cycle; where it is not ``timed`` (warm-up), only CPU seconds are counted."""
         self._before = self._kernel.product() if timed else None
         self._machine = machine_cpu()
         self._own = tree_cpu()
         self._served = other_tree_cpu(self._server)
         self._started = time.perf_counter()
 
-    def after(self, of_all: Callable[[float], float] = float) -> Verdict:
+    def after(self, of_all: Callable[[float], float] = float) -> GuardReading:
         """Arguments:
 
         of_all: CPU seconds of all ranks of the trial, from this rank's (and its server's); called once.
@@ -171,6 +171,6 @@ class Guard:
         if self._before is not None and now is not None and self._machine is not None:
             outside = outside_share(now[0] - self._machine[0], whole, now[1], seconds)
         if self._before is None:
-            return Verdict(own, None, outside)
+            return GuardReading(own, None, outside)
         product = self._kernel.product()
-        return Verdict(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)
+        return GuardReading(own, abs(product / self._before - 1.0), outside, (self._before + product) / 2)

@@ -1,4 +1,4 @@
-"""What a trial leaves behind while it runs: records appended to ``metrics.jsonl``, the phase mark."""
+"""Appends records to ``metrics.jsonl``, and rewrites the phase mark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Journal:
         self._torn = False
 
     def write(self, record: Record) -> None:
-        """Raises ``OSError`` if the line did not go in whole (disk full); the next starts a line of its own."""
+        """Appends a record. Raises ``OSError`` if it was not written whole (disk full); the next begins a new line."""
         data = (dumps(record) + "\n").encode("utf-8")
         if self._torn:
             data = b"\n" + data
@@ -36,7 +36,7 @@ class Journal:
             os.fsync(self._fd)
 
     def mark(self, phase: str, cycle: int = -1, cycle_kind: str = "") -> None:
-        """Say what is going on now."""
+        """Rewrites the phase mark."""
         if self._mark is not None:
             self._mark.set(phase, cycle, cycle_kind)
 

@@ -1,4 +1,4 @@
-"""Asks the parent whether the recorded cycles made so far are enough.
+"""Waits for the parent's decision whether the recorded cycles so far are enough.
 
 It weighs them against the study's other trials, which the child knows nothing of. Nothing is timed while the child
 waits: it does so between cycles.
@@ -19,7 +19,7 @@ POLL_S = 0.01
 
 
 def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
-    """The parent's answer to the record of cycle ``cycle``; once it has said that it is enough, it is."""
+    """The parent's decision after cycle ``cycle``; a decision to end is final."""
     until = time.monotonic() + wait_s
     while True:
         answered, word = read_answer(paths) or (-1, GO)
@@ -31,7 +31,7 @@ def is_enough(paths: RunPaths, cycle: int, wait_s: float = ANSWER_S) -> bool:
 
 
 def read_answer(paths: RunPaths) -> Optional[Tuple[int, str]]:
-    """(cycle, word); ``None`` before there is one."""
+    """The decision (cycle, word); ``None`` before there is one."""
     try:
         cycle, word = paths.enough.read_text(encoding="utf-8").split()
         return int(cycle), word

@@ -1,4 +1,4 @@
-"""Peaks of host and device memory by phase, and the limit every process puts on itself."""
+"""Peaks of host and device memory by phase, and a data-size limit for each process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def rollup(pid: int) -> Dict[str, int]:
     return {name: int(size) * 1024 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
 
 
-class Beside:
-    """Processes outside the tree that hold pages of it: what this one was forked from, and others like that.
+class OutsideSharers:
+    """Processes outside the tree that share pages with it, such as the one this process was forked from.
 
     With their shares a forked process counts as much as if it had been started and had imported everything itself.
     """
@@ -52,7 +52,7 @@ class Beside:
 
     @classmethod
     def share(cls) -> int:
-        """Bytes of the tree's pages that the kernel counts as theirs."""
+        """Bytes of the tree's pages that the kernel attributes to these processes."""
         total = 0
         for pid in cls.origin:
             sizes = rollup(pid)
@@ -91,7 +91,7 @@ def limit_data(memory_limit: int) -> int:
     Returns:
         The limit set, in bytes.
     """
-    reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - Beside.share())
+    reserved = max(0, status_bytes("VmData") - pss(os.getpid()) - OutsideSharers.share())
     wanted = memory_limit + reserved + DATA_MARGIN + 2 * (os.cpu_count() or 1) * STACK
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
@@ -129,7 +129,7 @@ class HostPeak:
     def correction() -> int:
         """Bytes to add to resident peaks: PSS of the whole tree now, less this process's resident size."""
         me = os.getpid()
-        return sum(pss(pid) for pid in [me, *descendants(me)]) + Beside.share() - status_bytes("VmRSS")
+        return sum(pss(pid) for pid in [me, *descendants(me)]) + OutsideSharers.share() - status_bytes("VmRSS")
 
 
 class MemoryWatch:
@@ -149,13 +149,13 @@ class MemoryWatch:
         """``torch.cuda.memory_stats`` as last read; ``None`` on a CPU."""
 
     def begin(self) -> None:
-        """Forget what was; the next ``close`` speaks of what follows."""
+        """Resets the peaks for the next cycle."""
         self._peaks = {}
         self._read()
         self._retries = {}
 
     def close(self, phase: Phase) -> None:
-        """What was used since the last call was used by ``phase``."""
+        """Attributes the memory used since the last call to ``phase``."""
         retried = self._retried
         self._peaks[phase.value] = highest(self._peaks.get(phase.value), self._read())
         self._retries[phase.value] = self._retries.get(phase.value, 0) + self._retried - retried
@@ -172,7 +172,7 @@ class MemoryWatch:
         return peaks
 
     def retries(self) -> Optional[Mapping[str, int]]:
-        """Times CUDA's allocator freed its cache and tried again, by phase; ``None`` where there is none."""
+        """Retries of CUDA's allocator by phase; ``None`` without CUDA."""
         return None if self._cuda is None else dict(self._retries)
 
     def _read(self) -> Peaks:
@@ -193,7 +193,8 @@ class MemoryWatch:
 
 
 def check_limit(peaks: Mapping[str, Peaks], limit: Optional[int]) -> None:
-    """The watchdog looks ten times a second; the kernel's high-water mark misses nothing.
+    """Checks a cycle's peaks against the memory limit: the watchdog samples ten times a second, the kernel's high-water
+    mark misses nothing.
 
     Without this a configuration whose tensors come and go between two looks would pass or fail by chance.
 

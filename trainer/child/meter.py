@@ -1,4 +1,4 @@
-"""Where a cycle's time and memory go, with nothing of the framework changed.
+"""Measures time and memory of a cycle by phase, without changing the framework.
 
 Each instant of a cycle belongs to the innermost open phase. On a CPU a boundary is a clock reading;
 on CUDA it is an event on the stream, read back when the cycle is over, so that nothing is
@@ -129,15 +129,16 @@ class Meter:
         return seconds, phases
 
     def peaks(self) -> Mapping[str, Peaks]:
-        """Of the cycle just ended, by phase. Takes milliseconds: call it when the guard has had its say."""
+        """Memory peaks of the cycle just ended, by phase. Takes milliseconds: call it after the clock guard's
+        ``after``."""
         return self._memory.peaks() if self.enabled else {}
 
     def retries(self) -> Optional[Mapping[str, int]]:
-        """Of the cycle just ended, by phase: how often CUDA's allocator had to try again; ``None`` on a CPU."""
+        """Allocator retries of the cycle just ended, by phase; ``None`` on a CPU."""
         return self._memory.retries() if self.enabled else None
 
     def usage(self, new_shapes: Optional[int] = None) -> Optional[ProcessUse]:
-        """Of the cycle just ended, what this process did in it; ``new_shapes`` is handed on."""
+        """Resource use of the cycle just ended; ``new_shapes`` is passed through."""
         return self._usage.end(self._memory.stats, new_shapes) if self.enabled else None
 
     @contextlib.contextmanager
@@ -162,7 +163,7 @@ class Meter:
         self._boundary(self._stack[-1] if self._stack else Phase.IDLE)
 
     def look(self) -> None:
-        """Take what is in use now into the peaks of the present phase: it will be given back before the phase ends."""
+        """Samples memory in use for the present phase's peak, because it will be freed before the phase ends."""
         entered = time.perf_counter()
         if self.enabled and self._running:
             self._memory.close(self._peak_phase)
@@ -184,7 +185,7 @@ class Meter:
         return self._stack[-1] if self._stack else None
 
     def fault_phase(self, error: BaseException) -> Optional[Phase]:
-        """The phase ``error``, or what it was raised from, came out of."""
+        """The phase in which ``error``, or its cause, was raised."""
         if any(link is self._fault[0] for link in chain(error)):
             return self._fault[1]
         return self.current

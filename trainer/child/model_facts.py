@@ -1,4 +1,4 @@
-"""What is known of a model without loading it: sizes from its configuration, parameters from its weight files."""
+"""Reads facts of a model without loading it: sizes from its configuration, parameters from its weight files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model folder, or a hub id made into one: downloaded once, then the very commit, without the network."""
+"""Resolves a model folder or hub id to a folder: downloaded once, then read at the same commit without a network."""
 
 from __future__ import annotations
 

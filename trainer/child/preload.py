@@ -1,4 +1,4 @@
-"""A process that has imported what trials import, and is forked for each of them.
+"""Server process that imports a framework once and is forked for each trial.
 
 It has touched no GPU and has no second thread of Python's, so that a fork has all a fresh process would have. What was
 imported, and in which environment, is its key: a trial of another is refused, and started the ordinary way.
@@ -33,8 +33,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
 from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
-from .gpu_opened import Watch, uses_gpu
-from .memory import Beside
+from .gpu_opened import GpuOpenWatch, uses_gpu
+from .memory import OutsideSharers
 from .retag import NoRoomError, retag
 
 COMMANDS = {"trial": "worker", "worker": "warm"}
@@ -60,12 +60,12 @@ def main(directory: Path) -> Result:
         send(channel, {"unfit": why[:1000]})
         return Result(ok=False, reason=FailureReason.CRASH, message=why)
     send(channel, {"ready": framework.key(spec)})
-    Server(channel, framework, framework.key(spec)).serve()
+    PreloadServer(channel, framework, framework.key(spec)).serve()
     return Result(ok=True)
 
 
 def first_spec(directory: Path) -> TrialSpec:
-    """Of the trial in ``directory``, or of the first one a warm worker's mailbox names."""
+    """Spec of the trial in ``directory``, or of the first trial of a warm worker's mailbox."""
     paths = RunPaths(directory)
     if not paths.config.exists():
         letter = json.loads((directory / "1.letter.json").read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     own = os.environ.get(name)
     os.environ[name] = "1"
     try:
-        with Watch() as watch:
+        with GpuOpenWatch() as watch:
             framework.bring_in_ahead(spec)
     finally:
         if own is None:
@@ -94,7 +94,7 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
 
 
 def unfit(culprit: str = "") -> str:
-    """Why this process must not be forked; empty if it may. ``culprit`` is what opened a GPU, if that is known."""
+    """Why this process must not be forked; empty if it may. ``culprit`` is the import that opened a GPU, if known."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
         return "CUDA is initialised"
@@ -135,7 +135,7 @@ def rehearsed(framework: ModuleType) -> str:
 
 
 def send(channel: socket.socket, message: Dict[str, Any]) -> None:
-    """Nothing if the tuner is gone: then this process is about to end."""
+    """Sends a message; does nothing if the tuner is gone, since this process is then about to end."""
     with contextlib.suppress(OSError):
         channel.send(json.dumps(message).encode())
 
@@ -149,8 +149,8 @@ def _take_channel() -> socket.socket:
     return channel
 
 
-class Server:
-    """Answers one request after the other, and tells of forked processes that end."""
+class PreloadServer:
+    """Serves one request at a time, and reports forked processes that end."""
 
     def __init__(self, channel: socket.socket, framework: Any, key: str) -> None:
         self._channel = channel
@@ -160,7 +160,7 @@ class Server:
         """pid -> its pidfd."""
 
     def serve(self) -> None:
-        """Returns when the tuner says so or is gone."""
+        """Serves until the tuner ends the connection."""
         while True:
             poll = select.poll()
             poll.register(self._channel, select.POLLIN)
@@ -178,7 +178,7 @@ class Server:
         send(self._channel, {"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
     def _answer(self) -> bool:
-        """One request; false if it was the last."""
+        """Serves one request; false if it was the last."""
         try:
             data, handles, _, _ = socket.recv_fds(self._channel, MESSAGE, 2)
         except ConnectionError:
@@ -238,7 +238,7 @@ def _run_forked(channel: socket.socket, held: List[int], request: Dict[str, Any]
 
 
 def become(request: Dict[str, Any], log: int, go: int) -> None:
-    """All in which a fork differs from the process it is to be."""
+    """Changes the environment, folder and tag of a fork to those of its trial."""
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -258,11 +258,11 @@ def become(request: Dict[str, Any], log: int, go: int) -> None:
     if numpy is not None:
         numpy.random.seed()
     began.asked_at(float(request["asked"]))
-    Beside.origin, Beside.others = (os.getppid(),), tuple(request.get("others", ()))
+    OutsideSharers.origin, OutsideSharers.others = (os.getppid(),), tuple(request.get("others", ()))
 
 
 def run(request: Dict[str, Any]) -> int:
-    """The command, as ``start`` would run it."""
+    """Runs the command as ``start`` would."""
     cwd = os.path.realpath(os.getcwd())
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != cwd]
     command = importlib.import_module("." + COMMANDS[request["command"]], __package__)
@@ -270,7 +270,7 @@ def run(request: Dict[str, Any]) -> int:
 
 
 def _leave(code: int) -> None:
-    """As the interpreter would at its end; then nothing of the process this was forked from is run."""
+    """Ends the fork as the interpreter would, without running exit handlers of the process it was forked from."""
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

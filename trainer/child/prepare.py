@@ -1,4 +1,4 @@
-"""Write the prompts of a study, measured with the model's own tokenizer, and try the rewards on a few.
+"""Writes the prompts of a study, measures them with the model's tokenizer, and calls the rewards on a few.
 
 ``main`` is one command of ``start.py``: it reads a ``Preparation`` from ``config.json``, writes
 ``prompts.jsonl`` beside it and says in ``result.json`` what it found. Nothing is trained or generated.

@@ -1,4 +1,4 @@
-"""Say what a training environment has: one command of ``start.py``, leaving ``result.json``.
+"""Reports the packages and devices of a training environment: a command of ``start.py``, which writes ``result.json``.
 
 Versions are read from the installed packages' metadata, so that probing takes milliseconds; torch is
 imported only when ``config.json`` asks about devices. It may hold ``{"devices": true, "rewards": [...],
@@ -77,7 +77,7 @@ def main(directory: Path) -> Result:
 
 
 def read_wanted(path: Path) -> Mapping[str, Any]:
-    """What is asked; a probe without a ``config.json`` asks for the versions only."""
+    """The probe's request; without a ``config.json`` only versions are reported."""
     if not path.exists():
         return {}
     value = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ def device_facts() -> Dict[str, Any]:
 
 
 def judge(data: Mapping[str, Any], needed: Sequence[str] = ()) -> Result:
-    """Whether what was found can run a trial that also needs the modules ``needed``."""
+    """Whether the environment can run a trial that also needs the modules ``needed``."""
     found = judge_packages(data, (*NEEDED, *needed))
     if not found.ok:
         return found
@@ -183,7 +183,7 @@ def judge_packages(data: Mapping[str, Any], needed: Sequence[str]) -> Result:
 
 
 def requirement(name: str) -> str:
-    """What to tell pip to install, quoted for a shell."""
+    """The pip requirement to install, quoted for a shell."""
     return "'%s'" % supported_range() if name == "trl" else PIP_NAMES.get(name, name.replace("_", "-"))
 
 

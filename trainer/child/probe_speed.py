@@ -1,4 +1,4 @@
-"""Measure what one device does: matrix products, copies and tiny kernels. One command of ``start.py``.
+"""Measures the speed of one device: matrix products, copies and small kernels. One command of ``start.py``.
 
 Needs torch only. ``config.json`` may hold ``{"seconds": 12.0}``, the time all measurements together may take after
 torch is imported, ``{"device": "cpu"}``, to leave a GPU that is there alone, and ``{"sustained": true}``, for what

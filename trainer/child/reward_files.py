@@ -36,7 +36,7 @@ class RewardLoadError(RewardFailedError):
 
 
 class OursGiveWay:
-    """Finds a module named like one of our packages in the user's folder.
+    """Import finder that prefers the user's modules over packages of this tool with the same name.
 
     Nothing in a child is imported under those names, but the tool may be installed in the training
     environment, and the user's ``trainer.py`` beside a reward must be found before ours.

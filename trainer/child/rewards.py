@@ -1,4 +1,4 @@
-"""The rewards of a study, loaded from what its specification says.
+"""Loads the rewards of a study from its specification.
 
 What is returned has TRL's signature: called with ``prompts``, ``completions`` and every column of the
 prompts file as keyword arguments, it returns one number for each completion, or ``None`` for one it
@@ -49,7 +49,7 @@ def load_reward(spec: RewardSpec) -> Reward:
 
 
 def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:
-    """What the rewards counted of themselves, for the trial's facts."""
+    """Counters kept by the rewards, for the trial's facts."""
     found: Dict[str, Any] = {}
     for reward in rewards:
         found.update(getattr(reward, "facts", {}))
@@ -57,7 +57,7 @@ def reward_facts(rewards: Sequence[Any]) -> Dict[str, Any]:
 
 
 def close_rewards(rewards: Sequence[Any]) -> None:
-    """End the processes they started, however they were wrapped since."""
+    """Ends the helper processes of the rewards, also of wrapped ones."""
     for reward in rewards:
         own = inspect.unwrap(reward)
         if isinstance(own, MathReward):
@@ -92,7 +92,7 @@ def completion_text(completion: Any) -> str:
 
 
 def answer_of(text: str) -> str:
-    """What stands in the last ``<answer>`` tag of ``text``; without one, all of it."""
+    """Text of the last ``<answer>`` tag; without a tag, the whole text."""
     start = text.rfind("<answer>")
     end = text.find("</answer>", start) if start >= 0 else -1
     return (text[start + len("<answer>") : end] if end >= 0 else text).strip()

@@ -1,4 +1,5 @@
-"""Whether the first timed cycle still was a warm-up; it is held back until the second has shown it.
+"""Withholds the first timed cycle until the second is measured; if the second is much faster, the first becomes a
+warm-up.
 
 One warm-up cycle does not always do all that is done once. On an H100 the cycle after it took 32 s with transformers'
 generation, and the next two, with the same lengths, 17 s (``benchmarks/tables/h100-studies-2026-11-22.md``).
@@ -34,7 +35,7 @@ class Settling:
         """The cycle in question, and those after it that the clock guard has discarded."""
 
     def pass_on(self, record: CycleRecord) -> List[CycleRecord]:
-        """What may be told now, in order: ``record`` of the cycle just judged, or it later with others."""
+        """Records that may be written now, in order; ``record`` of the cycle just judged may be withheld."""
         timed = record.cycle_kind is CycleKind.RECORDED and record.accepted
         if not self._held:
             if timed and self._is_first():
@@ -44,7 +45,7 @@ class Settling:
         return self._compared() if timed else []
 
     def rest(self) -> List[CycleRecord]:
-        """What is still held back, when no further cycle comes."""
+        """Records still withheld when no further cycle comes."""
         left, self._held = self._held, []
         return left
 

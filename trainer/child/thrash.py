@@ -1,4 +1,4 @@
-"""When a device's memory is so full that cycles no longer measure the configuration, but the allocator at work.
+"""Detects device memory so full that cycle times measure the allocator, not the configuration.
 
 CUDA's caching allocator, refused by the driver, gives back all it has cached and tries again
 (``num_alloc_retries`` of ``torch.cuda.memory_stats``). One such retry is an accident of the order things came in;
@@ -40,7 +40,7 @@ class ThrashWatch:
         self._seen: List[Optional[int]] = []
 
     def cycle(self, kind: CycleKind, retries: Optional[Mapping[str, int]]) -> None:
-        """A cycle has ended.
+        """Adds a finished cycle.
 
         Args:
             kind: the warm-up is not timed, and fills the cache for the first time.

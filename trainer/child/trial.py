@@ -1,4 +1,4 @@
-"""What a framework is given to run one trial with."""
+"""Inputs of a framework's ``run_trial``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .meter import Meter
 
 
 @dataclass
-class Trial:
-    """What a framework needs to run a trial: the spec, where to write, and which rank this is."""
+class TrialContext:
+    """Everything a framework needs to run a trial: the spec, where to write, and which rank this is."""
 
     spec: TrialSpec
     paths: RunPaths
@@ -32,7 +32,7 @@ class Trial:
 
     @contextlib.contextmanager
     def startup(self, part: StartupPart) -> Iterator[None]:
-        """Time inside is that part of the start-up."""
+        """Context manager whose time counts as that part of the start-up."""
         self.part = part
         self.journal.mark(part.value)
         started = time.perf_counter()
@@ -42,7 +42,7 @@ class Trial:
             self.journal.write(StartupRecord(part, time.perf_counter() - started))
 
     def open_meter(self) -> Meter:
-        """The meter of this rank; call it when the framework is imported."""
+        """Creates the meter of this rank; call it after the framework is imported."""
         spec = self.spec
         self.meter = Meter(self.journal, MemoryWatch(spec.device), spec.device, enabled=spec.meter)
         return self.meter

@@ -1,4 +1,4 @@
-"""Call a reward on a few made-up completions before any trial spends minutes on one it cannot score."""
+"""Calls the rewards on made-up completions before any trial, so that a broken reward is found in seconds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[
 
 
 def name_of(reward: Reward) -> str:
-    """What people know it by."""
+    """Name of a reward for messages."""
     return str(getattr(reward, "__name__", type(reward).__name__))
 
 
@@ -79,7 +79,7 @@ def call_arguments(rows: Sequence[Mapping[str, Any]], tokenizer: Any) -> Dict[st
 
 
 def ignore(*_: Any, **__: Any) -> None:
-    """Stands for TRL's logging callbacks."""
+    """Replaces TRL's logging callbacks."""
 
 
 def as_numbers(answer: Any, expected: int, name: str) -> List[Optional[float]]:

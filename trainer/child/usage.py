@@ -1,4 +1,4 @@
-"""What the process of a rank does in a cycle, by counters that the kernel, Python and CUDA's allocator keep anyway."""
+"""Resource use of a rank's process in a cycle, from counters of the kernel, Python and CUDA's allocator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Stats = Optional[Mapping[str, Any]]
 
 
 class CpuClock:
-    """CPU seconds of the thread that makes it and of the whole process; a reading takes a microsecond or two."""
+    """CPU seconds of the creating thread and of the whole process; a reading takes one or two microseconds."""
 
     def __init__(self) -> None:
         self._thread = time.pthread_getcpuclockid(threading.get_ident())
@@ -59,7 +59,7 @@ class ShapesMet:
         self._new += len(shapes)
 
     def take(self) -> int:
-        """New ones since the last call."""
+        """New shapes since the last call."""
         new, self._new = self._new, 0
         return new
 
@@ -76,18 +76,18 @@ class UsageWatch:
         self._gc = 0.0
 
     def begin(self, stats: Stats) -> None:
-        """A cycle is about to begin; its first ``mark`` does it."""
+        """Prepares a cycle, which starts with the first ``mark``."""
         self._marks.clear()
         self._stats = stats
         self._kernel = self._read_kernel()
         self._gc = GcClock.seconds
 
     def mark(self, phase: Phase) -> None:
-        """What follows is of ``phase``."""
+        """Opens ``phase``."""
         self._marks.append((self._clock.read(), phase))
 
     def end(self, stats: Stats, new_shapes: Optional[int] = None) -> ProcessUse:
-        """Of the cycle, which ended with the last ``mark``."""
+        """Use in the cycle, which ended with the last ``mark``."""
         main: Dict[str, float] = {}
         every: Dict[str, float] = {}
         for (before, phase), (after, _) in zip(self._marks, self._marks[1:]):  # noqa: B905  (each with the next)

@@ -1,4 +1,4 @@
-"""A warm worker: runs the trials its letters name, one after the other, and puts everything back in between.
+"""Warm worker: runs the trials of its mailbox one after the other, and cleans up between them.
 
 It goes on only after a trial that ended OK: whatever else happened leaves a process nobody should measure in. It
 goes as soon as whoever started it is gone.
@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from .contract import Answer, ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, read_spec
-from .ending import Ending
+from .contract import ContractError, Letter, Mailbox, Result, RunPaths, TrialSpec, WorkerReply, read_spec
+from .ending import ResultClaim
 from .guard import ReferenceKernel
-from .memory import Beside, descendants, pss
+from .memory import OutsideSharers, descendants, pss
 from .worker import FRAMEWORKS, answer_sigterm, run
 
 LOOK_S = 0.02
@@ -38,7 +38,7 @@ def main(directory: Path) -> Result:
 
 
 class WarmWorker:
-    """One process and what it keeps."""
+    """One worker process and the state it keeps between trials."""
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
@@ -47,7 +47,7 @@ class WarmWorker:
         self._kept: Dict[str, Any] = {}
         self._served = 0
         self._threads = 0
-        self.ending: Optional[Ending] = None
+        self.ending: Optional[ResultClaim] = None
         """Of the trial that runs; ``None`` between trials."""
 
     def serve(self) -> Result:
@@ -65,7 +65,8 @@ class WarmWorker:
         return result
 
     def _fits(self, letter: Letter) -> bool:
-        """Whether this process may run it. If not it ends before anything is recorded, and another one is started."""
+        """Whether this process may run the trial. If not, it exits before anything is recorded, and another one is
+        started."""
         if not self._served:
             return True
         try:
@@ -75,7 +76,7 @@ class WarmWorker:
         return bool(_framework(spec).fits(self._kept, spec))
 
     def _wait(self, number: int) -> Optional[Letter]:
-        """The next letter; ``None`` once whoever would write it is gone."""
+        """The next letter; ``None`` once the process that writes letters is gone."""
         while True:
             letter = self._mailbox.read_letter(number)
             if letter is not None:
@@ -87,7 +88,7 @@ class WarmWorker:
     def _run(self, number: int, letter: Letter) -> Result:
         paths = RunPaths(Path(letter.directory))
         self._kept["worker"] = {"worker": letter.worker, "number": number, "floor": tree_pss()}
-        ending = self.ending = Ending(paths)
+        ending = self.ending = ResultClaim(paths)
         paths.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(paths.scratch))
         result = run(paths, ending, kept=self._kept)
@@ -96,8 +97,8 @@ class WarmWorker:
         sys.stderr.flush()
         return result
 
-    def _put_back(self, spec: TrialSpec) -> Answer:
-        """Everything as it was before the trial, as far as that can be had; the answer says how far."""
+    def _put_back(self, spec: TrialSpec) -> WorkerReply:
+        """Cleans up after a trial; the reply states what remained."""
         self._mailbox.scratch.mkdir(parents=True, exist_ok=True)
         os.chdir(str(self._mailbox.scratch))
         forget_modules(reward_folders(spec), self._installed)
@@ -106,7 +107,7 @@ class WarmWorker:
         kernel = reference(spec.device)
         give_back()
         self._served += 1
-        return Answer(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
+        return WorkerReply(floor=tree_pss(), kernel=kernel, left=", ".join(what for what in left if what))
 
     def _new_threads(self) -> str:
         """Threads beyond those of the first trial, whose framework and engine keep some of their own."""
@@ -126,7 +127,7 @@ def reference(device: str) -> float:
 
 
 def reward_folders(spec: TrialSpec) -> List[str]:
-    """Where the user's own rewards lie."""
+    """Folders of the user's own rewards."""
     paths = [reward.path for reward in spec.rewards if reward.path]
     return [path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path)) for path in paths]
 
@@ -159,7 +160,7 @@ def unlimit_data() -> None:
 
 
 def give_back() -> None:
-    """Collect what only refers to itself, and give free memory back to the system."""
+    """Runs the garbage collector, and returns free memory to the system."""
     gc.collect()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library keeps what it keeps: the floor will tell
@@ -167,6 +168,6 @@ def give_back() -> None:
 
 
 def tree_pss() -> int:
-    """PSS of this process and all below it with what ``memory.Beside`` holds of their pages, in bytes."""
+    """PSS of this process and all below it with what ``memory.OutsideSharers`` holds of their pages, in bytes."""
     own = os.getpid()
-    return sum(pss(pid) for pid in [own, *descendants(own)]) + Beside.share()
+    return sum(pss(pid) for pid in [own, *descendants(own)]) + OutsideSharers.share()

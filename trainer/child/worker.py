@@ -1,4 +1,4 @@
-"""Runs the trial a folder describes and says how it ended.
+"""Runs the trial that a folder describes and writes its result.
 
 ``main`` is one spec and exit; ``run`` keeps no state of its own in the process, so that a warm worker (``warm``) calls
 it for several folders.
@@ -16,10 +16,10 @@ from typing import Any, Callable, Dict, Optional
 
 from . import began
 from .contract import FailureReason, Phase, Result, RunPaths, StartupPart, StartupRecord, read_spec
-from .ending import Ending
+from .ending import ResultClaim
 from .failures import IllegalSettingError, classify
 from .journal import Journal
-from .trial import Trial
+from .trial import TrialContext
 
 FRAMEWORKS = {
     "trl": ".frameworks.trl",
@@ -32,20 +32,20 @@ FRAMEWORKS = {
 def main(directory: Path) -> Result:
     """Run the trial of ``directory``; every expected failure is in the result, which is also on disk."""
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    ending = Ending(RunPaths(directory), rank, world_size)
+    ending = ResultClaim(RunPaths(directory), rank, world_size)
     answer_sigterm(lambda: ending)
     return run(RunPaths(directory), ending, rank, world_size)
 
 
 def run(
-    paths: RunPaths, ending: Ending, rank: int = 0, world_size: int = 1, kept: Optional[Dict[str, Any]] = None
+    paths: RunPaths, ending: ResultClaim, rank: int = 0, world_size: int = 1, kept: Optional[Dict[str, Any]] = None
 ) -> Result:
     """One spec, from ``config.json`` to ``result.json``; ``kept`` is what a warm worker keeps between trials."""
-    trial: Optional[Trial] = None
+    trial: Optional[TrialContext] = None
     try:
         spec = read_spec(paths.config)
         paths.scratch.mkdir(parents=True, exist_ok=True)
-        trial = Trial(spec, paths, Journal(paths, marks=rank == 0), rank, world_size, kept=kept)
+        trial = TrialContext(spec, paths, Journal(paths, marks=rank == 0), rank, world_size, kept=kept)
         if rank == 0 and (spawning := began.take()) is not None:
             trial.journal.write(StartupRecord(StartupPart.SPAWN, spawning))
         if spec.world_size != world_size:
@@ -63,20 +63,20 @@ def run(
     return ending.settle(Result(ok=True, data=_facts(trial)))
 
 
-def _phase_of(trial: Optional[Trial], error: BaseException) -> Optional[Phase]:
+def _phase_of(trial: Optional[TrialContext], error: BaseException) -> Optional[Phase]:
     if trial is None or trial.meter is None:
         return None
     return trial.meter.fault_phase(error)
 
 
-def _facts(trial: Optional[Trial]) -> Dict[str, Any]:
+def _facts(trial: Optional[TrialContext]) -> Dict[str, Any]:
     if trial is None:
         return {}
     rank = {"rank": trial.rank} if trial.world_size > 1 else {}
     return {**trial.facts, **rank, **({"startup_part": trial.part.value} if trial.part is not None else {})}
 
 
-def answer_sigterm(current: Callable[[], Optional[Ending]]) -> None:
+def answer_sigterm(current: Callable[[], Optional[ResultClaim]]) -> None:
     """On SIGTERM write CANCELLED for the trial that runs, if one does, and go at once.
 
     A Python signal handler would wait for the running kernel, which can take minutes; the wake-up pipe

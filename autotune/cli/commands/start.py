@@ -121,7 +121,7 @@ def _run_in(
         if study.spec.sampler != prepared.spec.sampler:
             console.say(f"it goes on with the sampler it began with: {study.spec.sampler}")
         console.talk().print(_plan(prepared, limits, spent))
-        busy = busy_note(other_load.look(time.sleep))
+        busy = busy_note(other_load.sample_load(time.sleep))
         if busy is not None:
             console.say(busy)
     talk: Say = (lambda _: None) if asked.quiet or asked.as_json else console.say

@@ -142,7 +142,7 @@ def _run_in(
     if not asked.quiet:
         there = sum(is_row(t) and t.state.is_finished for t in store.trials(study.id))
         console.say(f"study {study.spec.name} in {settings.home.root}" + (f", {there} rows there" if existed else ""))
-        busy = busy_note(other_load.look(time.sleep))
+        busy = busy_note(other_load.sample_load(time.sleep))
         if busy is not None:
             console.say(busy)
     talk: Callable[[str], None] = (lambda _: None) if asked.quiet else console.say

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotune.ports import Store
     from autotune.recommendation.export import Choice, Exported
     from autotune.settings import Settings
-    from autotune.verify.compare_run import Step, Verdict
+    from autotune.verify.compare_run import LoggedUpdate, RunVerdict
     from autotune.verify.exported_run import Heard
 
 StepsOption = Annotated[
@@ -89,7 +89,7 @@ def verify(
 
 def _run_exported(
     read: StudyReading, choice: Choice, store: Store, settings: Settings, rounds: int, updates: int
-) -> tuple[Verdict, dict[str, Any]]:
+) -> tuple[RunVerdict, dict[str, Any]]:
     """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
     from autotune.recommendation import export
     from autotune.verify import exported_run
@@ -114,7 +114,7 @@ def _run_exported(
 def _progress() -> Heard:
     before: list[float] = []
 
-    def heard(number: int, update: int, step: Step) -> None:
+    def heard(number: int, update: int, step: LoggedUpdate) -> None:
         took = f"{step.at - before[-1]:.1f} s" if before and update > 1 else "first, not counted"
         length = "" if step.mean_length is None else f", completions of {step.mean_length:.1f} tokens"
         console.say(f"run {number}, update {update}: {took}{length}")
@@ -123,7 +123,7 @@ def _progress() -> Heard:
     return heard
 
 
-def _verdict_document(study: Study, made: Exported, verdict: Verdict) -> dict[str, Any]:
+def _verdict_document(study: Study, made: Exported, verdict: RunVerdict) -> dict[str, Any]:
     return {
         "study": plain(study.spec.name),
         "configuration": plain(made.row.configuration),
@@ -145,7 +145,7 @@ def _verdict_document(study: Study, made: Exported, verdict: Verdict) -> dict[st
     }
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: RunVerdict) -> str:
     sure = "within 5 %" if verdict.agrees else "NOT within 5 %"
     return (
         f"verified: observed {rate(verdict.observed)} tokens/hour where {rate(verdict.expected)} were expected at "
@@ -153,7 +153,7 @@ def _sentence(verdict: Verdict) -> str:
     )
 
 
-def _tell_verdict(verdict: Verdict) -> None:
+def _tell_verdict(verdict: RunVerdict) -> None:
     interval = f"({rate(verdict.low)} to {rate(verdict.high)}, {verdict.updates} updates)"
     lengths = _lengths(verdict.observed_length, verdict.observed_longest, verdict.observed_prompt)
     stated = _lengths(verdict.stated_length, verdict.stated_longest, verdict.stated_prompt)

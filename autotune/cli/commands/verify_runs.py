@@ -31,7 +31,7 @@ from autotune.study import protocols
 from autotune.study.loop import StudyLoop
 from autotune.verify import long_run, repeats
 from autotune.verify.compare_run import shape_of
-from autotune.verify.length_model import Prediction, predict_from
+from autotune.verify.length_model import LengthPrediction, predict_from
 from autotune.verify.sentences import growth_lines, long_lines, long_sentence, spread_lines
 
 PAUSE_S = 0.2
@@ -134,7 +134,7 @@ def _steps(bench: Bench, row: RecommendationRow, steps: str, as_json: bool) -> i
     return _judge(bench, trial, prediction, as_json)
 
 
-def _judge(bench: Bench, trial: Trial, prediction: Prediction, as_json: bool) -> int:
+def _judge(bench: Bench, trial: Trial, prediction: LengthPrediction, as_json: bool) -> int:
     verdict = long_run.compare(prediction, long_run.natural(trial))
     if verdict is None:
         raise MachineError(f"trial {trial.number}, the long run, measured too few cycles")

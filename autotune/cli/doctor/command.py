@@ -142,7 +142,7 @@ def _machine() -> list[Finding]:
     return [
         check_machine(hardware.usable_cores(), hardware.usable_memory(), other_load.available_memory()),
         *check_governor(other_load.governors()),
-        check_load(other_load.look(time.sleep)),
+        check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),

@@ -9,7 +9,7 @@ from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
-from autotune.machine.other_load import Load
+from autotune.machine.other_load import CpuLoad
 from autotune.wording.numbers import format_size
 
 GPU_IDLE = 1 << 30
@@ -62,7 +62,7 @@ def check_governor(governors: Sequence[str]) -> list[Finding]:
     return [Finding("CPU clock", Verdict.WARNING, f"{text}: cycles may drift and be repeated", command)]
 
 
-def check_load(load: Load | None) -> Finding:
+def check_load(load: CpuLoad | None) -> Finding:
     """Other programs: a cycle they disturb is discarded and repeated."""
     if load is None:
         return Finding("load", Verdict.OK, "the kernel does not tell what else runs")
@@ -74,7 +74,7 @@ def check_load(load: Load | None) -> Finding:
     return Finding("load", Verdict.WARNING, f"{text}{by}; above {BUSY:.0%} cycles are repeated", "top -o %CPU")
 
 
-def busy_note(load: Load | None) -> str | None:
+def busy_note(load: CpuLoad | None) -> str | None:
     """What to say before a study begins beside other work; ``None`` on a quiet machine."""
     found = check_load(load)
     return None if found.verdict is Verdict.OK else f"note: {found.detail}; figures will be less certain"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from autotune.cli.screens.text import clean
 from autotune.domain import Event, Trial
 from autotune.verify import long_run
-from autotune.verify.length_model import Prediction
+from autotune.verify.length_model import LengthPrediction
 from autotune.wording.numbers import format_duration, signed_percent
 from trainer.child.contract import CurrentPhase
 
@@ -19,7 +19,11 @@ class LongProgress:
     """An ``Observer`` that talks of cycles."""
 
     def __init__(
-        self, prediction: Prediction, cycles: int, say: Callable[[str], None], now: Callable[[], float] = time.monotonic
+        self,
+        prediction: LengthPrediction,
+        cycles: int,
+        say: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prediction = prediction
         self._cycles = cycles

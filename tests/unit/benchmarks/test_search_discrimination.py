@@ -13,7 +13,7 @@ import pytest
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Task, TimeForecast, TimeModel
-from autotune.tables.table import Table
+from autotune.tables.table import RecordedTable
 from benchmarks.search import discrimination, report
 from benchmarks.search.discrimination import Criterion, additive_r2, criteria, random_median
 from benchmarks.search.models import Known
@@ -40,28 +40,28 @@ class Times:
         return TimeForecast(logs, logs, {}, logs)
 
 
-def verdicts(made: Table, known: Known | None = None) -> dict[str, Criterion]:
+def verdicts(made: RecordedTable, known: Known | None = None) -> dict[str, Criterion]:
     return {c.name: c for c in criteria(World(made), known or Known())}
 
 
 @pytest.fixture(scope="module")
-def good() -> Table:
+def good() -> RecordedTable:
     return table(synthetic=False)
 
 
-def blind(made: Table) -> Known:
+def blind(made: RecordedTable) -> Known:
     """A prior that knows nothing: any order."""
     chance = random.Random(1)
     return Known(times=Times({c: chance.random() for c in World(made).configurations}))
 
 
-def test_a_table_made_to_discriminate_passes_all_of_it(good: Table) -> None:
+def test_a_table_made_to_discriminate_passes_all_of_it(good: RecordedTable) -> None:
     found = criteria(World(good), blind(good))
     assert discrimination.counts(found), report.judged("it", found)
     assert len(found) == 10
 
 
-def test_a_synthetic_table_never_counts(good: Table) -> None:
+def test_a_synthetic_table_never_counts(good: RecordedTable) -> None:
     made = replace(good, header=replace(good.header, synthetic=True))
     found = criteria(World(made), blind(good))
     assert [c.name for c in found if not c.passed] == ["real trials"]
@@ -90,19 +90,21 @@ def test_what_a_table_lacks_is_named(changes: dict[str, Any], fails: str) -> Non
 
 @pytest.mark.parametrize("facts", [ModelFacts(parameters=9_999_999, vocabulary=49_152), ModelFacts(), ModelFacts(
     parameters=10**8, vocabulary=31_999)])  # fmt: skip
-def test_a_toy_model_does_not_count(good: Table, facts: ModelFacts) -> None:
+def test_a_toy_model_does_not_count(good: RecordedTable, facts: ModelFacts) -> None:
     made = replace(good, header=replace(good.header, resources=replace(good.header.resources, model=facts)))
     assert not verdicts(made)["model"].passed
 
 
 @pytest.mark.parametrize(("lengths", "passed"), [((16, 16, 16, 48), True), ((16, 16, 17, 18), False), ((), False)])
-def test_lengths_need_a_tail(good: Table, lengths: tuple[int, ...], passed: bool) -> None:
+def test_lengths_need_a_tail(good: RecordedTable, lengths: tuple[int, ...], passed: bool) -> None:
     made = replace(good, header=replace(good.header, protocol=replace(good.header.protocol, lengths=lengths)))
     assert verdicts(made)["tail of the recorded lengths"].passed is passed
 
 
 @pytest.mark.parametrize(("place", "passed"), [(0, False), (4, False), (5, True)])
-def test_a_prior_that_has_the_best_among_its_first_five_is_too_good(good: Table, place: int, passed: bool) -> None:
+def test_a_prior_that_has_the_best_among_its_first_five_is_too_good(
+    good: RecordedTable, place: int, passed: bool
+) -> None:
     world = World(good)
     order = [i for i in range(len(good.rows)) if i not in (world.best, world.baseline)]
     order.insert(place, world.best)
@@ -112,7 +114,7 @@ def test_a_prior_that_has_the_best_among_its_first_five_is_too_good(good: Table,
     assert found.figure == f"{place + 1} trials"
 
 
-def test_without_a_time_model_nothing_is_claimed_of_the_prior(good: Table) -> None:
+def test_without_a_time_model_nothing_is_claimed_of_the_prior(good: RecordedTable) -> None:
     found = verdicts(good)["prior order alone to 5 %"]
     assert not found.passed
     assert "not judged" in found.figure
@@ -139,13 +141,13 @@ def test_an_additive_table_is_explained_whole_and_a_constant_one_too() -> None:
     assert additive_r2(table(interaction=1.0).rows, list(KNOBS)) < 0.8
 
 
-def test_the_share_of_the_baseline_is_of_the_first_row_that_holds_where_it_fails(good: Table) -> None:
+def test_the_share_of_the_baseline_is_of_the_first_row_that_holds_where_it_fails(good: RecordedTable) -> None:
     first = next(row for row in good.rows if not holds(row))
     made = replace(good, header=replace(good.header, baseline=first.configuration))
     assert "of the reference" in verdicts(made)["largest phase"].figure
 
 
-def test_the_verdict_is_printed_with_each_figure(good: Table) -> None:
+def test_the_verdict_is_printed_with_each_figure(good: RecordedTable) -> None:
     said = report.judged("mine", criteria(World(good), Known()))
     assert said.startswith("mine: DOES NOT COUNT")
     assert said.count("\n") == 10

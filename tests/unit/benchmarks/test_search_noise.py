@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain import Trial
-from autotune.tables.table import Row, Table
+from autotune.tables.table import RecordedTable, TableRow
 from benchmarks.search.noise import noise_of, sentence
 from benchmarks.search.world import World
 from tests.support.synthetic_table import table
@@ -17,10 +17,10 @@ def slower(trial: Trial, factor: float) -> Trial:
     return trial.with_(cycles=tuple(replace(c, seconds=c.seconds * factor) for c in trial.cycles))
 
 
-def drifting(made: Table, factors: tuple[float, ...]) -> Table:
+def drifting(made: RecordedTable, factors: tuple[float, ...]) -> RecordedTable:
     """The same, each round of repeats ``factor`` times as slow."""
 
-    def row(one: Row) -> Row:
+    def row(one: TableRow) -> TableRow:
         return replace(one, repeats=tuple(slower(r, f) for r, f in zip(one.repeats, factors, strict=bool(one.repeats))))
 
     return replace(made, rows=tuple(row(one) for one in made.rows))

@@ -17,7 +17,7 @@ from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
 from autotune.proposals.sweep import spread
 from autotune.tables.files import write
-from autotune.tables.table import Header, Row, Table
+from autotune.tables.table import Header, RecordedTable, TableRow
 from benchmarks.search.discrimination import Criterion
 from benchmarks.sweeps import __main__ as command
 from benchmarks.sweeps import pilot_report
@@ -62,16 +62,16 @@ def pilot(
     row_s: float = 12.0,
     of: Callable[[Configuration], Mapping[str, float]] = seconds,
     failed: Sequence[int] = (),
-) -> Table:
+) -> RecordedTable:
     """So many rows, all over the space; those at the places ``failed`` were broken."""
     others = [c for c in EVERY if c != BASELINE]
     chosen = [BASELINE, *(others[i] for i in spread(others, [BASELINE], count - 1, 0))]
     rows = []
     for place, c in enumerate(chosen):
         if place in failed:
-            rows.append(Row(f.failed(place, configuration=c), same_learning=True))
+            rows.append(TableRow(f.failed(place, configuration=c), same_learning=True))
         else:
-            rows.append(Row(ran(place, c, of(c), int(peak(c) * more_memory), row_s), same_learning=True))
+            rows.append(TableRow(ran(place, c, of(c), int(peak(c) * more_memory), row_s), same_learning=True))
     header = Header(
         study="pilot",
         framework="trl",
@@ -85,7 +85,7 @@ def pilot(
         protocol=f.protocol(lengths=LENGTHS),
         probe=PROBE,
     )
-    return Table(header, tuple(rows))
+    return RecordedTable(header, tuple(rows))
 
 
 def ran(number: int, c: Configuration, phases: Mapping[str, float], host_peak: int, row_s: float) -> Trial:
@@ -166,7 +166,7 @@ def all_update(c: Configuration) -> Mapping[str, float]:
         (pilot(of=lambda _: {"generate": 1.0, "update": 1.0}), "FAIL  rows within 5 % of the best"),
     ],
 )
-def test_what_speaks_against_the_table_is_told(table: Table, said: str) -> None:
+def test_what_speaks_against_the_table_is_told(table: RecordedTable, said: str) -> None:
     found = judged(table)
     text = "\n".join(pilot_report.lines("it", found))
     assert not found.promises
@@ -203,7 +203,7 @@ def test_one_criterion_is_enough_to_speak_against_it(found: Judgement) -> None:
         (pilot(8, failed=(0,)), "the baseline among them"),
     ],
 )
-def test_what_cannot_be_judged_is_one_sentence(table: Table, said: str) -> None:
+def test_what_cannot_be_judged_is_one_sentence(table: RecordedTable, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         judged(table)
 

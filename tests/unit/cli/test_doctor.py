@@ -15,7 +15,7 @@ from autotune.cli.doctor.training_checks import check_rewards, check_training, c
 from autotune.errors import MachineError, StoreError
 from autotune.frameworks import environments
 from autotune.machine import hardware, other_load
-from autotune.machine.other_load import Load
+from autotune.machine.other_load import CpuLoad
 from autotune.settings import HomePaths, read_settings
 from tests.support import factories
 from tests.unit.cli.conftest import Run
@@ -29,7 +29,7 @@ GIB = factories.GIB
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU, nothing else running, a fixed clock: what the machine the tests run on does is no finding."""
     monkeypatch.setattr(hardware, "visible_gpus", lambda *_: ())
-    monkeypatch.setattr(other_load, "look", lambda _: Load(0.01))
+    monkeypatch.setattr(other_load, "look", lambda _: CpuLoad(0.01))
     monkeypatch.setattr(other_load, "governors", lambda: ("performance",))
     monkeypatch.setattr(other_load, "available_memory", lambda: None)
 

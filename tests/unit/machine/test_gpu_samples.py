@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import CycleRecord
-from autotune.machine.gpu_samples import WHOLE, Sample, use_of
+from autotune.machine.gpu_samples import WHOLE, GpuSample, use_of
 from autotune.machine.nvml import GpuReading
 from tests.support import factories as make
 from tests.support import recorded_gpu
@@ -18,8 +18,8 @@ def cycle(**phases: float) -> CycleRecord:
     return make.cycle(4, seconds=sum(phases.values()), phases=phases, started=1000.0)
 
 
-def sample(at: float, phase: str, index: int = 4, *readings: GpuReading, **said: float) -> Sample:
-    return Sample(at, phase, index, readings or (GpuReading(**said),))
+def sample(at: float, phase: str, index: int = 4, *readings: GpuReading, **said: float) -> GpuSample:
+    return GpuSample(at, phase, index, readings or (GpuReading(**said),))
 
 
 def test_a_sample_belongs_to_the_phase_it_was_taken_in() -> None:

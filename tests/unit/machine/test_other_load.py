@@ -40,7 +40,7 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
     def later(_: float) -> None:
         _stat(tmp_path, 150, 50, {7: ("a) (b", 80), 8: ("calm", 1), mine: ("ours", 60)})
 
-    found = other_load.look(later, files)
+    found = other_load.sample_load(later, files)
     assert found is not None
     assert found.share == pytest.approx(0.75)
     assert found.busiest == ((7, "a) (b", 0.8),)
@@ -49,12 +49,12 @@ def test_the_share_of_the_cpu_and_who_takes_it(tmp_path: Path, files: Files) -> 
 @pytest.mark.parametrize("text", ["", "cpu\n", "cpu a b c d e\n", "garbage"])
 def test_a_kernel_that_does_not_tell(tmp_path: Path, files: Files, text: str) -> None:
     _write(tmp_path, "proc/stat", text)
-    assert other_load.look(lambda _: None, files) is None
+    assert other_load.sample_load(lambda _: None, files) is None
 
 
 def test_no_time_passed_says_nothing(tmp_path: Path, files: Files) -> None:
     _stat(tmp_path, 10, 10, {})
-    assert other_load.look(lambda _: None, files) is None
+    assert other_load.sample_load(lambda _: None, files) is None
 
 
 def test_governors_and_memory(tmp_path: Path, files: Files) -> None:
@@ -70,7 +70,7 @@ def test_governors_and_memory(tmp_path: Path, files: Files) -> None:
 def test_on_this_machine_a_busy_process_is_seen() -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) as process:
         try:
-            found = other_load.look(time.sleep, seconds=0.5)
+            found = other_load.sample_load(time.sleep, seconds=0.5)
             name = other_load.process_name(process.pid)
         finally:
             process.kill()

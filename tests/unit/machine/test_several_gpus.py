@@ -302,4 +302,4 @@ def test_an_hour_of_wall_time_is_an_hour_of_every_gpu_held(count: int, hours: fl
     ledger.persist(force=True)
     assert store.spent(study.id)[1] == pytest.approx(hours * 3600.0)
     step = schedule.next_step(study, (), Budget(gpu_hours=hours / 2), ledger.spent(), None)  # type: ignore[arg-type]
-    assert step == schedule.Stop("the GPU-hour budget is used up")
+    assert step == schedule.StudyEnd("the GPU-hour budget is used up")

@@ -17,7 +17,7 @@ from autotune.running import proc
 from autotune.running.child import Child
 from autotune.running.log import CappedLog, LogPump
 from autotune.running.preloaded import UNKNOWN, Forked
-from autotune.running.preloads import Patience, Preloads, most_alive, preload_tag
+from autotune.running.preloads import Preloads, PreloadTimeouts, most_alive, preload_tag
 from autotune.running.process_tree import become_subreaper
 from tests.support.fake_framework import copy_child, write_trial
 from tests.support.fakes import FakeStop
@@ -59,7 +59,7 @@ class Bench:
 @pytest.fixture
 def bench(start: Path, tmp_path: Path) -> Iterator[Bench]:
     become_subreaper()
-    made = Bench(start, tmp_path, Preloads(Patience(ready_s=240.0, answer_s=240.0)))
+    made = Bench(start, tmp_path, Preloads(PreloadTimeouts(ready_s=240.0, answer_s=240.0)))
     yield made
     made.preloads.close()
 
@@ -139,7 +139,7 @@ def test_another_environment_or_another_key_is_another_process(bench: Bench) -> 
 
 def test_where_there_is_room_more_are_kept(bench: Bench) -> None:
     assert most_alive(None) == most_alive(8 << 30) == 2
-    bench.preloads = Preloads(Patience(ready_s=240.0, answer_s=240.0), most=most_alive(24 << 30))
+    bench.preloads = Preloads(PreloadTimeouts(ready_s=240.0, answer_s=240.0), most=most_alive(24 << 30))
     keys = ("one", "two", "three", "four")
     first = {key: tuple(bench.run(key=key)[2].data["imported"]) for key in keys}
     assert len(set(first.values())) == len(bench.preloads.pids) == 4
@@ -187,7 +187,7 @@ def test_imports_that_cannot_be_shared_are_not_tried_again_and_others_are(bench:
 
 
 def test_one_that_hangs_in_its_imports_is_given_up(bench: Bench) -> None:
-    bench.preloads = Preloads(Patience(ready_s=0.2))
+    bench.preloads = Preloads(PreloadTimeouts(ready_s=0.2))
     child, code, _ = bench.run(ahead="hang")
     assert isinstance(child, subprocess.Popen)
     assert code == 0
@@ -207,7 +207,7 @@ def test_one_that_hangs_between_trials_costs_no_trial(bench: Bench) -> None:
     bench.run()
     (preload,) = bench.preloads.pids
     os.kill(preload, signal.SIGSTOP)
-    bench.preloads._patience = Patience(answer_s=0.2)
+    bench.preloads._patience = PreloadTimeouts(answer_s=0.2)
     child, code, _ = bench.run()
     assert isinstance(child, subprocess.Popen)
     assert code == 0

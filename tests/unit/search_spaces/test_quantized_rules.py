@@ -65,14 +65,17 @@ def test_packed_weights_reach_only_an_engine_built_for_them(
 ) -> None:
     found = broken(values, gpus(framework, loaded))
     assert set(found) == (set() if legal else {"quantized_weights"})
-    assert legal or f"loaded in {loaded}" in found["quantized_weights"]
+    key = f"quant_bits {loaded[:1]}" if framework == "ms_swift" else f"load_in_{loaded[:1]}bit"
+    assert legal or found["quantized_weights"].startswith(f"{key} cannot be used with rollout_")
 
 
 def test_the_way_out_is_named_and_legal() -> None:
     """What acts by the changed knob rests with it, or nothing would ever be named beside a split."""
     (found,) = check(Configuration(SERVER), gpus("trl", "4 bit"))
     assert found.nearest == (("rollout_mode", "colocate"), ("rollout_engine", "transformers"))
-    assert "nearest legal: rollout_mode colocate, or rollout_engine transformers." in found.sentence
+    ways = "rollout_mode colocate without rollout_gpus, or rollout_engine transformers without rollout_mode and rollout"
+    assert f"nearest legal: {ways}_gpus." in found.sentence
+    assert "TRL sends packed weights, which only a colocated engine takes" in found.sentence
     (eight,) = check(Configuration(SERVER), gpus("trl", "8 bit"))
     assert eight.nearest == (("rollout_engine", "transformers"),)
 

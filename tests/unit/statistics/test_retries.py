@@ -107,13 +107,13 @@ def test_a_reward_error_mended_by_a_retry_ends_the_study_no_longer() -> None:
     world = landscape()
     study = f.study(spec=f.study_spec(baseline=world.baseline))
     broken = f.failed(0, f.failure(FailureReason.REWARD_ERROR), configuration=world.baseline)
-    assert isinstance(_next(study, [broken], world), schedule.Stop)
+    assert isinstance(_next(study, [broken], world), schedule.StudyEnd)
     step = _next(study, [broken, passed(1, world.baseline)], world)
-    assert isinstance(step, schedule.Run)
+    assert isinstance(step, schedule.NextTrial)
     assert step.draft.kind is TrialKind.SEARCH
 
 
-def _next(study: object, trials: list[Trial], world: Landscape) -> schedule.Run | schedule.Stop:
+def _next(study: object, trials: list[Trial], world: Landscape) -> schedule.NextTrial | schedule.StudyEnd:
     return schedule.next_step(study, trials, Budget(max_trials=9), Spent(0.0, 0.0), built(world, "tpe"))  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
 from autotune.ports import Store
-from autotune.store.patience import Patience
+from autotune.store.patience import OutageLimits
 from autotune.store.repository import SqlStore
 from autotune.store.sqlite import SqliteMemory
 from tests.contracts.store_cases import begin
@@ -60,7 +60,7 @@ class Unsteady(SqliteMemory):
 
 
 def opened(backend: Unsteady, talk: list[str], clock: FakeClock, stop: FakeStop | None = None) -> SqlStore:
-    store = SqlStore(backend, Patience(total_s=60.0), clock, talk.append, stop)
+    store = SqlStore(backend, OutageLimits(total_s=60.0), clock, talk.append, stop)
     backend.fates = cycle(["made", "not made", "answered"])
     return store
 

@@ -13,7 +13,7 @@ from autotune.domain import Budget, StudyStatus, TrialKind, TrialState
 from autotune.errors import StoreError
 from autotune.ports import Store
 from autotune.proposals import make_proposer
-from autotune.study.control import LOOK_S, Action, Asked, Control, fold
+from autotune.study.control import LOOK_S, Action, Control, PendingRequests, fold
 from autotune.study.loop import StudyLoop, StudyResult
 from tests.support import factories
 from tests.support.fakes import FakeClock, FakeStop
@@ -23,15 +23,15 @@ from tests.unit.study.test_study import SPACE, House
 KINDS = [*(action.event_kind for action in Action), "trial_finished", "stop", "_requested"]
 
 
-def asked(*said: tuple[str, int | None]) -> Asked:
+def asked(*said: tuple[str, int | None]) -> PendingRequests:
     events = [factories.event(kind, trial=trial, id=number) for number, (kind, trial) in enumerate(said, 1)]
-    return fold(Asked(), events)
+    return fold(PendingRequests(), events)
 
 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.none() | st.integers(0, 3)), max_size=12), st.integers(0, 12))
 def test_it_does_not_matter_how_the_events_are_cut(said: list[tuple[str, int | None]], cut: int) -> None:
     events = [factories.event(kind, trial=trial, id=number) for number, (kind, trial) in enumerate(said, 1)]
-    assert fold(fold(Asked(), events[:cut]), events[cut:]) == fold(Asked(), events)
+    assert fold(fold(PendingRequests(), events[:cut]), events[cut:]) == fold(PendingRequests(), events)
 
 
 def test_each_word_means_what_it_says() -> None:
@@ -40,7 +40,7 @@ def test_each_word_means_what_it_says() -> None:
     assert asked(("pause_requested", None)).paused
     assert not asked(("pause_requested", None), ("resume_requested", None)).paused
     assert asked(("retry_requested", 3), ("retry_requested", 0)).retries == (3, 0)
-    assert asked(("retry_requested", None), ("trial_finished", 4)) == Asked(last=2)
+    assert asked(("retry_requested", None), ("trial_finished", 4)) == PendingRequests(last=2)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from autotune.statistics.early_stopping import LOOKS
 from autotune.statistics.lengths import NATURAL_CYCLES
 from autotune.study import confirmation, protocols, schedule
 from autotune.study.budget import GRACE_S, Spent, predict, predict_search
-from autotune.study.schedule import Run, Stop
+from autotune.study.schedule import NextTrial, StudyEnd
 from autotune.verify import long_run
 from tests.support import factories as f
 
@@ -46,7 +46,7 @@ PROPOSES_NEW = OneProposal(NEW)
 
 def test_the_baseline_comes_first_and_records_natural_lengths() -> None:
     step = schedule.next_step(STUDY, [], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is TrialKind.BASELINE
     assert step.draft.configuration == STUDY.spec.baseline
     assert step.draft.protocol.natural == NATURAL_CYCLES
@@ -54,7 +54,7 @@ def test_the_baseline_comes_first_and_records_natural_lengths() -> None:
 
 def test_search_trials_replay_the_lengths_once_there_are_any() -> None:
     step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.configuration) == (TrialKind.SEARCH, FASTER)
     assert step.draft.protocol.lengths == f.LENGTHS
     assert step.draft.protocol.natural == 0
@@ -74,14 +74,14 @@ def test_what_emulates_has_the_cycles_of_a_first_look_and_no_looks() -> None:
     slow = FASTER.with_(precision="fp8", fp8_emulate=True)
     for configuration, recorded, looks in ((slow, 3, ()), (slow.with_(fp8_emulate=False), LOOKS[-1], LOOKS)):
         step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, OneProposal(configuration))
-        assert isinstance(step, Run)
+        assert isinstance(step, NextTrial)
         assert (step.draft.protocol.recorded, tuple(step.draft.protocol.looks)) == (recorded, looks)
 
 
 @pytest.mark.parametrize(("disturbed", "repeats"), [(0, 3), (3, 3), (4, 0), (6, 0)])
 def test_no_search_trial_repeats_cycles_where_repeats_are_mostly_disturbed_too(disturbed: int, repeats: int) -> None:
     step = schedule.next_step(WITH_LENGTHS, [_restless(0, disturbed)], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.protocol.max_repeats == repeats
 
 
@@ -92,13 +92,13 @@ def test_cycles_that_were_no_steady_ones_yet_do_not_make_a_machine_restless(
     """Dropped as warm-ups, or something was compiled in them, the last without a repeat left: the guard saw nothing."""
     cycles = [f.cycle(i, accepted=i > 3, noisy=i == 4, drift=drift, outside_cpu=outside_cpu) for i in range(6)]
     trial = f.finished(0).with_(cycles=tuple(cycles))
-    assert protocols.calmed(f.protocol(), [trial]).max_repeats == 3
+    assert protocols.without_repeats(f.protocol(), [trial]).max_repeats == 3
 
 
 def test_a_confirmation_keeps_its_repeats_on_a_restless_machine() -> None:
     trials = [_restless(0, 6), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, OneProposal(None))
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.protocol.max_repeats) == (TrialKind.CONFIRM, 3)
 
 
@@ -106,13 +106,13 @@ def test_two_disturbed_cycles_do_not_make_a_machine_restless() -> None:
     first = f.finished(0)
     trial = first.with_(cycles=tuple(f.cycle(i, noisy=i < 2, drift=0.1 if i < 2 else 0.0) for i in range(3)))
     step = schedule.next_step(WITH_LENGTHS, [trial], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.protocol.max_repeats == 3
 
 
 def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
     step = schedule.next_step(STUDY, [f.failed(0, kind=TrialKind.BASELINE)], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.protocol.natural == NATURAL_CYCLES
 
 
@@ -120,7 +120,7 @@ def test_after_a_failed_baseline_the_next_trial_records_the_lengths() -> None:
 def test_search_gives_way_to_confirmation_while_there_is_time_for_it(wall: float, kind: TrialKind) -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), Spent(100.0, 0.0), PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is kind
 
 
@@ -146,8 +146,8 @@ def test_no_search_trial_is_ended_for_a_confirmation_that_cannot_follow() -> Non
     for left in range(10, 600, 5):
         budget, spent = Budget(wall_s=600.0), Spent(600.0 - left, 0.0)
         step = schedule.next_step(WITH_LENGTHS, trials, budget, spent, PROPOSES_NEW)
-        kinds.append("end" if isinstance(step, Stop) else step.draft.kind.value)
-        if isinstance(step, Run) and step.draft.kind is TrialKind.SEARCH:
+        kinds.append("end" if isinstance(step, StudyEnd) else step.draft.kind.value)
+        if isinstance(step, NextTrial) and step.draft.kind is TrialKind.SEARCH:
             waiting = f.trial(2, configuration=NEW).with_(protocol=step.draft.protocol)
             bound = schedule.deadline(WITH_LENGTHS, waiting, trials, budget, spent)
             assert bound.seconds >= needed - schedule.ENDING_S
@@ -161,7 +161,7 @@ def test_a_leader_whose_round_fits_only_now_is_confirmed_however_few_the_trials(
     left = 1.1 * _round_s(trials)
     for wall, kind in ((left, TrialKind.CONFIRM), (0.9 * _round_s(trials), TrialKind.SEARCH)):
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=wall), NOTHING, PROPOSER)
-        assert isinstance(step, Run)
+        assert isinstance(step, NextTrial)
         assert step.draft.kind is kind
 
 
@@ -172,7 +172,7 @@ def test_the_search_does_not_begin_again_where_a_second_round_does_not_fit() -> 
         done = f.finished(2 + number, kind=TrialKind.CONFIRM, pair=0, cycle_seconds=10.0 - 5.0 * number)
         trials.append(done.with_(configuration=configuration))
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=0.9 * round_s), NOTHING, PROPOSES_NEW)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
 
 
 def test_before_anything_leads_a_search_trial_has_its_time_though_no_round_fits_beside_it() -> None:
@@ -195,14 +195,14 @@ def test_while_nothing_leads_the_search_goes_on_with_the_time_kept_for_confirmin
     budget, spent = Budget(wall_s=4000.0), Spent(4000.0 - 1.1 * needed, 0.0)
     assert 1.1 * needed < needed + schedule.reserve_s(WITH_LENGTHS, trials, budget)
     step = schedule.next_step(WITH_LENGTHS, trials, budget, spent, PROPOSES_NEW)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is TrialKind.SEARCH
     trial = f.trial(3, configuration=NEW)
     assert schedule.deadline(WITH_LENGTHS, trial, trials, budget, spent).seconds >= needed
     leading = [*trials[:2], f.finished(2, cycle_seconds=5.0, configuration=NEW)]
     enough = Spent(4000.0 - 1.05 * _round_s(leading), 0.0)
     after = schedule.next_step(WITH_LENGTHS, leading, budget, enough, PROPOSER)
-    assert isinstance(after, Run)
+    assert isinstance(after, NextTrial)
     assert after.draft.kind is TrialKind.CONFIRM
 
 
@@ -214,7 +214,7 @@ def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> 
     ]
     for left in range(60, 400, 10):
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=1000.0), Spent(1000.0 - left, 0.0), PROPOSES_NEW)
-        if isinstance(step, Run) and step.draft.kind is TrialKind.SEARCH:
+        if isinstance(step, NextTrial) and step.draft.kind is TrialKind.SEARCH:
             own = predict_search(trials, NEW, kept=False)
             assert own is not None
             kept = schedule.reserve_s(WITH_LENGTHS, trials, Budget(wall_s=1000.0))
@@ -224,7 +224,7 @@ def test_a_search_trial_is_not_started_where_it_would_eat_the_confirmation() -> 
 def test_nothing_is_started_that_cannot_reach_its_first_measurement() -> None:
     trials = [f.finished(0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=110.0), Spent(100.0, 0.0), PROPOSER)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
     assert "time" in step.because
 
 
@@ -237,7 +237,9 @@ def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: fl
     whole = plan.draft.protocol
     left = share * sum(confirmation.predict_s(plan.narrow(whole, c), trials, c) for c in plan.round)
     ran: list[Configuration] = []
-    while isinstance(step := schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=left), NOTHING, PROPOSER), Run):
+    while isinstance(
+        step := schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=left), NOTHING, PROPOSER), NextTrial
+    ):
         assert step.draft.kind is TrialKind.CONFIRM
         if not ran:  # what the first leaves over may be enough for the second's extras
             assert step.draft.configuration == STUDY.spec.baseline
@@ -258,41 +260,41 @@ def test_a_first_round_that_does_not_fit_whole_goes_without_its_extras(share: fl
 def test_with_no_time_for_a_bare_round_a_study_ends() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0), f.finished(2, cycle_seconds=20.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=50.0), NOTHING, PROPOSER)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
 
 
 def test_an_exhausted_space_confirms_and_then_stops() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     empty = OneProposal(None)
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(), NOTHING, empty)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is TrialKind.CONFIRM
     step = schedule.next_step(WITH_LENGTHS, [f.finished(0)], Budget(), NOTHING, empty)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
     assert "every legal combination" in step.because
 
 
 def test_max_trials_ends_the_search_but_not_the_confirmation() -> None:
     trials = [f.finished(0), f.finished(1, configuration=FASTER, cycle_seconds=5.0)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(max_trials=2), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is TrialKind.CONFIRM
 
 
 def test_a_broken_reward_ends_the_study_at_once() -> None:
     broken = f.failed(0, f.failure(FailureReason.REWARD_ERROR, message="KeyError: 'answer'"), kind=TrialKind.BASELINE)
     step = schedule.next_step(STUDY, [broken], Budget(), NOTHING, PROPOSER)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
     assert "KeyError" in step.because
 
 
 def test_the_same_crash_from_the_start_ends_the_study_and_ooms_do_not() -> None:
     crash = f.failure(FailureReason.CRASH, message="no module named foo")
     crashed = [f.failed(n, crash) for n in range(schedule.SAME_FAILURES)]
-    assert isinstance(schedule.next_step(STUDY, crashed, Budget(), NOTHING, PROPOSER), Stop)
-    assert isinstance(schedule.next_step(STUDY, crashed[:-1], Budget(), NOTHING, PROPOSER), Run)
+    assert isinstance(schedule.next_step(STUDY, crashed, Budget(), NOTHING, PROPOSER), StudyEnd)
+    assert isinstance(schedule.next_step(STUDY, crashed[:-1], Budget(), NOTHING, PROPOSER), NextTrial)
     ooms = [f.failed(n) for n in range(schedule.SAME_FAILURES)]
-    assert isinstance(schedule.next_step(STUDY, ooms, Budget(), NOTHING, PROPOSER), Run)
+    assert isinstance(schedule.next_step(STUDY, ooms, Budget(), NOTHING, PROPOSER), NextTrial)
 
 
 def test_a_search_trial_may_not_eat_the_confirmation_reserve() -> None:
@@ -382,7 +384,7 @@ def test_where_a_round_of_two_leaders_does_not_fit_the_one_with_the_same_learnin
     while True:
         spent = Spent(whole - left, 0.0)
         step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=whole), spent, OneProposal(None))
-        if isinstance(step, Stop):
+        if isinstance(step, StudyEnd):
             break
         cost = predict(trials, step.draft.configuration)
         assert cost is not None
@@ -398,7 +400,7 @@ def test_where_a_round_of_two_leaders_does_not_fit_the_one_with_the_same_learnin
 def test_a_baseline_the_budget_broke_off_comes_before_every_proposal() -> None:
     trials = [f.broken_off(0), f.finished(1, configuration=FASTER)]
     step = schedule.next_step(STUDY, trials, Budget(wall_s=3600.0), NOTHING, PROPOSER)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.configuration) == (TrialKind.BASELINE, STUDY.spec.baseline)
     again = schedule.next_step(
         STUDY,
@@ -407,7 +409,7 @@ def test_a_baseline_the_budget_broke_off_comes_before_every_proposal() -> None:
         NOTHING,
         PROPOSER,
     )
-    assert isinstance(again, Run)
+    assert isinstance(again, NextTrial)
     assert again.draft.kind is TrialKind.SEARCH
 
 
@@ -441,20 +443,20 @@ def test_a_search_trial_that_goes_on_in_the_last_process_has_the_time_that_holds
     kept = schedule.reserve_s(study, trials, budget)
     spent = Spent(1000.0 - kept - 30.0, 0.0)
     step = schedule.next_step(study, trials, budget, spent, Starting(other))
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.source) == (TrialKind.SEARCH, "in process")
     step = schedule.next_step(study, trials, budget, spent, OneProposal(other))
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.kind is TrialKind.CONFIRM
     roomy = schedule.next_step(study, trials, budget, Spent(0.0, 0.0), Starting(other))
-    assert isinstance(roomy, Run)
+    assert isinstance(roomy, NextTrial)
     assert roomy.draft.configuration == other
 
 
 def test_the_time_left_is_told_with_what_it_does_not_hold() -> None:
     trials = _leading()
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=50.0), NOTHING, PROPOSES_NEW)
-    assert isinstance(step, Stop)
+    assert isinstance(step, StudyEnd)
     assert "50 s are left" in step.because
     assert "takes" in step.because
 
@@ -462,12 +464,12 @@ def test_the_time_left_is_told_with_what_it_does_not_hold() -> None:
 def test_the_second_half_of_a_round_may_use_a_part_of_the_grace_and_comes_before_anything_else() -> None:
     trials = [*_leading(), f.finished(2, kind=TrialKind.CONFIRM, pair=0, configuration=STUDY.spec.baseline)]
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=10_000.0), NOTHING, PROPOSES_NEW)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert (step.draft.kind, step.draft.configuration) == (TrialKind.CONFIRM, FASTER)
     cost = predict(trials, FASTER)
     assert cost is not None
     least = cost.total(confirmation.barest(step.draft.protocol))
     step = schedule.next_step(WITH_LENGTHS, trials, Budget(wall_s=least - GRACE_S / 2 + 1), NOTHING, PROPOSES_NEW)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.configuration == FASTER
     assert step.draft.protocol.recorded == 3

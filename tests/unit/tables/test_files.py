@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from autotune.domain import SWEEP, Beforehand, FailureReason, Trial, TrialKind
 from autotune.errors import UsageError
 from autotune.tables.files import lines, parsed, read, write
-from autotune.tables.table import Table, table_of
+from autotune.tables.table import RecordedTable, table_of
 from autotune.verify import repeats
 from search_spaces.knobs.restart import Restart, restart_key
 from tests.support import factories as f
@@ -25,7 +25,7 @@ from tests.support.synthetic_table import KNOBS, table
 FEW = {**KNOBS, "logprob_rows": (1,), "logprob_token_chunk": (256,), "optimizer": ("adamw_torch",)}
 
 
-def swept(*more: Trial) -> Table:
+def swept(*more: Trial) -> RecordedTable:
     """A stored sweep of a baseline, one row that ran out and one that was repeated."""
     ran = f.finished(2, source=SWEEP)
     own = {"kind": TrialKind.VERIFY, "configuration": ran.configuration, "source": repeats.SOURCE}

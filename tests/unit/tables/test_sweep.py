@@ -12,7 +12,7 @@ from autotune.proposals import SweepProposer
 from autotune.store import open_store
 from autotune.study.budget import Spent
 from autotune.study.loop import StudyLoop, StudyResult
-from autotune.study.schedule import Run
+from autotune.study.schedule import NextTrial
 from autotune.tables.sweep import ALL_THERE, Again, fastest, is_row, owed, steps
 from autotune.verify import repeats
 from search_spaces.space import SearchSpace
@@ -216,11 +216,11 @@ def test_where_cycles_are_mostly_disturbed_rows_repeat_none_and_the_fastest_do(d
     propose = SweepProposer(SPACE, study.spec.baseline, study.spec.resources, rows=2, same_learning=False, seed=0)
     decide = steps(Again(1, 1))
     step = decide(study, [first], Budget(), Spent(0.0, 0.0), propose)
-    assert isinstance(step, Run)
+    assert isinstance(step, NextTrial)
     assert step.draft.protocol.max_repeats == (0 if disturbed else 3)
     measured = f.finished(1, configuration=step.draft.configuration, cycle_seconds=1.0)
     again = decide(study, [first, measured], Budget(), Spent(0.0, 0.0), propose)
-    assert isinstance(again, Run)
+    assert isinstance(again, NextTrial)
     assert (again.draft.kind, again.draft.protocol.max_repeats) == (TrialKind.VERIFY, 3)
 
 

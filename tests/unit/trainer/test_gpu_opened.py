@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.child.gpu_opened import Watch, uses_gpu
+from trainer.child.gpu_opened import GpuOpenWatch, uses_gpu
 
 MODULES = ("gpu_watch_outer", "gpu_watch_inner", "gpu_watch_calm")
 
@@ -28,7 +28,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_innermost_import_is_named(device: Path) -> None:
-    with Watch(device.exists, there=True) as watch:
+    with GpuOpenWatch(device.exists, there=True) as watch:
         import gpu_watch_outer  # type: ignore[import-not-found]  # noqa: F401, PLC0415
     assert watch.culprit == "gpu_watch_inner, imported by gpu_watch_outer,"
 
@@ -36,14 +36,14 @@ def test_the_innermost_import_is_named(device: Path) -> None:
 def test_an_import_that_fails_after_opening_is_named_too(device: Path, tmp_path: Path) -> None:
     with (tmp_path / "gpu_watch_inner.py").open("a") as stream:
         stream.write("raise ImportError('no driver')\n")
-    with Watch(device.exists, there=True) as watch, pytest.raises(ImportError):
+    with GpuOpenWatch(device.exists, there=True) as watch, pytest.raises(ImportError):
         import gpu_watch_outer  # noqa: F401, PLC0415
     # A module that fails is taken out of ``sys.modules`` again, so the one that imported it is named.
     assert "gpu_watch" in watch.culprit
 
 
 def test_nothing_is_named_where_nothing_opens(device: Path) -> None:
-    with Watch(device.exists, there=True) as watch:
+    with GpuOpenWatch(device.exists, there=True) as watch:
         import gpu_watch_calm  # type: ignore[import-not-found]  # noqa: F401, PLC0415
     assert watch.culprit == ""
 
@@ -51,7 +51,7 @@ def test_nothing_is_named_where_nothing_opens(device: Path) -> None:
 @pytest.mark.parametrize("there", [False, True])
 def test_the_import_statement_is_put_back(device: Path, there: bool) -> None:
     before = builtins.__import__
-    with Watch(device.exists, there=there):
+    with GpuOpenWatch(device.exists, there=there):
         assert (builtins.__import__ is not before) is there
     assert builtins.__import__ is before
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.waiting import wait_for
 from trainer.child import guard
 from trainer.child.contract import SERVER_VARIABLE
-from trainer.child.guard import Guard, Verdict, machine_cpu, outside_share, server_pid, tree_cpu, worst
+from trainer.child.guard import ClockGuard, GuardReading, machine_cpu, outside_share, server_pid, tree_cpu, worst
 from trainer.child.memory import descendants, pss, status_bytes
 
 
@@ -26,7 +26,7 @@ class Kernel:
 
 def test_drift_is_the_change_of_the_kernel_in_either_direction() -> None:
     for before, after in ((0.010, 0.012), (0.012, 0.0096)):
-        guard = Guard(Kernel(before, after))
+        guard = ClockGuard(Kernel(before, after))
         guard.before()
         verdict = guard.after()
         assert verdict.drift == pytest.approx(0.2)
@@ -34,7 +34,7 @@ def test_drift_is_the_change_of_the_kernel_in_either_direction() -> None:
 
 
 def test_an_untimed_cycle_is_not_judged_but_its_cpu_time_is_counted() -> None:
-    guard = Guard(Kernel())
+    guard = ClockGuard(Kernel())
     guard.before(timed=False)
     sum(i * i for i in range(2_000_000))
     verdict = guard.after()
@@ -47,7 +47,7 @@ def test_another_rank_of_the_trial_is_no_stranger() -> None:
     """Else two ranks would each hold the other for a neighbour, and every cycle would be thrown away."""
     shares = []
     for others in (1e6, -1e6):
-        guard = Guard(Kernel(1.0, 1.0))
+        guard = ClockGuard(Kernel(1.0, 1.0))
         guard.before()
         verdict = guard.after(lambda own, others=others: own + others)  # type: ignore[misc]
         shares.append(verdict.outside_cpu)
@@ -79,7 +79,7 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
     with subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, start_new_session=True) as server:
         monkeypatch.setenv(SERVER_VARIABLE, str(server.pid))
         assert server_pid() == server.pid
-        guards = (Guard(Kernel(1.0, 1.0), server_pid()), Guard(Kernel(1.0, 1.0)))
+        guards = (ClockGuard(Kernel(1.0, 1.0), server_pid()), ClockGuard(Kernel(1.0, 1.0)))
         for each in guards:
             each.before()
         assert server.stdout is not None
@@ -98,18 +98,18 @@ def test_a_rollout_server_is_no_stranger(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_server_that_is_gone_or_never_was_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SERVER_VARIABLE, raising=False)
     assert server_pid() is None
-    alone = Guard(Kernel(1.0, 1.0), 2**22 + 1)
+    alone = ClockGuard(Kernel(1.0, 1.0), 2**22 + 1)
     alone.before()
     assert alone.after().outside_cpu is not None
 
 
 def test_ranks_accept_a_cycle_together() -> None:
     """A rank that repeats a cycle alone waits for ever for the others."""
-    seen = [Verdict(1.0, 0.01, None, 0.006), Verdict(2.0, 0.09, 0.2, 0.005), Verdict(3.0, None, 0.01)]
+    seen = [GuardReading(1.0, 0.01, None, 0.006), GuardReading(2.0, 0.09, 0.2, 0.005), GuardReading(3.0, None, 0.01)]
     shared = [worst(own, seen) for own in seen]
     assert {(v.drift, v.outside_cpu, v.reference) for v in shared} == {(0.09, 0.2, 0.006)}
     assert [v.cpu_seconds for v in shared] == [1.0, 2.0, 3.0]
-    untimed = [Verdict(1.0), Verdict(2.0)]
+    untimed = [GuardReading(1.0), GuardReading(2.0)]
     assert worst(untimed[0], untimed) == untimed[0]
 
 

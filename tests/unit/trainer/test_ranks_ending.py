@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer.child.contract import FailureReason, Phase, Pool, Result, RunPaths, read_result
-from trainer.child.ending import ECHOES, Ending, is_echo
+from trainer.child.ending import ECHOES, ResultClaim, is_echo
 
 OOM = Result(ok=False, reason=FailureReason.OOM, phase=Phase.UPDATE, pool=Pool.HOST, message="can't allocate memory")
 ECHO = Result(
@@ -18,8 +18,8 @@ ENDED = Result(ok=False, reason=FailureReason.CANCELLED, message="stopped by SIG
 FINE = Result(ok=True)
 
 
-def rank(paths: RunPaths, number: int, of: int = 2) -> Ending:
-    return Ending(paths, number, of)
+def rank(paths: RunPaths, number: int, of: int = 2) -> ResultClaim:
+    return ResultClaim(paths, number, of)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tests.support.verl_trials import COMPLETION, LENGTHS, PROMPT, PROTOCOL, Sta
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Phase, WorstCaseRecord
 from trainer.child.failures import IllegalSettingError, MeterError, NotFiniteError
 from trainer.child.frameworks.verl import MetricsError, overrides, process
-from trainer.child.frameworks.verl.board import Places, Tally, append
-from trainer.child.frameworks.verl.course import Course
+from trainer.child.frameworks.verl.board import FileTally, Places, append
+from trainer.child.frameworks.verl.course import StepSequence
 
 
 class Steps:
@@ -23,7 +23,7 @@ class Steps:
     def __init__(self, folder: Path, **settings: Any) -> None:
         given = assignment(folder, PROTOCOL)
         self.places = Places(given.directory)
-        self.course = Course(StandIn({}, **settings).render(given), self.places, Tally(self.places))
+        self.course = StepSequence(StandIn({}, **settings).render(given), self.places, FileTally(self.places))
         self.course.begin()
         self.step = 0
 

@@ -9,9 +9,9 @@ import pytest
 
 from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Peaks, parse_record
 from trainer.child.contract.codec import dumps
-from trainer.child.frameworks.verl import LIMITS, MetricsError, Plan, cycle_of, records
+from trainer.child.frameworks.verl import LIMITS, MetricsError, StepLayout, cycle_of, records
 
-PLAN = Plan(rows=8, updates=1, epochs=1, packed=True, warmup=1)
+PLAN = StepLayout(rows=8, updates=1, epochs=1, packed=True, warmup=1)
 STEP: dict[str, Any] = {
     "timing_s/step": 10.0,
     "timing_s/gen": 5.0,
@@ -52,14 +52,14 @@ def test_what_cannot_be_separated_is_said_and_not_guessed() -> None:
 
 
 def test_padded_rows_leave_unknown_what_was_computed() -> None:
-    padded = Plan(rows=8, updates=1, epochs=1, packed=False)
+    padded = StepLayout(rows=8, updates=1, epochs=1, packed=False)
     assert cycle_of(STEP, 0, padded).useful_share is None
-    twice = Plan(rows=8, updates=2, epochs=2, packed=True)
+    twice = StepLayout(rows=8, updates=2, epochs=2, packed=True)
     assert cycle_of(STEP, 0, twice).computed_tokens == 1920
 
 
 def test_validation_and_first_steps() -> None:
-    found = list(records(lines({"val-core/acc": 0.5}, STEP, STEP, STEP), Plan(8, 1, 1, True, warmup=2)))[1:]
+    found = list(records(lines({"val-core/acc": 0.5}, STEP, STEP, STEP), StepLayout(8, 1, 1, True, warmup=2)))[1:]
     kinds = [(cycle.index, cycle.cycle_kind) for cycle in found if isinstance(cycle, CycleRecord)]
     assert kinds == [(0, CycleKind.WARMUP), (1, CycleKind.WARMUP), (2, CycleKind.NATURAL)]
 

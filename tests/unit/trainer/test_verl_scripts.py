@@ -152,7 +152,9 @@ def test_words_of_the_caller_are_told() -> None:
         ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM"),
         ("trainer.device=npu", "an NPU"),
         ("actor_rollout_ref.rollout.multi_turn.enable=True", "multi-turn"),
+        ("--config-path=/x/config --config-name=gsm8k_multiturn_grpo", "multi-turn and tools"),
         ("actor_rollout_ref.rollout.multi_turn.tool_config_path=t.yaml", "tools"),
+        ("actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent", "agent loops and tools"),
         ("reward.reward_model.enable=True", "a reward model"),
         ("reward_model.enable=True", "a reward model"),
     ],
@@ -161,12 +163,31 @@ def test_what_the_tool_does_not_support_is_refused_by_that_name(line: str, name:
     with pytest.raises(ConfigError) as caught:
         read(f"actor_rollout_ref.rollout.dtype=strange {line}")
     assert str(caught.value).startswith("run.sh, line 9: ")
-    assert f": {name} {'are' if name == 'tools' else 'is'} not supported" in str(caught.value)
+    assert f": {name} {'are' if name.endswith('tools') else 'is'} not supported" in str(caught.value)
 
 
 def test_a_reward_model_that_is_off_and_verls_own_engine_pass() -> None:
     found = read("reward.reward_model.enable=False model_engine=dp actor_rollout_ref.rollout.multi_turn.enable=false")
     assert not [key for key in found.passthrough if "reward_model" in key or "multi_turn" in key]
+
+
+@pytest.mark.parametrize("module", ["recipe.partial_rollout.main_ppo", "verl.trainer.main_ppo_format", "x_main_ppo.py"])
+def test_another_program_is_refused_by_its_name(module: str) -> None:
+    with pytest.raises(ConfigError, match=f"run.sh, line 8: {module}: a trial runs verl"):
+        import_config(script("").replace("verl.trainer.main_ppo", module), "run.sh")
+
+
+def test_a_script_that_does_not_start_verl_is_refused_as_one() -> None:
+    for text in (
+        "#!/bin/sh\nMAIN=verl.trainer.main_ppo\nif [ -f x ]; then MAIN=x; fi\npython -m $MAIN\n",
+        "#!/bin/sh\n",
+    ):
+        with pytest.raises(ConfigError, match="expected a script with a command that runs verl"):
+            import_config(text, "run")
+    with pytest.raises(ConfigError, match="verl trains with GAE where nothing says otherwise"):
+        import_config("python3 -m verl.trainer.main_ppo", "run.sh")
+    with pytest.raises(ConfigError, match="line 9: --config-name mine: a trial starts from verl's own"):
+        read("--config-name mine")
 
 
 def test_a_column_of_images_is_told() -> None:
@@ -206,6 +227,17 @@ def test_a_batch_that_does_not_divide_is_refused_with_the_nearest() -> None:
         read("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=24")
     packed = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=24 actor_rollout_ref.actor.use_dynamic_bsz=True"
     assert read(packed).knobs["micro_batch_size"] == 64  # nothing is cut by rows
+
+
+def test_all_faults_are_told_at_once() -> None:
+    wrong = "critic.enable=True actor_rollout_ref.rollout.dtype=strange actor_rollout_ref.model.use_remove_padding=16"
+    with pytest.raises(ConfigError) as caught:
+        read(f"{wrong} actor_rollout_ref.rollout.top_k=$1", "export HF_TOKEN=x")
+    told = str(caught.value).splitlines()
+    named = ("critic.enable", "HF_TOKEN", "rollout.top_k", "rollout.dtype", "use_remove_padding")
+    assert len(told) == len(named)
+    assert all(any(name in line for line in told) for name in named)
+    assert all(line.startswith("run.sh, line ") for line in told)
 
 
 def test_through_the_port() -> None:

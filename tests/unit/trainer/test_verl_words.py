@@ -18,7 +18,16 @@ from tests.support.verl_trials import LENGTHS
 from trainer.child.contract import CycleKind, Phase, Protocol, RunPaths, TrialSpec
 from trainer.child.failures import IllegalSettingError
 from trainer.child.frameworks.verl import overrides, process
-from trainer.child.frameworks.verl.board import Board, NewLines, Places, Step, Tally, append, publish, read_board
+from trainer.child.frameworks.verl.board import (
+    Board,
+    FileTally,
+    NewLines,
+    Places,
+    StepTargets,
+    append,
+    publish,
+    read_board,
+)
 from trainer.child.frameworks.verl.course import kinds_of
 from trainer.child.frameworks.verl.inside import sampling, stretched
 from trainer.frameworks import verl
@@ -180,8 +189,8 @@ def test_steps_follow_the_protocol_and_none_is_repeated() -> None:
 
 def test_a_row_is_as_long_as_its_step_says_and_else_as_the_model_likes() -> None:
     own = {"temperature": 0.7, "stop": ["x"]}
-    assert sampling(own, Step(CycleKind.NATURAL), 1) == own
-    found = sampling(own, Step(CycleKind.RECORDED, (3, 9)), 1)
+    assert sampling(own, StepTargets(CycleKind.NATURAL), 1) == own
+    found = sampling(own, StepTargets(CycleKind.RECORDED, (3, 9)), 1)
     assert found == {
         "temperature": 0.7, "max_tokens": 9, "ignore_eos": True, "stop": [], "stop_token_ids": []
     }  # fmt: skip
@@ -211,12 +220,14 @@ def test_the_board_and_the_tally_are_read_as_written(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.folder.mkdir(parents=True)
     assert read_board(places) is None
-    board = Board(2, 4, 3, 64, (Step(CycleKind.WARMUP, (9,) * 8, stretched=True), Step(CycleKind.NATURAL)))
+    board = Board(
+        2, 4, 3, 64, (StepTargets(CycleKind.WARMUP, (9,) * 8, stretched=True), StepTargets(CycleKind.NATURAL))
+    )
     publish(places, board)
     assert read_board(places) == board
     append(places.rows, [1, 0, 5, 6])
     append(places.scores, [0, 1.5])
-    tally = Tally(places)
+    tally = FileTally(places)
     assert tally.look()
     assert not tally.look()
     assert (tally.rows, tally.scores) == ({1: {0: (5, 6)}}, {0: [1.5]})

@@ -22,13 +22,13 @@ from tests.support.trl_trials import tiny_spec
 from tests.support.waiting import PATIENCE_S
 from trainer.child import warm
 from trainer.child.contract import (
-    Answer,
     ContractError,
     Letter,
     Mailbox,
     Result,
     RewardSpec,
     RunPaths,
+    WorkerReply,
     dumps,
     read_result,
     read_spec,
@@ -79,8 +79,8 @@ def test_letters_and_answers_are_whole_or_not_there(tmp_path: Path) -> None:
     box = Mailbox(tmp_path)
     assert (box.read_letter(1), box.read_answer(1)) == (None, None)
     box.send(1, Letter("/somewhere", "3"))
-    box.reply(1, Answer(5, None, "model"))
-    assert (box.read_letter(1), box.read_answer(1)) == (Letter("/somewhere", "3"), Answer(5, None, "model"))
+    box.reply(1, WorkerReply(5, None, "model"))
+    assert (box.read_letter(1), box.read_answer(1)) == (Letter("/somewhere", "3"), WorkerReply(5, None, "model"))
     assert (box.read_letter(2), box.read_answer(2)) == (None, None)
     box.answer(2).write_text('{"floor": "much"}')
     with pytest.raises(ContractError, match="floor"):
@@ -168,7 +168,7 @@ class Served:
         self.acts.get(name, lambda: None)()
         return Result(ok=name != "1/9")
 
-    def serve(self, *names: str) -> list[Answer | None]:
+    def serve(self, *names: str) -> list[WorkerReply | None]:
         """The answers to as many letters; the last trial has to be one that ends the worker."""
         for number, name in enumerate(names, 1):
             paths = RunPaths(self.folder / str(number))

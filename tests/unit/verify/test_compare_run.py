@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from autotune.domain import Phase
 from autotune.verify.compare_run import (
-    Observed,
-    Shape,
-    Stated,
-    Step,
+    CycleShape,
+    LoggedUpdate,
+    ObservedRun,
+    StatedFigure,
     judge,
     observe,
     read_step,
@@ -27,23 +27,23 @@ LINE = (
     "{'loss': '0.003936', 'grad_norm': '2.232', 'num_tokens': '418', 'completions/mean_length': '15.88', "
     "'completions/max_length': '16', 'reward': 'nan', 'step_time': '1.067', 'epoch': '0.125'}"
 )
-SHAPE = Shape(rows=8, trained_rows=8, updates=1, generation_rows=8)
+SHAPE = CycleShape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 SHARES = {Phase.GENERATE.value: 0.5, Phase.UPDATE.value: 0.4, Phase.REWARD.value: 0.1}
-STATED = Stated(180_000.0, mean_length=50.0, longest=100.0, prompt=60.0, width=160.0, shares=SHARES)
+STATED = StatedFigure(180_000.0, mean_length=50.0, longest=100.0, prompt=60.0, width=160.0, shares=SHARES)
 
 
-def steps(*durations: float, mean: float = 50.0, longest: float = 100.0) -> list[Step]:
+def steps(*durations: float, mean: float = 50.0, longest: float = 100.0) -> list[LoggedUpdate]:
     at, found = 1000.0, []
     for seconds in durations:
         at += seconds
-        found.append(Step(at, mean, longest))
+        found.append(LoggedUpdate(at, mean, longest))
     return found
 
 
 def test_a_line_of_trls_log_is_read_however_the_progress_bar_mangled_it() -> None:
     for text in (LINE, "\r 25%|##5  | 1/4\r   \r" + LINE, LINE + "\r"):
-        assert read_step(text, 7.0) == Step(7.0, 15.88, 16.0, 418.0)
-    assert read_step("{'loss': '0.1', 'epoch': '1'}", 7.0) == Step(7.0, None, None)
+        assert read_step(text, 7.0) == LoggedUpdate(7.0, 15.88, 16.0, 418.0)
+    assert read_step("{'loss': '0.1', 'epoch': '1'}", 7.0) == LoggedUpdate(7.0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_first_update_never_counts() -> None:
 
 
 def test_a_generation_that_serves_several_updates_is_counted_once() -> None:
-    shape = Shape(rows=16, trained_rows=32, updates=2, generation_rows=16)
+    shape = CycleShape(rows=16, trained_rows=32, updates=2, generation_rows=16)
     lines = steps(90.0, 5.0, 8.0, 4.0, 9.0, 3.0, 1.0)
     lines = [
         step if number % 2 == 0 else replace(step, mean_length=None, longest=None) for number, step in enumerate(lines)
@@ -82,10 +82,10 @@ def test_a_generation_that_serves_several_updates_is_counted_once() -> None:
 
 def test_the_shape_of_a_cycle_follows_the_batch_and_the_iterations() -> None:
     study = f.study(spec=f.study_spec(workload=f.workload(passthrough={})))
-    assert shape_of(study, f.configuration()) == Shape(8, 8, 1, 8)
-    assert shape_of(study, f.configuration(steps_per_generation=2)) == Shape(8, 8, 1, 4)
+    assert shape_of(study, f.configuration()) == CycleShape(8, 8, 1, 8)
+    assert shape_of(study, f.configuration(steps_per_generation=2)) == CycleShape(8, 8, 1, 4)
     twice = f.study(spec=f.study_spec(workload=f.workload(passthrough={"num_iterations": 2})))
-    assert shape_of(twice, f.configuration()) == Shape(8, 16, 2, 8)
+    assert shape_of(twice, f.configuration()) == CycleShape(8, 16, 2, 8)
 
 
 def test_stated_lengths_are_those_of_the_speed_cycles() -> None:
@@ -119,7 +119,7 @@ def test_shorter_completions_under_the_same_longest_give_fewer_tokens_in_the_sam
 
 @pytest.mark.parametrize(("prompt", "shift"), [(None, 0.0), (60.0, 0.0), (90.0, 30.0)])
 def test_the_correction_is_the_documented_formula(prompt: float | None, shift: float) -> None:
-    observed = Observed((10.0,), (8 * 30.0,), mean_length=30.0, longest=60.0, prompt=prompt)
+    observed = ObservedRun((10.0,), (8 * 30.0,), mean_length=30.0, longest=60.0, prompt=prompt)
     growth = 0.5 * 60 / 100 + 0.4 * (160 - 40 + shift) / 160 + 0.1
     verdict = judge(observed, STATED, SHAPE)
     assert verdict.expected == pytest.approx(180_000.0 * 30 / 50 / growth)

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import CycleKind, CycleRecord, Phase, Trial
-from autotune.verify.compare_run import Shape, longest_rows
-from autotune.verify.length_model import Prediction, predict_from, work_of
+from autotune.verify.compare_run import CycleShape, longest_rows
+from autotune.verify.length_model import LengthPrediction, predict_from, work_of
 from tests.support import factories as f
 
-SHAPE = Shape(rows=8, trained_rows=8, updates=1, generation_rows=8)
+SHAPE = CycleShape(rows=8, trained_rows=8, updates=1, generation_rows=8)
 HALVES = replace(SHAPE, generation_rows=4)
 TWICE = tuple(min(2 * n, 128) for n in f.LENGTHS)
 LONGEST = (128,) * 8
 SHORT = (8, 8, 10, 12, 16, 20, 24, 30)
 
 
-def machine(lengths: tuple[int, ...], kind: CycleKind, shape: Shape, speed: float = 1.0) -> CycleRecord:
+def machine(lengths: tuple[int, ...], kind: CycleKind, shape: CycleShape, speed: float = 1.0) -> CycleRecord:
     """A cycle of a machine whose law is known: 10 ms a step, 2 ms a token, 1 ms a computed token, 0.3 s fixed."""
     computed = 8 * (40 + max(lengths))
     longest = sum(longest_rows(lengths, shape))
@@ -34,14 +34,14 @@ def machine(lengths: tuple[int, ...], kind: CycleKind, shape: Shape, speed: floa
     return f.cycle(seconds=sum(phases.values()), lengths=lengths, cycle_kind=kind, phases=phases)
 
 
-def trial(shape: Shape = HALVES, speed: float = 1.0, longer: bool = True) -> Trial:
+def trial(shape: CycleShape = HALVES, speed: float = 1.0, longer: bool = True) -> Trial:
     cycles = [machine(f.LENGTHS, CycleKind.RECORDED, shape, speed)] * 3
     if longer:
         cycles += [machine(TWICE, CycleKind.DOUBLE, shape, speed), machine(LONGEST, CycleKind.MAXIMUM, shape, speed)]
     return f.finished(1).with_(cycles=tuple(replace(c, index=i) for i, c in enumerate(cycles)))
 
 
-def predicted(trials: list[Trial], shape: Shape = HALVES, stated: float | None = None) -> Prediction:
+def predicted(trials: list[Trial], shape: CycleShape = HALVES, stated: float | None = None) -> LengthPrediction:
     found = predict_from(trials, stated or trials[0].tokens_per_hour or 0.0, shape)
     assert found is not None
     return found

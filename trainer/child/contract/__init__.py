@@ -1,4 +1,4 @@
-"""What crosses the process wall: file names, record shapes, and the words both sides share.
+"""The interface between parent and child process: file names, record shapes, and shared enums.
 
 The parent writes ``config.json``; the child appends ``metrics.jsonl``, keeps ``phase`` current and
 writes ``result.json``. Nothing else passes between them, and nothing is read from stdout.
@@ -19,7 +19,7 @@ from .codec import (
     write_atomic,
 )
 from .log_lines import last_error, read_log
-from .mailbox import Answer, Letter, Mailbox
+from .mailbox import Letter, Mailbox, WorkerReply
 from .marks import CurrentPhase, PhaseMark, read_phase
 from .shapes import (
     CycleRecord,
@@ -34,7 +34,7 @@ from .shapes import (
     WorstCaseRecord,
 )
 from .sign_table import SIGNS
-from .signs import Nearness, Reading, Sign, read_signs
+from .signs import Nearness, Sign, SignMatch, read_signs
 from .usage import GpuUse, ProcessUse
 from .words import (
     CONTRACT_VERSION,
@@ -56,7 +56,6 @@ __all__ = [
     "SERVER_VARIABLE",
     "SIGNS",
     "TAG_VARIABLE",
-    "Answer",
     "ContractError",
     "CurrentPhase",
     "CycleKind",
@@ -73,15 +72,16 @@ __all__ = [
     "Pool",
     "ProcessUse",
     "Protocol",
-    "Reading",
     "Record",
     "Result",
     "RewardSpec",
     "RunPaths",
     "Sign",
+    "SignMatch",
     "StartupPart",
     "StartupRecord",
     "TrialSpec",
+    "WorkerReply",
     "WorstCaseRecord",
     "decode",
     "dumps",

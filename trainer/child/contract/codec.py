@@ -1,4 +1,4 @@
-"""Shapes to JSON and back; what does not fit is refused with its place."""
+"""Converts dataclasses to JSON and back; a value of the wrong shape is refused with its place."""
 
 from __future__ import annotations
 

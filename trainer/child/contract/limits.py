@@ -1,4 +1,5 @@
-"""Where a trial's numerics count as broken: every limit once, with its source. Within them is not yet good."""
+"""Limits beyond which a trial's numerics count as broken, each with its source. A trial within them may still train
+worse."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ A scale that was left out changes no direction, only this. Measured with FP8 emu
 
 
 def mismatch_problem(mismatch: float) -> Optional[str]:
-    """A sentence where rollout and trainer are not the same policy; ``None`` within the limit."""
+    """A sentence if the log-prob mismatch between rollout and trainer is above the limit; else ``None``."""
     if mismatch <= LOGP_MISMATCH:
         return None
     return (
@@ -41,7 +42,7 @@ def mismatch_problem(mismatch: float) -> Optional[str]:
 
 
 def gradient_problem(cosine: float, ratio: float) -> Optional[str]:
-    """A sentence where a gradient is no longer that of bf16, rounded; ``None`` within the limits.
+    """A sentence if a gradient differs too much from the bf16 gradient; ``None`` within the limits.
 
     Args:
         cosine: of the angle between the two.

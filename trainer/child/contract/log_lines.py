@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Dict, List, Optional, Sequence
 
-from .signs import Nearness, Reading, Sign, read_signs
+from .signs import Nearness, Sign, SignMatch, read_signs
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _SOURCE = re.compile(
@@ -102,7 +102,7 @@ def _block(lines: Sequence[_Line], end: int) -> int:
 class _Told:
     """What one process's lines say."""
 
-    reading: Optional[Reading]
+    reading: Optional[SignMatch]
     number: int
     unknown: Optional[str] = None
     """The error it ended with, where no text of it is known."""
@@ -129,7 +129,7 @@ def _told(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Told]:
     return best
 
 
-def read_log(text: str, signs: Sequence[Sign]) -> Optional[Reading]:
+def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
     """What ended the processes that wrote ``text``, a log or a traceback; ``None`` if that is not known.
 
     Of several processes the one whose cause stands first counts: the others fell with it. An error that is not known

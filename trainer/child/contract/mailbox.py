@@ -1,4 +1,4 @@
-"""What a tuner and a warm worker write to each other: files in one folder, each written once and atomically."""
+"""Messages between the tuner and a warm worker: files in one folder, each written once and atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .words import ContractError
 
 @dataclass(frozen=True)
 class Letter:
-    """A trial for a worker."""
+    """A message to the worker: the trial to run."""
 
     directory: str
     """``RunPaths.root`` of the attempt; its ``config.json`` is there."""
@@ -22,8 +22,8 @@ class Letter:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The trial is over, everything was put back, and the worker could take another."""
+class WorkerReply:
+    """A message from the worker: the trial has ended and was cleaned up, so another may follow."""
 
     floor: int
     """PSS of the worker and all below it, in bytes."""
@@ -35,7 +35,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Mailbox:
-    """The folder; letters and answers are numbered from 1."""
+    """The folder of messages; letters and replies are numbered from 1."""
 
     root: Path
 
@@ -56,20 +56,20 @@ class Mailbox:
         return self.root / ("%d.answer.json" % number)
 
     def send(self, number: int, letter: Letter) -> None:
-        """Raises ``OSError`` if it cannot be written."""
+        """Writes a letter. Raises ``OSError`` if that fails."""
         write_atomic(self.letter(number), dumps(letter))
 
-    def reply(self, number: int, answer: Answer) -> None:
-        """Raises ``OSError`` if it cannot be written."""
+    def reply(self, number: int, answer: WorkerReply) -> None:
+        """Writes a reply. Raises ``OSError`` if that fails."""
         write_atomic(self.answer(number), dumps(answer))
 
     def read_letter(self, number: int) -> Optional[Letter]:
-        """``None`` if it has not come. Raises ``ContractError`` if it is none."""
+        """The letter; ``None`` if it has not arrived. Raises ``ContractError`` if it is malformed."""
         return _read(Letter, self.letter(number))  # type: ignore[no-any-return]
 
-    def read_answer(self, number: int) -> Optional[Answer]:
-        """``None`` if it has not come. Raises ``ContractError`` if it is none."""
-        return _read(Answer, self.answer(number))  # type: ignore[no-any-return]
+    def read_answer(self, number: int) -> Optional[WorkerReply]:
+        """The reply; ``None`` if it has not arrived. Raises ``ContractError`` if it is malformed."""
+        return _read(WorkerReply, self.answer(number))  # type: ignore[no-any-return]
 
 
 def _read(shape: Any, path: Path) -> Any:

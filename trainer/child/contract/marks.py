@@ -1,4 +1,4 @@
-"""Where a child is just now: a small file, rewritten in place."""
+"""The child's current phase, in a small file rewritten in place."""
 
 from __future__ import annotations
 

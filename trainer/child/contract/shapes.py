@@ -1,4 +1,4 @@
-"""The shapes of what crosses the wall. Times are seconds, memory is bytes, counts are tokens."""
+"""Dataclasses exchanged between parent and child. Times are seconds, memory is bytes, counts are tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Protocol:
     """Cycles at twice ``lengths``, none longer than the maximum."""
 
     def objects(self, drift: Optional[float], outside_cpu: Optional[float]) -> bool:
-        """Whether the clock guard objects to a cycle with these shares; ``None`` is a share nobody measured."""
+        """Whether the clock guard rejects a cycle with these shares; ``None``: a share that was not measured."""
         drifted = drift is not None and drift > self.drift_limit
         return drifted or (outside_cpu is not None and outside_cpu > self.outside_cpu_limit)
 
@@ -191,7 +191,7 @@ class CycleRecord:
 
 @dataclass(frozen=True)
 class WorstCaseRecord:
-    """The maximum-length micro-batch of the warm-up went through."""
+    """The maximum-length micro-batch of the warm-up succeeded."""
 
     rows: int
     prompt_tokens: int
@@ -203,7 +203,7 @@ class WorstCaseRecord:
 
 @dataclass(frozen=True)
 class NoteRecord:
-    """Anything worth keeping that is not a measurement: a setting changed, a version, a warning."""
+    """A note that is not a measurement: a changed setting, a version, a warning."""
 
     name: str
     data: Mapping[str, Any] = field(default_factory=dict)

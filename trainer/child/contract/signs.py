@@ -1,4 +1,4 @@
-"""How a failure is recognised by its text, in the child's exceptions and in the parent's logs alike."""
+"""Recognises a failure by its text, in the child's exceptions and in the parent's logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANYTHING = "…"
 
 
 class Nearness(IntEnum):
-    """How near to the cause a text is; of two in one log the nearer counts, whichever came first."""
+    """How close a text is to the cause of a failure; of two texts in one log the closer one counts."""
 
     ECHO = 0
     """Says only that something else failed, whose own words may stand elsewhere."""
@@ -47,8 +47,8 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A sign and the line it was found in."""
+class SignMatch:
+    """A sign with the line that contains it."""
 
     sign: Sign
     line: str
@@ -61,17 +61,17 @@ def _pattern(text: str) -> Pattern[str]:
     return re.compile(r"(?<!\w)" + escaped if text[0].isalnum() else escaped)
 
 
-def read_signs(text: str, signs: Sequence[Sign]) -> Optional[Reading]:
-    """What ``text`` says went wrong: the last line among those nearest to the cause.
+def read_signs(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
+    """The cause of a failure according to ``text``: the last line among those closest to the cause.
 
     Within a line the first matching sign of ``signs`` counts, so special ones go before general ones.
     """
-    found: Optional[Reading] = None
+    found: Optional[SignMatch] = None
     for line in reversed(text.splitlines()):
         sign = next((sign for sign in signs if sign.found_in(line)), None)
         if sign is None or (found is not None and sign.nearness <= found.sign.nearness):
             continue
-        found = Reading(sign, line.strip())
+        found = SignMatch(sign, line.strip())
         if sign.nearness is Nearness.CAUSE:
             break
     return found

@@ -1,4 +1,4 @@
-"""What a cycle used besides time and memory: of its process by the child, of its GPUs by the parent."""
+"""Resource use of a cycle besides time and memory: of the process by the child, of the GPUs by the parent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Mapping, Optional
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What the process of one rank did in one cycle, by its own counters; ``None``: there is no such counter here."""
+    """Resource use of one rank's process in one cycle, from its own counters; ``None``: no such counter here."""
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a

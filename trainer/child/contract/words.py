@@ -1,4 +1,4 @@
-"""The words both sides share: phases, pools, reasons, and every file name."""
+"""Enums shared by parent and child (phases, pools, failure reasons), and every file name."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FailureReason(str, Enum):
 
 
 class CycleKind(str, Enum):
-    """What lengths the completions of a cycle had."""
+    """Source of the completion lengths of a cycle."""
 
     WARMUP = "warmup"
     """Not timed; holds a micro-batch at maximum prompt + completion length."""

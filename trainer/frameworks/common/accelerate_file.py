@@ -48,6 +48,12 @@ _ZERO_LAUNCH = frozenset(
 )
 """How DeepSpeed starts, loads and saves: a study decides that itself."""
 _ZERO_SETS = frozenset({"zero_stage", "offload_optimizer_device", "offload_param_device"})
+_SHORT: Mapping[str, str] = {
+    f"{ZERO}.stage": "zero_stage",
+    f"{ZERO}.offload_optimizer.device": "offload_optimizer_device",
+    f"{ZERO}.offload_param.device": "offload_param_device",
+}
+"""Place in DeepSpeed's configuration -> the short key."""
 SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
 """Keys of ``deepspeed_config`` that the trainer has keys of its own for."""
 _NOT_BESIDE = _ZERO_SETS | {"zero3_save_16bit_model", *SAID_TWICE}
@@ -74,10 +80,11 @@ class AccelerateFile:
         """Of a key, or of the mapping it is in; 0 if neither is there."""
         return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
 
-    def place(self, place: str) -> str:
-        """The key that says what DeepSpeed has at ``place`` (with dots)."""
-        inner = f"{DEEPSPEED}.{place}"
-        return inner if inner in self.lines else f"{DEEPSPEED}.{FILE_KEY}"
+    def problem(self, place: str, text: str) -> ConfigError:
+        """What is wrong with what DeepSpeed has at ``place`` (with dots), by the key that says it here."""
+        inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
+        told = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
+        return problem(self.name, self.line(told.partition(":")[0]), f"{told}: {text}")
 
 
 def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
@@ -27,6 +27,9 @@ class ConfigError(ValueError):
     """What is wrong with a config, in one finished sentence with file and line."""
 
 
+T = TypeVar("T")
+
+
 class Faults:
     """What is wrong with a configuration, gathered, so that a user mends it in one go."""
 
@@ -45,6 +48,12 @@ class Faults:
             self.add(error)
         if len(self._found) >= self.MOST:
             self.told()
+
+    def of(self, read: Callable[[], T], otherwise: T) -> T:
+        """What ``read`` gives; ``otherwise`` where it raises ``ConfigError``, which is kept."""
+        with self.caught():
+            return read()
+        return otherwise
 
     def add(self, error: ConfigError) -> None:
         """Keep it, once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -23,6 +23,13 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
     "deepspeed": ("num_gpus", "num_nodes"),
 }
 """Command -> the options whose product is the number of processes on all machines (accelerate's is of all machines)."""
+
+_SHARDING = frozenset(
+    {
+        *("config_file", "use_deepspeed", "zero_stage", "use_fsdp", "use_megatron_lm", "mixed_precision"),
+        *("gradient_accumulation_steps", "gradient_clipping", "dynamo_backend"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,13 @@ def launch_of(words: Sequence[Word]) -> Launch:
     return Launch()
 
 
+def sharding_of(launch: Launch) -> Iterator[tuple[str, Word]]:
+    """(Option, its word) of what tells the launcher how the training is sharded and computed."""
+    for name, word in (launch.options or {}).items():
+        if name in _SHARDING or name.startswith(("fsdp_", "deepspeed_config", "offload_", "zero3_", "parallelism_")):
+            yield name, word
+
+
 def _options(words: Sequence[Word]) -> dict[str, Word]:
     found: dict[str, Word] = {}
     key = ""
@@ -56,8 +70,8 @@ def _options(words: Sequence[Word]) -> dict[str, Word]:
                 found[key], key = word, ""
             continue
         key = option[1].replace("-", "_")
-        if option[2] is not None:
-            found[key], key = Word(option[2], word.line, word.start, word.end, word.unknown), ""
+        found[key] = Word(option[2] or "", word.line, word.start, word.end, word.unknown)
+        key = "" if option[2] is not None else key
     return found
 
 

@@ -12,9 +12,9 @@ from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.fates import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import SERVED
-from trainer.frameworks.ms_swift.words import as_words
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""

@@ -27,15 +27,16 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.launcher import sharding_of
 from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift.environment import knobs_of
 from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, note, refusal
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
-from trainer.frameworks.ms_swift.words import typed
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
@@ -45,6 +46,9 @@ _NO_FILES: Mapping[str, str] = {}
 _SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
 """What ``--fsdp`` of transformers takes, and ms-swift's does not (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
+
+
+_NO_REWARDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,14 +100,10 @@ def import_config(
     """
     found, faults = _given(text, name), Faults()
     values = _values(found, name, fields, files, faults)
-    environment: dict[str, str] = {}
-    launched = 0
-    with faults.caught():
-        environment, launched = _environment(found, name), _launched(found, name)
+    environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
+    launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
-    rewards: tuple[str, ...] = ()
-    with faults.caught():
-        rewards = _rewards(values, found, name)
+    rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
     faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
@@ -135,6 +135,9 @@ def _knobs(
     def told(error: KnobKeyError) -> None:
         faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
 
+    for option, word in sharding_of(found.launch):
+        text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
+        faults.add(problem(name, word.line, text))
     knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
     for place, text in _said_otherwise(values, knobs, fields, processes):
         told(KnobKeyError(f"deepspeed.{place}", text))

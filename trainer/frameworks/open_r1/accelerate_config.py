@@ -24,8 +24,6 @@ from trainer.frameworks.open_r1.key_tables import SHORT_ZERO
 from trainer.frameworks.open_r1.keys import acting
 
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
-_SHORT_OF = {".".join(("deepspeed", *PLACES[knob])): key for knob, key in SHORT_ZERO.items()}
-"""Place in DeepSpeed's configuration -> the short key."""
 _SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
 """What the recipe says too, and is compared with it."""
 _OF_THE_RUN = frozenset(
@@ -154,18 +152,10 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
     try:
         knobs = zero_knobs({"deepspeed": found.deepspeed})
     except KnobKeyError as error:
-        key = found.place(_SHORT_OF.get(error.key, error.key))
-        raise problem(name, found.line(key), f"{_named(key, error.key)}: {error.text}") from None
+        raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
     for place in _not_told(found.deepspeed or {}, knobs):
-        key = found.place(place)
-        text = f"{_named(key, place)}: an Open-R1 trial's DeepSpeed is not told it; remove it"
-        raise problem(name, found.line(key), text)
+        raise found.problem(place, "an Open-R1 trial's DeepSpeed is not told it; remove it")
     return Accelerate(acting(knobs), found.processes, found.lines, found)
-
-
-def _named(key: str, place: str) -> str:
-    """``key``, and where that is only the name of a file, the place in it too."""
-    return f"{key}: {place.removeprefix('deepspeed.')}" if key.endswith(FILE_KEY) else key
 
 
 def _not_told(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:

@@ -37,9 +37,7 @@ def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> 
     computing = {key: recipe.get(key) is True or half == key for key in _HALF}
     unset = {**_TRAINER, **batch_unset(FRAMEWORK)}
     for place, text in said_otherwise(beside.file.deepspeed, {**recipe, **computing}, unset, processes):
-        key = beside.file.place(place)
-        said = f"{key}: {place}" if not key.endswith(place) else key
-        yield problem(beside.file.name, beside.file.line(key), f"{said}: {text}")
+        yield beside.file.problem(place, text)
     if beside.file.deepspeed is not None and half and recipe.get(half) is False:
         text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
         yield problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")

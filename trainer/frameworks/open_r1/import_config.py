@@ -56,6 +56,9 @@ _NOTHING: Mapping[str, str] = {}
 _OF_COLOCATED = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size")
 
 
+_NO_REWARDS: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Imported(CommonImported):
     """An Open-R1 recipe, understood."""
@@ -115,14 +118,10 @@ def import_config(
     faults = Faults()
     entries = _entries(text, name, faults)
     known = _values(entries, name, fields, faults)
-    beside = Accelerate({})
-    with faults.caught():
-        beside = read_accelerate(accelerate, accelerate_name, files) if accelerate else beside
-
+    nothing = Accelerate({})
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files) if accelerate else nothing, nothing)
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
-    rewards: tuple[str, ...] = ()
-    with faults.caught():
-        rewards = _rewards(known, entries, name)
+    rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
     served = _served(launch, knobs)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}

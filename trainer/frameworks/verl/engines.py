@@ -23,6 +23,13 @@ _DEVICES = ("trainer.device", "actor_rollout_ref.actor.device", "device")
 _STRATEGY = re.compile(r"actor_rollout_ref\.(actor|ref)\.(.*\.)?strategy")
 
 
+def files_refusal(word: str) -> str | None:
+    """Why no trial starts from the files of verl's that ``word`` names; ``None`` if it may."""
+    if re.search(r"multi_?turn|tool", word, re.IGNORECASE):
+        return "multi-turn and tools are not supported: a trial gives each completion one length"
+    return engine_refusal(word)
+
+
 def engine_refusal(word: str) -> str | None:
     """Why no trial trains with the engine that ``word`` names; ``None`` if it names none, or FSDP."""
     found = next((name for engine, name in _TRAINING.items() if engine in word.lower()), None)

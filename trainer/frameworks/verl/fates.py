@@ -42,7 +42,7 @@ MEASURING = frozenset(
 """A trial does without them or sets its own; an exported script keeps them. They move no figure."""
 
 LOOP = ROLLOUT + "agent.default_agent_loop"
-_OTHER_LOOP = "a trial generates by an agent loop of its own, which sets completion lengths; remove it"
+_OTHER_LOOP = "agent loops and tools are not supported: a trial gives each completion one length; remove it"
 _TOOLS = "tools are not supported: a trial gives each completion one length, and calls have none; remove it"
 REWARD_MODEL = ("reward.reward_model.enable", "reward.reward_model.enable_resource_pool", "reward_model.enable")
 _OTHER_ENGINE = "a trial trains with FSDP, verl's model_engine dp; remove it"

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common import imported as shared
-from trainer.frameworks.common.config_entries import ConfigError, environment_refusal, problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl.engines import part_refusal
@@ -28,8 +29,8 @@ from trainer.frameworks.verl.fates import (
     fate_of,
     refusal,
 )
-from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
-from trainer.frameworks.verl.key_values import flattened, from_keys, rest
+from trainer.frameworks.verl.key_tables import BESIDE, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
+from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
@@ -91,15 +92,15 @@ def import_config(
     del files
     said = given(text, name, folder)
     values = flattened(said.values)
-    _check_all(said, name, fields)
-    asked = _asked(said, name)
-    if values.get(_ESTIMATOR, "gae") != FIXED[_ESTIMATOR]:
+    _refuse_parts(said, name)
+    if _ESTIMATOR not in {**said.values, **said.unknown}:
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
-    gpus = processes or _gpus(values, said, name)
-    try:
-        knobs = from_keys(values, gpus)
-    except KnobKeyError as error:
-        raise problem(name, _line(said, error.key), f"{error.key}: {error.text}") from None
+    faults = Faults()
+    asked = _checked(said, name, fields, faults)
+    with faults.caught():
+        gpus = processes or _gpus(values, said, name)
+        knobs = _knobs(values, gpus, said, name, faults)
+    faults.told()
     return Imported(
         knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
         passthrough=_passed(values, said),
@@ -124,19 +125,36 @@ def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
     return {**passed, ENVIRONMENT: others} if others else passed
 
 
-def _check_all(said: Given, name: str, fields: Mapping[str, Field]) -> None:
-    for check in (_check_part, _check):
-        for key in said.values:
-            check(key, said, name, fields)
-    _check_variables(said, name)
+def _knobs(values: Mapping[str, Any], gpus: int, said: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
+    """The knobs; what is wrong with one is kept, and the others are looked at without it."""
+    left = dict(values)
+    while True:
+        try:
+            return from_keys(left, gpus)
+        except KnobKeyError as error:
+            faults.add(problem(name, _line(said, error.key), f"{error.key}: {error.text}"))
+            if error.key not in left or error.key in BATCH:
+                return {}
+            del left[error.key]
 
 
-def _check_part(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
-    """Refuse another engine than a trial's before what such an engine's keys say."""
-    del fields
-    why = part_refusal(key, said.values[key])
-    if why is not None:
-        raise problem(name, said.lines.get(key, 0), f"{key}: {why}")
+def _checked(said: Given, name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, str]:
+    """What the command line has to give (``_asked``); what is wrong with a key or variable is kept."""
+    for key in said.values:
+        with faults.caught():
+            _check(key, said, name, fields)
+    for variable in said.environment:
+        with faults.caught():
+            _check_variable(variable, said, name)
+    return _asked(said, name, faults)
+
+
+def _refuse_parts(said: Given, name: str) -> None:
+    """Refuse another engine than a trial's, and look no further: its own keys are all others."""
+    for key, value in said.values.items():
+        why = part_refusal(key, value)
+        if why is not None:
+            raise problem(name, said.lines.get(key, 0), f"{key}: {why}")
 
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
@@ -151,19 +169,14 @@ def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> Non
         raise problem(name, line, f"verl has no key {show(key)}; {advice}")
 
 
-def _check_variables(said: Given, name: str) -> None:
-    for variable in said.environment:
-        reason = environment_refusal(variable)
-        if reason is not None and variable not in _OF_THE_LAUNCH:
-            raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+def _check_variable(variable: str, said: Given, name: str) -> None:
+    reason = environment_refusal(variable)
+    if reason is not None and variable not in _OF_THE_LAUNCH:
+        raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
 
 
-def _asked(said: Given, name: str) -> dict[str, str]:
-    """What the command line has to give: field of a request -> a sentence with the line and the option.
-
-    Raises:
-        ConfigError: only a shell knows what no option gives.
-    """
+def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
+    """What the command line has to give: field of a request -> a sentence with the line and the option."""
     found = {}
     for key, unknown in said.unknown.items():
         text = f"{key}: {unknown} is known to a shell only"
@@ -171,7 +184,7 @@ def _asked(said: Given, name: str) -> dict[str, str]:
             field, option = _OPTIONS[key]
             found[field] = str(problem(name, said.lines[key], f"{text}; give {option}, or write its value out"))
         elif not key.startswith("env.") and fate_of(key) not in (Fate.MEASURING, Fate.INPUT):
-            raise problem(name, said.lines[key], f"{text}; write its value out")
+            faults.add(problem(name, said.lines[key], f"{text}; write its value out"))
     return found
 
 

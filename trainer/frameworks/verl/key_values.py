@@ -40,6 +40,8 @@ from trainer.frameworks.verl.key_tables import (
 
 VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE: 256, NATIVE["num_generations"]: 1}
 """What verl 0.9.1 has where an override does not say."""
+BATCH = frozenset({*VERLS_BATCH, NATIVE["micro_batch_size"], NATIVE["sequence_parallel_size"]})
+"""Keys that are right or wrong together."""
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
 _ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})

@@ -12,11 +12,12 @@ from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
-from trainer.frameworks.verl.engines import engine_refusal
+from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import OPTIONS
 
 PROGRAM = "main_ppo"
+_VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG = "ppo_trainer"
 
@@ -60,6 +61,8 @@ def given(text: str, name: str, folder: str = ".") -> Given:
         raise problem(name, error.line, error.text) from None
     if call is not None:
         return _of_call(call, name)
+    if text.startswith("#!") or name.endswith(".sh"):
+        raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
 
 
@@ -80,7 +83,7 @@ def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Comman
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
         environment = {**command.environment, **before}
         whole = words[place]
-        if not re.search(r"\s", whole.text):
+        if not re.search(r"\s", whole.text) or len(whole.text) >= len(text):
             return Command(words, environment)
         inner = call_of(whole.text, program, folder, whole.line)
         return None if inner is None else Command(inner.words, {**environment, **inner.environment})
@@ -95,6 +98,11 @@ def _is_yaml(text: str) -> bool:
 
 def _of_call(call: Command, name: str) -> Given:
     place = max(number for number, word in enumerate(call.words) if PROGRAM in word.text)
+    if not _VERLS_OWN.fullmatch(call.words[place].text):
+        text = (
+            f"{call.words[place].text}: a trial runs verl.trainer.main_ppo, and another program trains in its own way"
+        )
+        raise problem(name, call.words[place].line, text)
     words = list(call.words[place + 1 :])
     _check_engine(words, name)
     found = Given(script=True)
@@ -104,7 +112,8 @@ def _of_call(call: Command, name: str) -> Given:
         if option in _OPTIONS_WITH_VALUE:
             value = value if sign else (words.pop(0).text if words else "")
             if not _is_verls(option, value):
-                raise problem(name, word.line, f"{option} {value}: a trial starts from verl's own {_CONFIG}; remove it")
+                text = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
+                raise problem(name, word.line, f"{option} {value}: {text}")
             continue
         if word.text.startswith("-"):
             raise problem(name, word.line, f"{word.text}: an option of Hydra's that a trial does without; remove it")
@@ -127,11 +136,12 @@ def _is_verls(option: str, value: str) -> bool:
 
 def _check_engine(words: Sequence[Word], name: str) -> None:
     """Refuse another configuration of verl's own by the engine that it is for."""
-    for word, following in zip(words, [*words[1:], Word("", 0)], strict=True):
+    for place, word in enumerate(words):
         option, _, value = word.text.partition("=")
-        why = engine_refusal(value or following.text) if option in _OPTIONS_WITH_VALUE else None
+        value = value or "".join(each.text for each in words[place + 1 : place + 2])
+        why = files_refusal(value) if option in _OPTIONS_WITH_VALUE else None
         if why is not None:
-            raise problem(name, word.line, f"{option} {value or following.text}: {why}")
+            raise problem(name, word.line, f"{option} {value}: {why}")
 
 
 def _set(found: Given, word: Word, name: str) -> None:

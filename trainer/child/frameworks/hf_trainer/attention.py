@@ -1,4 +1,4 @@
-"""Which attention a trial's trainer runs, as far as it can be known without looking at kernels."""
+"""Reports which attention implementation a trial's trainer runs, without inspecting kernels."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ METHODS = ("_clip_grad_norm", "_get_grad_norm")
 
 
 def wrap_clipping(trainer: Any, meter: Meter) -> None:
-    """Count it as the update, whichever transformers the trainer is of."""
+    """Wraps gradient clipping so that its time counts as the update, in any supported version of transformers."""
     there = [name for name in METHODS if callable(getattr(trainer, name, None))]
     for name in there:
         setattr(trainer, name, meter.wrap(getattr(trainer, name), Phase.UPDATE))

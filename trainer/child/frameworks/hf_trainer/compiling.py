@@ -1,4 +1,5 @@
-"""Whether the compiler took part of a cycle: it does so once for each new shape, and never in a long run's average."""
+"""Detects compilation within a cycle: it happens once for each new shape, and a long run's average hardly contains
+it."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ def graphs() -> int:
 
 
 class CompileWatch:
-    """Asked at the end of every cycle."""
+    """Counts compiled graphs; read at the end of every cycle."""
 
     def __init__(self) -> None:
         self._seen = graphs()
 
     def took_part(self) -> bool:
-        """Whether anything was compiled since this was last asked."""
+        """Whether a graph was compiled since the last call."""
         before, self._seen = self._seen, graphs()
         return self._seen > before

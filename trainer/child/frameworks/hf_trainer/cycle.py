@@ -1,4 +1,4 @@
-"""One cycle of a trainer of transformers': what is wrapped for it, and what it records."""
+"""Wraps the methods of a transformers ``Trainer`` for one cycle, and builds the cycle's record."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from transformers import TrainerCallback
 
 from ...contract import CycleKind, CycleRecord, Phase, ProcessUse
 from ...failures import MeterError, NotFiniteError
-from ...guard import Verdict
+from ...guard import GuardReading
 from ...meter import Meter
-from .rollout import Rollout, Tally
+from .rollout import CycleTally, MeteredRollout
 from .together import Together
 
 
@@ -26,8 +26,8 @@ def check_methods(trainer: Any, methods: Sequence[str]) -> None:
 
 
 @dataclass
-class Seen:
-    """What the trainer said of itself during a cycle."""
+class TrainerLog:
+    """Losses and gradient norms that the trainer logged during a cycle."""
 
     losses: List[Any] = field(default_factory=list)
     logs: List[Dict[str, Any]] = field(default_factory=list)
@@ -63,7 +63,7 @@ class OptimizerPhase(TrainerCallback):  # type: ignore[misc]
 
 
 def split_by_gradient(compute: Any, meter: Meter) -> Any:
-    """Without gradients it is a log-prob pass of its own; with them it is the update's forward."""
+    """Wraps a forward pass: without gradients it counts as ``logprob``, with them as ``update``."""
     alone = meter.wrap(compute, Phase.LOGPROB)
 
     @functools.wraps(compute)
@@ -73,8 +73,8 @@ def split_by_gradient(compute: Any, meter: Meter) -> Any:
     return by_gradient
 
 
-def counting(compute_loss: Any, rollout: Rollout) -> Any:
-    """``compute_loss`` that tells ``rollout`` what it works on."""
+def counting(compute_loss: Any, rollout: MeteredRollout) -> Any:
+    """Wraps ``compute_loss`` so that ``rollout`` counts its inputs."""
 
     @functools.wraps(compute_loss)
     def counted(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,8 +84,8 @@ def counting(compute_loss: Any, rollout: Rollout) -> Any:
     return counted
 
 
-def keeping_loss(training_step: Any, seen: Seen) -> Any:
-    """``training_step`` whose losses ``seen`` keeps."""
+def keeping_loss(training_step: Any, seen: TrainerLog) -> Any:
+    """Wraps ``training_step`` so that ``seen`` keeps its losses."""
 
     @functools.wraps(training_step)
     def kept(*args: Any, **kwargs: Any) -> Any:
@@ -96,8 +96,8 @@ def keeping_loss(training_step: Any, seen: Seen) -> Any:
     return kept
 
 
-def keeping_logs(log: Any, seen: Seen) -> Any:
-    """``log`` whose figures ``seen`` keeps."""
+def keeping_logs(log: Any, seen: TrainerLog) -> Any:
+    """Wraps ``log`` so that ``seen`` keeps its figures."""
 
     @functools.wraps(log)
     def kept(logs: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -110,7 +110,7 @@ def keeping_logs(log: Any, seen: Seen) -> Any:
 
 @dataclass(frozen=True)
 class Clocked:
-    """A cycle as the clock saw it."""
+    """Times of one cycle."""
 
     index: int
     kind: CycleKind
@@ -123,12 +123,12 @@ class Clocked:
     process: Optional[ProcessUse] = None
 
 
-def over_ranks(tally: Tally, together: Together) -> Tally:
-    """The tally of all ranks together."""
+def over_ranks(tally: CycleTally, together: Together) -> CycleTally:
+    """Sum of all ranks' tallies."""
     if together.size == 1:
         return tally
-    parts: List[Tally] = together.all(tally)
-    whole = Tally(generations=tally.generations, widest=max(part.widest for part in parts))
+    parts: List[CycleTally] = together.all(tally)
+    whole = CycleTally(generations=tally.generations, widest=max(part.widest for part in parts))
     for part in parts:
         whole.lengths += part.lengths
         whole.clipped += part.clipped
@@ -138,9 +138,15 @@ def over_ranks(tally: Tally, together: Together) -> Tally:
 
 
 def make_record(
-    clock: Clocked, tally: Tally, seen: Seen, verdict: Verdict, judged: Tuple[bool, bool], args: Any, rank: int
+    clock: Clocked,
+    tally: CycleTally,
+    seen: TrainerLog,
+    verdict: GuardReading,
+    judged: Tuple[bool, bool],
+    args: Any,
+    rank: int,
 ) -> CycleRecord:
-    """Everything known of a finished cycle."""
+    """The record of a finished cycle."""
     rows = len(tally.lengths)
     groups = rows // int(args.num_generations)
     zero_share = seen.mean("frac_reward_zero_std")

@@ -25,7 +25,7 @@ CAPABILITY = (8, 9)
 
 
 class Float8Error(ValueError):
-    """FP8 cannot be computed with this model, here, in this environment."""
+    """FP8 training is not possible with this model, device or environment; the message says why."""
 
 
 def convert(model: Any, seams: Mapping[str, Any], device: str = "cuda") -> Dict[str, Any]:

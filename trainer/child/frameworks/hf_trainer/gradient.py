@@ -1,4 +1,4 @@
-"""The gradient of a few tokens, once with the trial's rounding and once with that of bf16 alone."""
+"""Compares the gradient of a few tokens under the trial's rounding with the gradient under bf16."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FIRST_SCALE = 2.0**14
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Rows of token ids, (rows, prompt + completion), and which of them are there."""
+class TokenRows:
+    """Token ids, (rows, prompt + completion), with their masks."""
 
     ids: Any
     mask: Any
@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Gradients:
-    """How one gradient lies to the other."""
+    """Cosine and norm ratio of two gradients."""
 
     cosine: float
     ratio: float
@@ -45,7 +45,7 @@ class Gradients:
 
 
 class NotComparableError(Exception):
-    """There is a change of rounding here whose gradient cannot be looked at; says why."""
+    """The trial rounds in a way whose gradient cannot be compared; the message says why."""
 
 
 def change_of(trainer: Any) -> str:
@@ -98,13 +98,13 @@ def compare(trainer: Any, inputs: Mapping[str, Any]) -> Optional[Gradients]:
     return Gradients(cosine, ratio, int(batch.mask.sum()), len(parameters), change)
 
 
-def take(inputs: Mapping[str, Any]) -> Batch:
+def take(inputs: Mapping[str, Any]) -> TokenRows:
     """A few tokens of the first rows."""
     prompt, completion = inputs["prompt_ids"][:ROWS, -PROMPT_TOKENS:], inputs["completion_ids"][:ROWS]
     completion = completion[:, :COMPLETION_TOKENS]
     prompt_mask = inputs["prompt_mask"][:ROWS, -PROMPT_TOKENS:]
     mask = inputs["completion_mask"][:ROWS, :COMPLETION_TOKENS]
-    return Batch(
+    return TokenRows(
         torch.cat([prompt, completion], dim=1), torch.cat([prompt_mask, mask], dim=1), int(completion.shape[1])
     )
 
@@ -144,7 +144,7 @@ def _norm(parts: List[Any]) -> float:
     return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in parts))
 
 
-def _gradient(model: Any, batch: Batch, parameters: List[Any], dtype: Any) -> List[Any]:
+def _gradient(model: Any, batch: TokenRows, parameters: List[Any], dtype: Any) -> List[Any]:
     """With ``dtype`` as autocast's; in fp16 of the scaled loss, the scale taken out again."""
     scale = FIRST_SCALE if dtype is torch.float16 else 1.0
     while True:
@@ -159,7 +159,7 @@ def _gradient(model: Any, batch: Batch, parameters: List[Any], dtype: Any) -> Li
         scale /= 2.0
 
 
-def _loss(model: Any, batch: Batch, dtype: Any) -> Any:
+def _loss(model: Any, batch: TokenRows, dtype: Any) -> Any:
     """Mean log-prob of the completions' tokens, by the model without what was wrapped around it for training."""
     forward = model.__dict__.get("_original_forward", model.forward)
     kind = batch.ids.device.type

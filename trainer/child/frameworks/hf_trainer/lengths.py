@@ -8,7 +8,7 @@ import torch
 
 
 class ExactLengths:
-    """Logits processor that makes each row exactly as long as told.
+    """Logits processor that makes each row exactly as long as given.
 
     No end-of-sequence before token L, and that token as token L; a row at the maximum has none at all,
     as a clipped completion has none. Everything that depends on the lengths is made before the first

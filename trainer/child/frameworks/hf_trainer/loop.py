@@ -1,4 +1,4 @@
-"""Drives a trainer of transformers' cycle by cycle through the protocol."""
+"""Drives a transformers ``Trainer`` through the protocol, cycle by cycle."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from ...contract import (
 )
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError
-from ...guard import Guard, ReferenceKernel, server_pid
+from ...guard import ClockGuard, ReferenceKernel, server_pid
 from ...looks import is_enough
 from ...memory import check_limit
 from ...meter import Meter
 from ...settling import Settling
 from ...thrash import ThrashWatch
-from ...trial import Trial
+from ...trial import TrialContext
 from . import cycle
 from .attention import attention_facts
 from .compiling import CompileWatch
 from .prime import held, prime_optimizer
 from .quality import Quality
 from .remedies import reserve, switch_attention
-from .rollout import Rollout
+from .rollout import MeteredRollout
 from .together import Together
 
 
-class Watch(Protocol):
-    """Counts what the rollout engine did in a cycle."""
+class EngineCounters(Protocol):
+    """Counts preemptions and cache use of the rollout engine in a cycle."""
 
     engine_bytes: Optional[int]
 
     def begin(self) -> None: ...
 
     def end(self) -> Tuple[Optional[int], Optional[float]]:
-        """(preemptions, highest share of the cache in use)."""
+        """(preemptions, highest share of the cache in use) since ``begin``."""
         ...
 
 
@@ -56,15 +56,15 @@ class Loop:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: TrialContext,
         trainer: Any,
         plan: CyclePlan,
         updates: int,
         meter: Meter,
-        rollout: Rollout,
-        seen: cycle.Seen,
+        rollout: MeteredRollout,
+        seen: cycle.TrainerLog,
         quality: Quality,
-        watch: Optional[Watch] = None,
+        watch: Optional[EngineCounters] = None,
     ) -> None:
         self._trial = trial
         self._spec: TrialSpec = trial.spec
@@ -76,7 +76,7 @@ class Loop:
         self._quality = quality
         self._compiler = CompileWatch()
         self._watch = watch
-        self._guard = Guard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
+        self._guard = ClockGuard(ReferenceKernel(trial.spec.device), server_pid() if trial.rank == 0 else None)
         self._meter = meter
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)
@@ -114,7 +114,7 @@ class Loop:
             self._trial.journal.write(NoteRecord("attention", attention_facts(trainer.model)))
 
     def run(self, train: Callable[[], Any]) -> Any:
-        """``train()``; whatever ends it, no finished cycle stays untold."""
+        """Runs ``train()``; every finished cycle is recorded, however ``train()`` ends."""
         try:
             return train()
         finally:
@@ -216,7 +216,7 @@ class Loop:
             self._trainer.control.should_training_stop = True
 
     def _ask(self) -> None:
-        """Whether the recorded cycles made so far are enough; all ranks get rank 0's answer."""
+        """Whether the recorded cycles so far are enough; all ranks receive rank 0's answer."""
         mine = self._trial.rank == 0 and is_enough(self._trial.paths, self._index)
         if any(self._together.all(mine)):
             self._plan.ended = True

@@ -1,4 +1,4 @@
-"""Optimizer state that is there before the worst case is tried."""
+"""Allocates the optimizer's state before the worst case is tried."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prime_optimizer(trainer: Any) -> bool:
 
 
 def held(trainer: Any) -> Tuple[int, int]:
-    """(Bytes of weights, bytes of optimizer state) this rank holds; what is gathered for a while is not counted."""
+    """Bytes of weights and of optimizer state that this rank holds; temporarily gathered weights are not counted."""
     weights = 0
     for parameter in trainer.model.parameters():
         own = getattr(parameter, "ds_tensor", None)  # ZeRO-3's share of a weight, but small ones are kept whole

@@ -1,4 +1,5 @@
-"""Whether what a trial trains is still the policy it generates with, and its gradient still that of bf16.
+"""Checks that the trained policy equals the generating policy, and that its gradient equals the bf16 gradient, within
+limits.
 
 Where TRL corrects for the rollout engine's rounding it computes the trainer's log-probs anyway, and they are compared
 in every cycle. Elsewhere they are computed here, for a few rows, in the warm-up, which nobody times.
@@ -44,7 +45,7 @@ class Quality:
         self._last: Optional[float] = None
 
     def install(self) -> None:
-        """Look at what every generation hands to the training."""
+        """Hooks the outputs of every generation."""
         generate = self._trainer._generate_and_score_completions
 
         @functools.wraps(generate)
@@ -56,13 +57,14 @@ class Quality:
         self._trainer._generate_and_score_completions = generate_and_score_completions
 
     def begin(self, kind: CycleKind) -> None:
-        """A cycle of this kind comes."""
+        """Announces a cycle of this kind."""
         self._kind = kind
         self._parts.clear()
         self._last = None
 
     def mismatch(self) -> Optional[float]:
-        """Of the cycle's tokens on all ranks; ``None`` where the rollout told no log-probs, or they are not numbers."""
+        """Log-prob mismatch over the cycle's tokens on all ranks; ``None`` where the rollout returned no usable
+        log-probs."""
         own = (sum(float(total) for total, _ in self._parts), sum(int(count) for _, count in self._parts))
         parts = self._together.all(own)
         count = sum(part[1] for part in parts)
@@ -110,7 +112,7 @@ class Quality:
         return found[0]
 
     def _gradient(self, inputs: Mapping[str, Any]) -> None:
-        """Compare the gradients; where memory does not suffice for it the trial goes on, and that is noted."""
+        """Compares the gradients; if memory does not suffice, the trial goes on with a note."""
         problem = None
         try:
             found = compare(self._trainer, inputs)

@@ -35,7 +35,8 @@ def switch_attention(environment: Mapping[str, str]) -> None:
 
 
 def reserve(environment: Mapping[str, str], cuda: Any = torch.cuda) -> Optional[int]:
-    """Bytes the allocator has taken beforehand, as ``RESERVE`` says; ``None`` without it, or without a GPU.
+    """Makes CUDA's allocator reserve memory as ``RESERVE`` says; returns the bytes, ``None`` without the variable or a
+    GPU.
 
     Raises:
         IllegalSettingError: it is no share from 0 to ``MOST``.

@@ -1,4 +1,4 @@
-"""Takes over what a rollout produces, and counts it: lengths, prompts, tokens, rows."""
+"""Sets the completion lengths of a rollout, and counts its prompts, tokens and rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...usage import ShapesMet
 
 
 @dataclass
-class Tally:
-    """What one cycle did on this rank."""
+class CycleTally:
+    """Counts of one cycle on this rank."""
 
     lengths: List[int] = field(default_factory=list)
     clipped: int = 0
@@ -24,11 +24,11 @@ class Tally:
 
 
 def _nothing() -> None:
-    """Nobody has asked to be told."""
+    """Default callback: does nothing."""
 
 
-class Rollout:
-    """Sets the lengths of each generation of a cycle from outside, and tallies what came out; a framework says where.
+class MeteredRollout:
+    """Sets the completion lengths of each generation and counts its results; subclasses hook one framework each.
 
     ``aim`` gives the lengths of the cycle's rows, over all ranks and in order of generation; ``None``
     lets the model stop where it wants. ``stretch_last`` makes the cycle's last generation the worst
@@ -46,22 +46,22 @@ class Rollout:
         self._stretch_last = False
         self._pending: Optional[List[int]] = None
         self._masked = self.masks_truncated
-        self.tally = Tally()
+        self.tally = CycleTally()
         self.shapes = ShapesMet()
         """Of the model's forward passes in this trial, those of an engine of its own aside."""
         self.before_sleep: Callable[[], None] = _nothing
         """Called while an engine that is about to go to sleep still holds its weights and its cache."""
 
     def aim(self, kind: CycleKind, targets: Optional[Sequence[int]], stretch_last: bool = False) -> None:
-        """Before each cycle."""
+        """Sets the lengths of the next cycle."""
         self._targets, self._stretch_last = targets, stretch_last
-        self.tally = Tally()
+        self.tally = CycleTally()
         # A forced length is no truncation: masking those rows would take work out of the update.
         self.masks_truncated = self._masked and kind is CycleKind.NATURAL
 
     @property
     def masks_truncated(self) -> bool:
-        """Whether the trainer leaves out completions that were cut off."""
+        """Whether the trainer excludes truncated completions from the loss."""
         return bool(self._trainer.mask_truncated_completions)
 
     @masks_truncated.setter
@@ -69,7 +69,7 @@ class Rollout:
         self._trainer.mask_truncated_completions = masks
 
     def take_shapes(self) -> Optional[int]:
-        """New shapes of forward passes since this was last asked; ``None`` where the framework's are not counted."""
+        """New shapes of forward passes since the last call; ``None`` where the framework's are not counted."""
         return self.shapes.take()
 
     @property
@@ -87,7 +87,7 @@ class Rollout:
         return [length for part in parts for length in part]
 
     def _lengths(self, rows: int, rank: Optional[int] = None) -> Optional[List[int]]:
-        """Of a rank's rows in the generation about to run; ranks hold consecutive slices of it."""
+        """Lengths of this rank's rows in the next generation; ranks hold consecutive slices."""
         if self._is_worst:
             return [self._max_completion] * rows
         if self._targets is None:
@@ -100,7 +100,7 @@ class Rollout:
         return [max(1, min(length, self._max_completion)) for length in wanted]
 
     def count_forward(self, prompt_ids: Any, completion_ids: Any) -> None:
-        """An update's forward pass is about to work on these."""
+        """Counts the inputs of an update's forward pass."""
         prompt, completion = int(prompt_ids.shape[1]), int(completion_ids.shape[1])
         self.tally.computed_tokens += int(prompt_ids.shape[0]) * (prompt + completion)
         self.shapes.meet(int(prompt_ids.shape[0]), prompt + completion)

@@ -1,4 +1,4 @@
-"""What the ranks of a trial do together around a cycle, so that none decides alone and the others wait for ever."""
+"""Collective operations around a cycle, so that all ranks take the same decision."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Dict, List, Mapping, Tuple
 from accelerate.utils import gather_object
 
 from ...contract import Phase
-from ...guard import Verdict, worst
+from ...guard import GuardReading, worst
 from ...memory import highest
 from ...meter import Meter
 
 
 class Together:
-    """One rank among ``size``; with one rank everything is as it is.
+    """One rank among ``size``; with one rank every method returns its input.
 
     Every method is a collective: all ranks call it, in the same order.
     """
@@ -23,7 +23,7 @@ class Together:
         self.size = int(accelerator.num_processes)
 
     def wait(self) -> None:
-        """Until every rank is here. Within a cycle this is phase ``wait``."""
+        """Barrier over all ranks; within a cycle it counts as phase ``wait``."""
         if self.size > 1:
             self._accelerator.wait_for_everyone()
 
@@ -32,11 +32,12 @@ class Together:
         return [value] if self.size == 1 else list(gather_object([value]))
 
     def total(self, value: float) -> float:
-        """Summed over ranks: to each of them the others are no strangers."""
+        """Sum over ranks."""
         return float(sum(self.all(value)))
 
-    def verdict(self, own: Verdict) -> Verdict:
-        """The worst any rank saw, with this rank's CPU seconds: all accept a cycle, or all repeat it."""
+    def verdict(self, own: GuardReading) -> GuardReading:
+        """The worst clock-guard reading of any rank, with this rank's CPU seconds: all ranks accept a cycle, or all
+        repeat it."""
         return worst(own, self.all(own))
 
     def slowest(self, seconds: float, phases: Mapping[str, float]) -> Tuple[float, Dict[str, float]]:
@@ -56,7 +57,7 @@ class Together:
         return longest, told
 
     def highest(self, own: Any) -> Any:
-        """Peaks, field by field the largest of any rank."""
+        """Peaks, field by field the largest over all ranks."""
         whole = None
         for peaks in self.all(own):
             whole = highest(whole, peaks)

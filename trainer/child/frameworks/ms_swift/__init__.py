@@ -13,10 +13,10 @@ __all__ = ["bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
 
 
 def fits(_: Dict[str, Any], __: TrialSpec) -> bool:
-    """Whether a used worker may run another trial: no, ms-swift keeps what it has built in places of its own."""
+    """Whether a used worker may run another trial: never, since ms-swift keeps global state."""
     return False
 
 
 def put_back(_: Dict[str, Any]) -> str:
-    """What of a trial could not be got rid of, so that the worker is replaced."""
+    """Reason to replace the worker after a trial."""
     return "what ms-swift has built"

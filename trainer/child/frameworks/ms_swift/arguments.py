@@ -1,4 +1,4 @@
-"""A spec as the words of ``swift rlhf``."""
+"""Converts a spec to the command line of ``swift rlhf``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def updates_per_cycle(spec: TrialSpec) -> int:
 
 
 def added(spec: TrialSpec, folder: str, raw: bool) -> Dict[str, Any]:
-    """What ms-swift needs to load the model in ``folder`` and to take the prompts as they are.
+    """Arguments that ms-swift needs to load the model in ``folder`` and to use the prompts unchanged.
 
     Several of its kinds of models may have the same architecture; they differ in their templates. The tokenizer's own
     cannot stand in: ms-swift 4.6 puts the tokens of a completion into a message, which only templates of its own
@@ -94,7 +94,7 @@ def told(
     scratch: Path,
     own: Mapping[str, Any],
 ) -> List[str]:
-    """The words: the user's arguments, then the configuration's, then what measuring needs.
+    """The whole command line: the user's arguments, then the configuration's, then the meter's.
 
     The schedule is as long as the trial, so a decaying learning rate decays within it; that changes
     what is learned, not how long a step takes.

@@ -11,7 +11,7 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
 from ...journal import Journal
 from ...meter import Meter
-from ...trial import Trial
+from ...trial import TrialContext
 from ..hf_trainer import cycle
 from ..hf_trainer.clipping import wrap_clipping
 from ..hf_trainer.loop import Loop
@@ -35,7 +35,9 @@ METHODS = (
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
 
-def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]) -> Any:
+def drive(
+    trial: TrialContext, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]
+) -> Any:
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     cycle.check_methods(trainer, METHODS)
@@ -43,7 +45,7 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     per_generation = args.steps_per_generation * int(trainer.template.sequence_parallel_size) * args.num_iterations
     generations = updates * args.gradient_accumulation_steps // per_generation
     rollout = SwiftRollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    seen = cycle.Seen()
+    seen = cycle.TrainerLog()
     quality = SwiftQuality(trainer, trial.journal, trial.rank)
     quality.install()
     rollout.install()
@@ -58,7 +60,7 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
     return result
 
 
-def check_rows(trial: Trial, trainer: Any) -> None:
+def check_rows(trial: TrialContext, trainer: Any) -> None:
     """Raises ``IllegalSettingError`` where an update has other rows than the trial is of.
 
     By now ms-swift has multiplied the accumulation by the ranks that share a sequence (``GRPOTrainer.__init__``).
@@ -71,7 +73,7 @@ def check_rows(trial: Trial, trainer: Any) -> None:
         raise IllegalSettingError("these settings make %d rows per update, the trial is of %d" % sizes)
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: SwiftRollout, seen: cycle.Seen) -> None:
+def install_phases(trainer: Any, meter: Meter, rollout: SwiftRollout, seen: cycle.TrainerLog) -> None:
     """Wrap the methods phases are made of, and those that say what a step did."""
     accelerator = trainer.accelerator
     trainer._rollout_samples = meter.wrap(trainer._rollout_samples, Phase.GENERATE)

@@ -1,4 +1,4 @@
-"""A trial's prompts as ms-swift reads them: messages, every other column as it is."""
+"""Writes a trial's prompts as ms-swift reads them: messages, and all other columns unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...failures import IllegalSettingError
 
 @dataclass(frozen=True)
 class Written:
-    """The file ms-swift is given."""
+    """The prompts file written for ms-swift."""
 
     path: Path
     raw: bool

@@ -1,4 +1,4 @@
-"""Takes over what a rollout of ms-swift's produces, and counts it: lengths, prompts, tokens, rows."""
+"""Sets the completion lengths of ms-swift's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 
 from ...failures import IllegalSettingError, MeterError
 from ..hf_trainer.lengths import ExactLengths, stretch
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly
 
 
-class SwiftRollout(Rollout):
+class SwiftRollout(MeteredRollout):
     """The lengths of each generation, set and tallied where ms-swift generates."""
 
     def __init__(self, trainer: Any, max_prompt: int, max_completion: int, generations: int, rank: int) -> None:

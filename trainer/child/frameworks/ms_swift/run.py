@@ -14,15 +14,15 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, memory_pool
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
-from ...trial import Trial
+from ...trial import TrialContext
 from . import arguments, importing
 
 SUPPORTED = ((4, 6), (4, 7))
 """ms-swift versions whose methods the meter knows: from the first, below the second."""
 
 
-def run_trial(trial: Trial) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+def run_trial(trial: TrialContext) -> None:
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
@@ -61,8 +61,8 @@ def run_trial(trial: Trial) -> None:
         close_rewards(rewards)
 
 
-def words(trial: Trial, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
-    """What ``swift rlhf`` would be told; the prompts it reads are written, the rewards it names registered."""
+def words(trial: TrialContext, rewards: List[Callable[..., Any]], steps: int) -> List[str]:
+    """Command line of ``swift rlhf``; also writes the prompts file and registers the rewards."""
     from . import prompts, scoring
 
     spec, scratch = trial.spec, trial.paths.scratch
@@ -90,14 +90,14 @@ def check_version(version: str) -> None:
 
 
 def versions() -> Dict[str, str]:
-    """What moves the numbers."""
+    """Versions of the packages that affect the figures."""
     return {name: importlib.metadata.version(name) for name in ("torch", "transformers", "trl", "ms-swift")}
 
 
 class _Opened:
     """The start-up part under way, which begins and ends in different calls of ms-swift's."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: TrialContext) -> None:
         self._trial = trial
         self._part: Any = None
         self.built = False

@@ -1,4 +1,4 @@
-"""A study's rewards as ms-swift's: classes registered by name, as a plugin would register them."""
+"""Registers a study's rewards with ms-swift, as a plugin would."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ METHOD = "_get_per_token_logps_and_entropies"
 
 
 class SeamError(ValueError):
-    """No such seam here, or a value it cannot take."""
+    """ms-swift has no such seam, or the seam cannot take the value."""
 
 
 def install(seams: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which phases a cycle of TRL 0.18 has, by the methods they are made of."""
+"""Assigns the methods of TRL 0.18's trainer to the phases of a cycle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...contract import Phase
 from ...journal import Journal
 from ...meter import Meter
 from ..hf_trainer.clipping import wrap_clipping
-from ..hf_trainer.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss, split_by_gradient
+from ..hf_trainer.cycle import OptimizerPhase, TrainerLog, counting, keeping_logs, keeping_loss, split_by_gradient
 from ..hf_trainer.quality import Quality
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.together import Together, install_waits
 
 METHODS = (
@@ -30,7 +30,7 @@ METHODS = (
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> None:
+def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
     """Wrap the methods phases are made of, and those that say what a step did.
 
     ``_generate_and_score_completions`` holds generation, rewards and log-probs in one piece, so generation is what the
@@ -58,7 +58,7 @@ def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> 
 
 
 class OpenR1Quality(Quality):
-    """The gradient of the trial's rounding beside that of bf16; TRL 0.18 has no log-probs of its engine to compare."""
+    """Compares gradients only, because TRL 0.18 returns no log-probs of its engine."""
 
     def __init__(self, trainer: Any, journal: Journal, rank: int = 0) -> None:
         self._trainer = trainer

@@ -10,14 +10,16 @@ from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import MeterError
 from ...meter import Meter
-from ...trial import Trial
-from ..hf_trainer.cycle import Seen, check_methods
+from ...trial import TrialContext
+from ..hf_trainer.cycle import TrainerLog, check_methods
 from ..hf_trainer.loop import Loop
 from . import cycle
 from .rollout import OpenR1Rollout
 
 
-def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]) -> None:
+def drive(
+    trial: TrialContext, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, train: Callable[[], Any]
+) -> None:
     """Install the meter, train, and check that the protocol was fulfilled."""
     spec, args = trial.spec, trainer.args
     check_methods(trainer, cycle.METHODS)
@@ -25,7 +27,7 @@ def drive(trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Mete
         trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
     generations = updates * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
     rollout = OpenR1Rollout(trainer, spec.max_prompt_length, spec.max_completion_length, generations, trial.rank)
-    seen = Seen()
+    seen = TrainerLog()
     quality = cycle.OpenR1Quality(trainer, trial.journal, trial.rank)
     quality.install()
     rollout.install()

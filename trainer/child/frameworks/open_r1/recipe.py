@@ -1,4 +1,4 @@
-"""What ``grpo.py`` of a checkout is given: a recipe and a folder of prompts, in the trial's own folder."""
+"""Writes the inputs of Open-R1's ``grpo.py``: a recipe and a folder of prompts, in the trial's own folder."""
 
 from __future__ import annotations
 

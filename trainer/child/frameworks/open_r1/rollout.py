@@ -1,4 +1,4 @@
-"""Takes over what a rollout of TRL 0.18 produces, and counts it. What a tally holds is as for TRL."""
+"""Sets the completion lengths of TRL 0.18's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, List
 
 from ...failures import IllegalSettingError, MeterError
 from ..hf_trainer.lengths import ExactLengths, stretch
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly
 
 
-class OpenR1Rollout(Rollout):
+class OpenR1Rollout(MeteredRollout):
     """The lengths of each generation, set and tallied where TRL 0.18 generates."""
 
     def install(self) -> None:

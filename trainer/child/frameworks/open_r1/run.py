@@ -14,7 +14,7 @@ from ...contract import NoteRecord, Phase, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError, memory_pool
 from ...rewards import close_rewards, load_reward, reward_facts
-from ...trial import Trial
+from ...trial import TrialContext
 from . import importing, recipe
 
 SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
@@ -22,11 +22,11 @@ SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
 
 
 class FinishedError(Exception):
-    """The protocol is fulfilled; what ``grpo.py`` would do after training is no part of a trial."""
+    """Ends ``grpo.py`` when the protocol is fulfilled; its work after training is not part of a trial."""
 
 
-def run_trial(trial: Trial) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+def run_trial(trial: TrialContext) -> None:
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     script = importing.script()
     importing.before_import(spec)
@@ -86,7 +86,7 @@ def not_the_users(error: BaseException) -> bool:
     return isinstance(error, IllegalSettingError) or memory_pool(error) is not None
 
 
-def install_rewards(trial: Trial, loaded: List[Any]) -> None:
+def install_rewards(trial: TrialContext, loaded: List[Any]) -> None:
     """Rewards of the study beside those of Open-R1's registry, each with its failures told apart.
 
     Raises:
@@ -145,7 +145,9 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
     return scored
 
 
-def install_trainer(trial: Trial, plan: CyclePlan, updates: int, meter: Any, loading: contextlib.ExitStack) -> None:
+def install_trainer(
+    trial: TrialContext, plan: CyclePlan, updates: int, meter: Any, loading: contextlib.ExitStack
+) -> None:
     """The trainer ``grpo.py`` will find: TRL's own, which counts its cycles when it trains."""
     import trl
     from trl import GRPOTrainer
@@ -173,7 +175,7 @@ def install_trainer(trial: Trial, plan: CyclePlan, updates: int, meter: Any, loa
     trl.GRPOTrainer = Metered
 
 
-def check(trial: Trial, config: Any) -> None:
+def check(trial: TrialContext, config: Any) -> None:
     """Raises ``IllegalSettingError`` where the recipe makes other rows than the trial is of."""
     rows = config.per_device_train_batch_size * config.gradient_accumulation_steps * config.world_size
     if rows != trial.spec.rows_per_update:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from ...contract import TrialSpec
-from ...trial import Trial
+from ...trial import TrialContext
 from ..hf_trainer.rehearsal import rehearse
 from .importing import bring_in_ahead, key
 from .run import run_trial
 
-__all__ = ["Trial", "bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
+__all__ = ["TrialContext", "bring_in_ahead", "fits", "key", "put_back", "rehearse", "run_trial"]
 
 
 def fits(kept: Dict[str, Any], spec: TrialSpec) -> bool:

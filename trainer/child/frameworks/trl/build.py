@@ -1,4 +1,4 @@
-"""From a spec to a ``GRPOTrainer``, as the user's own script would build it."""
+"""Builds a ``GRPOTrainer`` from a spec, as the user's own script would."""
 
 from __future__ import annotations
 
@@ -250,10 +250,10 @@ def build_trainer(spec: TrialSpec, config: Any, model: Any, rewards: Any, datase
 
 
 def refused(error: BaseException) -> BaseException:
-    """A set-up error as the user's to mend, unless it is about memory."""
+    """A set-up error converted to ``IllegalSettingError``, unless it is about memory."""
     return error if memory_pool(error) is not None else IllegalSettingError(str(error))
 
 
 def versions() -> Dict[str, str]:
-    """What moves the numbers."""
+    """Versions of the packages that affect the figures."""
     return {"torch": torch.__version__, "transformers": transformers.__version__, "trl": trl.__version__}

@@ -1,4 +1,4 @@
-"""DeepSpeed without a GPU: what accelerate, transformers and DeepSpeed ask the machine is answered for it.
+"""Runs DeepSpeed without a GPU: replaces the hardware queries of accelerate, transformers and DeepSpeed.
 
 This file is also copied as it is beside an exported configuration, so it imports nothing of ours.
 """

@@ -1,4 +1,4 @@
-"""Which phases a cycle of TRL has, by the methods they are made of."""
+"""Assigns the methods of TRL's trainer to the phases of a cycle."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...contract import Phase
 from ...meter import Meter
 from ...usage import ShapesMet
 from ..hf_trainer.clipping import wrap_clipping
-from ..hf_trainer.cycle import OptimizerPhase, Seen, counting, keeping_logs, keeping_loss, split_by_gradient
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.cycle import OptimizerPhase, TrainerLog, counting, keeping_logs, keeping_loss, split_by_gradient
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.together import install_waits
 
 METHODS = (
@@ -33,7 +33,7 @@ METHODS = (
 """All that is wrapped; a trainer without one of them is not one this meter knows."""
 
 
-def install_phases(trainer: Any, meter: Meter, rollout: Rollout, seen: Seen) -> None:
+def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: TrainerLog) -> None:
     """Wrap the methods phases are made of, and those that say what a step did."""
     accelerator = trainer.accelerator
     trainer._generate = meter.wrap(trainer._generate, Phase.GENERATE)

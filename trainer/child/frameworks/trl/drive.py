@@ -10,9 +10,9 @@ from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError
 from ...meter import Meter
-from ...trial import Trial
-from ..hf_trainer.cycle import Seen, check_methods
-from ..hf_trainer.loop import Loop, Watch
+from ...trial import TrialContext
+from ..hf_trainer.cycle import TrainerLog, check_methods
+from ..hf_trainer.loop import EngineCounters, Loop
 from ..hf_trainer.quality import Quality
 from . import cycle
 from .engine import ENGINE_KNOBS
@@ -24,7 +24,12 @@ EARLIER = ENGINE_KNOBS | {"precision", "fp8_emulate"}
 
 
 def drive(
-    trial: Trial, trainer: Any, plan: CyclePlan, updates: int, meter: Meter, watch: Optional[Watch] = None
+    trial: TrialContext,
+    trainer: Any,
+    plan: CyclePlan,
+    updates: int,
+    meter: Meter,
+    watch: Optional[EngineCounters] = None,
 ) -> None:
     """Install the meter, train, and check that the protocol was fulfilled.
 
@@ -42,7 +47,7 @@ def drive(
         raise IllegalSettingError(str(error)) from error
     if trial.rank == 0:
         trial.journal.write(NoteRecord("threads", {"torch": torch.get_num_threads()}))
-    seen = Seen()
+    seen = TrainerLog()
     quality = Quality(trainer, trial.journal, trial.rank)
     quality.install()
     rollout.before_sleep = meter.look

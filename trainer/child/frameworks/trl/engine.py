@@ -49,7 +49,7 @@ STEP = "finalize_loading"
 
 
 class EngineError(ValueError):
-    """This engine, or this TRL, cannot be given what was asked for."""
+    """The installed vLLM or TRL does not support a requested engine setting."""
 
 
 def check_versions(vllm: str) -> None:
@@ -205,7 +205,7 @@ def read_what_was_compiled() -> None:
 
 
 def cpu() -> str:
-    """What a compiler that compiles for this machine goes by: its name and what it can do, of one core."""
+    """Identity of this CPU for compiler caches: model name and instruction sets of one core."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
             lines = stream.read().split("\n\n")[0].splitlines()

@@ -1,4 +1,4 @@
-"""The parts of the start of vLLM: seconds for weights, profiling, cache and warm-up, read at the worker's own steps."""
+"""Times the parts of vLLM's start: weights, profiling, cache and warm-up, at the worker's own methods."""
 
 from __future__ import annotations
 

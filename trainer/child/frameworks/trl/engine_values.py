@@ -1,4 +1,4 @@
-"""What vLLM made of what it was asked for.
+"""Compares the engine settings that vLLM uses with those requested.
 
 It changes some values with no more than a line in its log: a capture size is cut to one it has, prefix caching is
 turned off where a model cannot have it. The knob would be measured without acting.
@@ -29,7 +29,7 @@ FREE = (None, "none", "auto")
 
 
 def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
-    """Knob -> what the engine has, where that is not what was asked for.
+    """Engine settings that differ from the requested ones, by knob.
 
     A place that this vLLM does not have tells nothing.
 
@@ -52,7 +52,7 @@ def has_otherwise(llm: Any, seams: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _alike(knob: str, asked: Any, has: Any) -> bool:
-    """Of one format of FP8 there are several names."""
+    """Whether vLLM's value equals the requested one; an FP8 format has several names."""
     if knob in ROUNDING and str(asked).startswith("fp8"):
         return "fp8" in str(has).lower()
     return bool(has == asked)

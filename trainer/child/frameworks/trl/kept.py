@@ -1,4 +1,4 @@
-"""What a warm worker keeps between two TRL trials, and how the rest is put back as it was.
+"""Keeps a colocated engine between two TRL trials of a warm worker, and resets everything else.
 
 Kept: the imported packages, and a colocated engine whose arguments are equal. Everything else is made anew by the
 code a trial in a process of its own runs too, the weights read from the folder they came from: they are in the
@@ -24,7 +24,7 @@ import torch
 
 from ...contract import NoteRecord, TrialSpec
 from ...failures import MeterError
-from ...trial import Trial
+from ...trial import TrialContext
 from ...user_environment import restore_environment
 from ..hf_trainer.compiling import compiles
 from .engine import ENGINE_KNOBS, MODULE, EngineWatch
@@ -35,7 +35,7 @@ OURS = "trl."
 
 @dataclass
 class Held:
-    """An engine that is handed on."""
+    """A vLLM engine kept for the next trial."""
 
     engine: Any
     arguments: str
@@ -57,8 +57,8 @@ def fits(kept: Mapping[str, Any], spec: TrialSpec) -> bool:
     return "engine" not in kept or bool(kept["wishes"] == _wishes(spec))
 
 
-def begin(trial: Trial) -> None:
-    """At the start of a trial, its packages being imported."""
+def begin(trial: TrialContext) -> None:
+    """Starts a trial after its packages are imported."""
     kept, spec = trial.kept, trial.spec
     if kept is None:
         return
@@ -70,7 +70,7 @@ def begin(trial: Trial) -> None:
 
 
 def _attributes() -> Dict[str, Dict[str, Any]]:
-    """What stands in TRL's modules, and in the class whose method a seam replaces."""
+    """The module and class attributes that seams replace, to be restored afterwards."""
     found = {name: dict(vars(module)) for name, module in list(sys.modules.items()) if name.startswith(OURS)}
     generation = sys.modules.get(MODULE)
     if generation is not None and hasattr(generation, "VLLMGeneration"):
@@ -90,7 +90,7 @@ def _restore_attributes(before: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wishes(spec: TrialSpec) -> str:
-    """All of a specification that an engine's arguments depend on; the arguments themselves are compared besides."""
+    """The parts of a spec that determine the engine's arguments; the arguments themselves are compared as well."""
     given = spec.settings
     settings = sorted((name, value) for name, value in given.items() if "vllm" in name)
     seams = sorted((name, value) for name, value in spec.seams.items() if name in ENGINE_KNOBS)
@@ -99,21 +99,21 @@ def _wishes(spec: TrialSpec) -> str:
     return repr((spec.model, spec.revision, settings, seams, rows))
 
 
-def watch_leaks(trial: Trial, **things: Any) -> None:
+def watch_leaks(trial: TrialContext, **things: Any) -> None:
     """``put_back`` will say which of these are still there."""
     if trial.kept is not None:
         watched = trial.kept.setdefault("watched", {})
         watched.update({name: weakref.ref(thing) for name, thing in things.items()})
 
 
-def note(trial: Trial) -> None:
+def note(trial: TrialContext) -> None:
     """Which worker runs this trial, as which of its trials, and what was started for it."""
     if trial.kept is not None:
         data = {**trial.kept["worker"], "restarted": trial.kept["restarted"]}
         trial.journal.write(NoteRecord("worker", data))
 
 
-def hand_on(trial: Trial) -> None:
+def hand_on(trial: TrialContext) -> None:
     """Let TRL's next engine be the kept one; to be called before the seams are set.
 
     What TRL then calls raises ``MeterError`` if the engine would be built with other arguments.
@@ -146,7 +146,7 @@ def hand_on(trial: Trial) -> None:
     generation.LLM = engine
 
 
-def watch_of(trial: Trial, engine: Any, held_bytes: int) -> EngineWatch:
+def watch_of(trial: TrialContext, engine: Any, held_bytes: int) -> EngineWatch:
     """The engine's watch; a kept engine has the one of its first trial."""
     held: Optional[Held] = None if trial.kept is None else trial.kept.get("engine")
     if held is None or held.engine is not engine:
@@ -170,7 +170,7 @@ def _set_random(state: Tuple[Any, ...]) -> None:
 
 
 def put_back(kept: Dict[str, Any]) -> str:
-    """After a trial: its trainer, model, optimizer and seams are gone; what is not, is said.
+    """Cleans up after a trial: trainer, model, optimizer and seams are released.
 
     Returns:
         What of the trial could not be got rid of; empty if nothing.
@@ -216,7 +216,8 @@ def _clear_frames() -> None:
 
 
 def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
-    """What could not be got rid of; a trainer or model that is still there is emptied: a shell costs nothing."""
+    """Objects of the trial that are still referenced; a surviving trainer or model is emptied, so that it holds no
+    memory."""
     left = []
     for name, reference in sorted(watched.items(), reverse=True):  # the trainer first: the others hang on it
         thing = reference()
@@ -231,7 +232,7 @@ def _survivors(watched: Dict[str, Callable[[], Any]]) -> List[str]:
 
 
 def _empty(model: Any) -> None:
-    """Weights, buffers and gradients are no longer this model's; who shares one of them keeps it."""
+    """Detaches weights, buffers and gradients from a model; other owners of a tensor keep it."""
     for tensor in (*model.parameters(), *model.buffers()):
         tensor.grad = None
         tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -1,4 +1,4 @@
-"""Takes over what a rollout of TRL produces, and counts it."""
+"""Sets the completion lengths of TRL's rollouts, and counts their prompts, tokens and rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Optional, Sequence
 
 from ...failures import MeterError
 from ..hf_trainer.lengths import ExactLengths, stretch
-from ..hf_trainer.rollout import Rollout
+from ..hf_trainer.rollout import MeteredRollout
 from ..hf_trainer.sampling import exactly
 from . import batching
 from .server_rollout import install_lengths
 
 
-class TrlRollout(Rollout):
+class TrlRollout(MeteredRollout):
     """The lengths of each generation, set and tallied where TRL generates."""
 
     def install(self) -> None:

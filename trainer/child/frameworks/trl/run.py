@@ -1,4 +1,4 @@
-"""A TRL trial, from spec to the last cycle."""
+"""Runs a TRL trial, from spec to the last cycle."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError
 from ...model_source import model_folder
 from ...rewards import close_rewards, reward_facts
-from ...trial import Trial
+from ...trial import TrialContext
 from . import engine, engine_start, engine_values, importing, ranks
 from .server_rollout import Watch, watch_server
 
 
-def run_trial(trial: Trial) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+def run_trial(trial: TrialContext) -> None:
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec = trial.spec
     importing.before_import(spec)
     with trial.startup(StartupPart.IMPORT):
@@ -59,7 +59,7 @@ def run_trial(trial: Trial) -> None:
         close_rewards(rewards)
 
 
-def convert(trial: Trial, model: Any) -> None:
+def convert(trial: TrialContext, model: Any) -> None:
     """FP8 in ``model`` where the trial asks for it; what was done is among the trial's facts.
 
     Raises:
@@ -77,7 +77,7 @@ def convert(trial: Trial, model: Any) -> None:
             trial.journal.write(NoteRecord("float8", done))
 
 
-def install(trial: Trial, watches: List[Watch]) -> None:
+def install(trial: TrialContext, watches: List[Watch]) -> None:
     """vLLM with the trial's arguments; the colocated engine's watch is added to ``watches`` when it is there.
 
     Raises:

@@ -13,7 +13,7 @@ import torch
 
 
 class SeamError(ValueError):
-    """No such seam here, or a value it cannot take."""
+    """TRL has no such seam, or the seam cannot take the value."""
 
 
 def apply_seams(seams: Mapping[str, Any], trainer: Any) -> None:

@@ -6,12 +6,12 @@ from typing import Any, Dict
 
 from ...contract import TrialSpec
 from .fields import describe_fields
-from .metrics import LIMITS, MetricsError, Plan, cycle_of, read_log, records
+from .metrics import LIMITS, MetricsError, StepLayout, cycle_of, read_log, records
 
 __all__ = [
     "LIMITS",
     "MetricsError",
-    "Plan",
+    "StepLayout",
     "bring_in_ahead",
     "cycle_of",
     "describe_fields",

@@ -1,4 +1,4 @@
-"""What a trial and its parts that run within verl's own processes tell each other, in files of the trial's folder.
+"""Files through which a trial and its code inside verl's processes communicate.
 
 The trial writes the board: how long the completions of each step are to be. What runs within verl waits for its step,
 and tells each completion and each score as it is made. Lines are appended whole, by several processes at once.
@@ -20,8 +20,8 @@ TRIAL_VARIABLE = "AUTOTUNE_VERL_TRIAL"
 
 
 @dataclass(frozen=True)
-class Step:
-    """One step of verl's."""
+class StepTargets:
+    """Kind and completion lengths of one verl step."""
 
     kind: CycleKind
     lengths: Optional[Tuple[int, ...]] = None
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Board:
-    """What is decided so far."""
+    """The steps decided so far."""
 
     prompts: int
     """Of a step."""
@@ -42,7 +42,7 @@ class Board:
     """Steps of the trial."""
     longest_prompt: int
     """Tokens."""
-    steps: Tuple[Step, ...] = ()
+    steps: Tuple[StepTargets, ...] = ()
     """Those decided, in order; the first is verl's step 1."""
 
     @property
@@ -52,8 +52,8 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Told:
-    """A failure within verl that verl itself passes over."""
+class ReportedFailure:
+    """A failure inside verl that verl itself ignores."""
 
     reason: str
     """``REWARD_ERROR`` or ``NAN``."""
@@ -96,7 +96,7 @@ class Places:
 
 
 def publish(places: Places, board: Board) -> None:
-    """Whoever waits for one of its steps goes on."""
+    """Writes the board; processes that wait for one of its steps continue."""
     write_atomic(places.board, dumps(board), durable=False)
 
 
@@ -106,16 +106,16 @@ def read_board(places: Places) -> Optional[Board]:
     return found if isinstance(found, Board) else None
 
 
-def tell_failure(places: Places, told: Told) -> None:
-    """The first counts."""
+def tell_failure(places: Places, told: ReportedFailure) -> None:
+    """Records a failure; only the first is kept."""
     if not places.failed.exists():
         write_atomic(places.failed, dumps(told), durable=False)
 
 
-def read_failure(places: Places) -> Optional[Told]:
-    """``None`` if there is none."""
-    found = _read(Told, places.failed)
-    return found if isinstance(found, Told) else None
+def read_failure(places: Places) -> Optional[ReportedFailure]:
+    """The recorded failure; ``None`` if there is none."""
+    found = _read(ReportedFailure, places.failed)
+    return found if isinstance(found, ReportedFailure) else None
 
 
 def _read(shape: Any, path: Path) -> Any:
@@ -126,7 +126,7 @@ def _read(shape: Any, path: Path) -> Any:
 
 
 def append(path: Path, values: List[Any]) -> None:
-    """One line, in one write: lines of several processes do not mix."""
+    """Appends one line in one write, so that lines of several processes do not mix."""
     handle = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         os.write(handle, (json.dumps(values) + "\n").encode("utf-8"))
@@ -154,8 +154,8 @@ class NewLines:
 
 
 @dataclass
-class Tally:
-    """What was told of completions and scores so far."""
+class FileTally:
+    """Completions and scores read from the trial's files so far."""
 
     places: Places
     rows: Dict[int, Dict[int, Tuple[int, int]]] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class Tally:
         self._rows, self._scores = NewLines(self.places.rows), NewLines(self.places.scores)
 
     def look(self) -> bool:
-        """Take what is new; whether anything was.
+        """Reads new lines; returns whether there were any.
 
         Raises:
             MeterError: a line that is not one of these.

@@ -1,4 +1,4 @@
-"""A trial's way through verl's steps: what each is to be, and what its line in verl's log makes of it."""
+"""Plans the kinds of a trial's verl steps, and turns each step's log line into a cycle record."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ...contract import (
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError, NotFiniteError
 from ...guard import machine_cpu, outside_share, tree_cpu
-from .board import Board, Places, Step, Tally, publish
-from .metrics import Plan, cycle_of, data_of
+from .board import Board, FileTally, Places, StepTargets, publish
+from .metrics import StepLayout, cycle_of, data_of
 from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
 
 TRAINED = ("actor/loss", "actor/grad_norm")
@@ -32,7 +32,7 @@ DIFFERENCE = 0.01
 
 
 def kinds_of(protocol: Protocol) -> Tuple[CycleKind, ...]:
-    """Of all steps, in order: verl goes from one to the next by itself, so that none is repeated."""
+    """Kinds of all steps, in order; verl runs them without pause, so no step can be repeated."""
     plan = once(protocol)
     found: List[CycleKind] = []
     while (kind := plan.next()) is not None:
@@ -47,8 +47,8 @@ def once(protocol: Protocol) -> CyclePlan:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """When a step ended, and what CPU time had been used by then."""
+class StepClock:
+    """End of a step: time, and CPU seconds used until then."""
 
     at: float
     """Monotonic seconds."""
@@ -57,19 +57,19 @@ class Clock:
     own: float
 
     @classmethod
-    def now(cls) -> Clock:
+    def now(cls) -> StepClock:
         return cls(time.monotonic(), time.time(), machine_cpu(), tree_cpu())
 
 
 @dataclass
-class Course:
-    """Of one trial."""
+class StepSequence:
+    """The steps of one trial."""
 
     spec: TrialSpec
     places: Places
-    tally: Tally
+    tally: FileTally
     kinds: Tuple[CycleKind, ...] = ()
-    steps: List[Step] = field(default_factory=list)
+    steps: List[StepTargets] = field(default_factory=list)
     """Those published."""
     done: int = 0
     """Steps whose lines were read."""
@@ -78,20 +78,20 @@ class Course:
     def __post_init__(self) -> None:
         self.kinds = kinds_of(self.spec.protocol)
         self._settings: Mapping[str, Any] = settings_of(self.spec)
-        self._step = Plan.of(self._settings, self.spec.protocol)
+        self._step = StepLayout.of(self._settings, self.spec.protocol)
         self._plan = once(self.spec.protocol)
         self._lengths: Sequence[int] = self.spec.protocol.lengths
         self._natural: List[int] = []
-        self._before: Optional[Clock] = None
+        self._before: Optional[StepClock] = None
 
     @property
     def finished(self) -> bool:
-        """Every step of the protocol was made."""
+        """Whether every step of the protocol was made."""
         return self.done == len(self.kinds)
 
     @property
     def kind(self) -> CycleKind:
-        """Of the step under way, or of the last."""
+        """Kind of the current step, or of the last."""
         return self.kinds[min(self.done, len(self.kinds) - 1)]
 
     @property
@@ -100,7 +100,7 @@ class Course:
         return len(self.tally.rows.get(self.done + 1, {})) >= self._step.rows
 
     def begin(self) -> None:
-        """Publish what is known before the first step: all of it, where the lengths are."""
+        """Publishes the steps known at the start: all of them if the lengths are known."""
         self.places.folder.mkdir(parents=True, exist_ok=True)
         self._publish()
 
@@ -109,7 +109,7 @@ class Course:
         for kind in self.kinds[len(self.steps) :]:
             if kind in (CycleKind.RECORDED, CycleKind.DOUBLE) and not self._lengths:
                 break
-            self.steps.append(Step(kind, self._targets(kind, turns[kind]), stretched=kind is CycleKind.WARMUP))
+            self.steps.append(StepTargets(kind, self._targets(kind, turns[kind]), stretched=kind is CycleKind.WARMUP))
             turns[kind] += 1
         prompts, group = int(self._settings[PROMPTS]), int(self._settings[GENERATIONS])
         total, longest = len(self.kinds), self.spec.max_prompt_length
@@ -126,7 +126,7 @@ class Course:
         return doubled(dealt, longest) if kind is CycleKind.DOUBLE else dealt
 
     def line(self, line: bytes) -> List[Record]:
-        """What one line of verl's log tells; nothing but a step's does.
+        """Processes one line of verl's log; lines other than a step's are ignored.
 
         Raises:
             MetricsError: it is not what verl writes.
@@ -139,7 +139,7 @@ class Course:
             return []
         if self.finished:
             raise MeterError("verl went on after its last step")
-        now = Clock.now()
+        now = StepClock.now()
         for key in TRAINED:
             if key in data and not _is_finite(data[key]):
                 raise NotFiniteError("verl logs no finite %s in step %d" % (key, number), Phase.UPDATE)
@@ -152,7 +152,7 @@ class Course:
         told += self._after(kind, rows, record)
         return told
 
-    def _clocked(self, record: CycleRecord, now: Clock, kind: CycleKind) -> CycleRecord:
+    def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
         """From the line before to this one: what verl does between two steps is waited for as well."""
         before, seconds, cpu, outside = self._before, record.seconds, 0.0, None
         if before is not None:
@@ -206,7 +206,7 @@ class Course:
         )
 
     def _differs(self, record: CycleRecord, rows: Sequence[Tuple[int, int]]) -> List[Record]:
-        """A note, once, where verl's own count of the tokens is another."""
+        """A note, once, if verl's own token count differs."""
         told = sum(completion for _, completion in rows)
         if self.noted or abs(record.completion_tokens - told) <= DIFFERENCE * told:
             return []

@@ -1,4 +1,4 @@
-"""A trial's parts that run within verl's own processes; standard library only.
+"""The part of a trial that runs inside verl's processes. Standard library only.
 
 The files beside (``within/``) are what verl is told to load: they hold nothing but verl's classes, and ask this.
 """
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from .board import TRIAL_VARIABLE, Board, Places, Step, append, read_board
+from .board import TRIAL_VARIABLE, Board, Places, StepTargets, append, read_board
 
 LOOK_S = 0.02
 WAIT_S = 600.0
@@ -20,7 +20,7 @@ WAIT_S = 600.0
 
 
 class Inside:
-    """Of one process of verl's."""
+    """Access to the trial's files from one process of verl."""
 
     def __init__(self, root: Path) -> None:
         self.places = Places(root)
@@ -42,7 +42,7 @@ class Inside:
             self._board = read_board(self.places) or self._board
         return self._board
 
-    async def step(self, number: int) -> Step:
+    async def step(self, number: int) -> StepTargets:
         """Step ``number`` of verl's, from 1 on, when it is decided. Raises ``RuntimeError``: it never is."""
         until = time.monotonic() + WAIT_S
         while len(self.board.steps) < number:
@@ -72,7 +72,7 @@ def here() -> Inside:
     return Inside(Path(os.environ[TRIAL_VARIABLE]))
 
 
-def sampling(own: Mapping[str, Any], step: Step, row: int) -> Dict[str, Any]:
+def sampling(own: Mapping[str, Any], step: StepTargets, row: int) -> Dict[str, Any]:
     """vLLM's sampling parameters for a row: as long as the step says, whatever the model would do.
 
     Nothing but the limit ends such a completion, and no token is forbidden.

@@ -1,4 +1,4 @@
-"""verl's own file logger as records: one step of verl's is one cycle.
+"""Converts verl's file log to cycle records: one verl step is one cycle.
 
 verl 0.9.1 writes a line ``{"step": n, "data": {...}}`` for each step (``verl/utils/tracking.py``, logger ``file``);
 what the keys hold is in ``trainer/ppo/v1/trainer_base.py`` and ``trainer/ppo/metric_utils.py``. What it does not
@@ -44,8 +44,8 @@ class MetricsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a step is, by the overrides verl was started with."""
+class StepLayout:
+    """Rows, updates and epochs of a verl step."""
 
     rows: int
     """Completions of a step."""
@@ -59,8 +59,8 @@ class Plan:
     """First steps that are not timed."""
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> Plan:
-        """Of ``TrialSpec.settings`` (verl's keys)."""
+    def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> StepLayout:
+        """The layout that ``TrialSpec.settings`` (verl's keys) gives."""
         actor = "actor_rollout_ref.actor."
         prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
         packed = settings["actor_rollout_ref.model.use_remove_padding"] and not settings[actor + "pad_to_length"]
@@ -69,12 +69,12 @@ class Plan:
         return cls(rows, prompts // update * epochs, epochs, bool(packed), protocol.warmup)
 
 
-def read_log(path: Path, plan: Plan) -> Iterator[Record]:
+def read_log(path: Path, plan: StepLayout) -> Iterator[Record]:
     """``records`` of the whole lines that are in ``path`` by now."""
     return records(iter_complete_lines(path.read_bytes()), plan)
 
 
-def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
+def records(lines: Iterable[Union[str, bytes]], plan: StepLayout) -> Iterator[Record]:
     """A note about the limits, then a cycle for each step that was timed; validation is passed over.
 
     Raises:
@@ -89,7 +89,7 @@ def records(lines: Iterable[Union[str, bytes]], plan: Plan) -> Iterator[Record]:
             index += 1
 
 
-def cycle_of(data: Mapping[str, Any], index: int, plan: Plan, where: str = "step") -> CycleRecord:
+def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str = "step") -> CycleRecord:
     """One step's figures.
 
     Args:
@@ -141,7 +141,7 @@ def data_of(line: Union[str, bytes], number: int) -> Dict[str, Any]:
 
 
 def _phases(data: Mapping[str, Any], seconds: float, where: str) -> Dict[str, float]:
-    """Seconds by phase, with idle for what no timer covers."""
+    """Seconds by phase; time that no timer of verl covers is idle."""
     found: Dict[str, float] = {}
     for timer, phase in TIMERS.items():
         if "timing_s/" + timer in data:

@@ -1,4 +1,4 @@
-"""A spec as the overrides of ``python -m verl.trainer.main_ppo``, with what it reads written beside."""
+"""Converts a spec to the overrides of ``python -m verl.trainer.main_ppo``, and writes the files verl reads."""
 
 from __future__ import annotations
 

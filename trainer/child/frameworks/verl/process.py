@@ -1,4 +1,4 @@
-"""verl's own entry point as a process: started, listened to, ended; and what its last words say."""
+"""Runs verl's own entry point as a process, and extracts the cause of a failure from its output."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Verl:
 
 
 def failure(status: int, said: str) -> VerlFailedError:
-    """What a run that ended by itself is told as."""
+    """The exception for a run of verl that ended by itself."""
     if status < 0:
         # As launchers write it, so that the tuner asks the kernel whether this was for want of memory.
         ended = "verl was ended by a signal (exitcode: %d)" % status
@@ -114,7 +114,8 @@ def failure(status: int, said: str) -> VerlFailedError:
 
 
 def telling(said: str) -> str:
-    """The line that says what went wrong, without Ray's prefix: a known cause, or else the last exception's."""
+    """The line of the output that states the cause, without Ray's prefix: a known error text, else the last
+    exception."""
     reading = read_log(said, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)

@@ -17,11 +17,11 @@ from ...contract import CycleKind, FailureReason, NoteRecord, Phase, StartupPart
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError
 from ...looks import END, read_answer
 from ...model_source import model_folder
-from ...trial import Trial
+from ...trial import TrialContext
 from ...user_environment import put_environment
 from . import overrides, process
-from .board import NewLines, Places, Tally, read_failure
-from .course import Course
+from .board import FileTally, NewLines, Places, read_failure
+from .course import StepSequence
 from .metrics import LIMITS
 
 SUPPORTED = ((0, 9, 1), (0, 10))
@@ -39,8 +39,8 @@ OF_TRIALS: Dict[str, str] = {
 }
 
 
-def run_trial(trial: Trial) -> None:
-    """Returns when the protocol is fulfilled; what goes wrong is raised (see ``failures.classify``)."""
+def run_trial(trial: TrialContext) -> None:
+    """Runs the trial until the protocol is fulfilled. Raises what went wrong (see ``failures.classify``)."""
     spec, paths = trial.spec, trial.paths
     sockets = paths.sockets  # before the user's own variables may say another folder for temporary files
     put_environment(spec.passthrough)
@@ -48,7 +48,7 @@ def run_trial(trial: Trial) -> None:
     check_version(trial.facts["versions"].get("verl", ""))
     overrides.check(spec)
     places = Places(paths.root)
-    course = Course(spec, places, Tally(places))
+    course = StepSequence(spec, places, FileTally(places))
     course.begin()
     told = {name: text for name, text in LIMITS.items() if name not in KNOWN_HERE}
     trial.journal.write(NoteRecord("verl_figures", {**told, **OF_TRIALS}))
@@ -62,12 +62,12 @@ def run_trial(trial: Trial) -> None:
         shutil.rmtree(str(sockets), ignore_errors=True)
 
 
-def _measure(trial: Trial, course: Course, argv: List[str]) -> None:
+def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None:
     """verl from its start to its end, or to the last cycle that is wanted."""
     trial.part = StartupPart.LOAD
     trial.journal.mark(StartupPart.LOAD.value)
     verl = process.Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ))
-    watch = Watch(trial, course, verl)
+    watch = VerlFollower(trial, course, verl)
     try:
         while not watch.is_over():
             time.sleep(LOOK_S)
@@ -77,10 +77,10 @@ def _measure(trial: Trial, course: Course, argv: List[str]) -> None:
         verl.end()
 
 
-class Watch:
-    """Follows verl by its files."""
+class VerlFollower:
+    """Follows verl's progress by its files."""
 
-    def __init__(self, trial: Trial, course: Course, verl: process.Verl) -> None:
+    def __init__(self, trial: TrialContext, course: StepSequence, verl: process.Verl) -> None:
         self._trial = trial
         self._course = course
         self._verl = verl
@@ -133,7 +133,7 @@ class Watch:
         self._mark(Phase.GENERATE)
 
     def _mark(self, phase: Phase) -> None:
-        """Also where it is the same: it is a sign of life."""
+        """Rewrites the phase mark, also if unchanged, as a heartbeat."""
         self._trial.journal.mark(phase.value, self._course.done, self._course.kind.value)
 
     def _is_enough(self) -> bool:

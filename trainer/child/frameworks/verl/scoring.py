@@ -16,7 +16,7 @@ from typing import Any, Callable, List, Mapping, Optional
 
 from ...contract import FailureReason, RunPaths, read_spec
 from ...rewards import load_reward
-from .board import Told, tell_failure
+from .board import ReportedFailure, tell_failure
 from .inside import here
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -36,10 +36,12 @@ def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> floa
             total = sum(_one(reward, solution, json.loads(truth)) for reward in _rewards(inside.places.root))
         except Exception as error:
             message = "the reward raised %s: %s" % (type(error).__name__, error)
-            tell_failure(inside.places, Told(FailureReason.REWARD_ERROR.value, message))
+            tell_failure(inside.places, ReportedFailure(FailureReason.REWARD_ERROR.value, message))
             raise
     if not math.isfinite(total):
-        tell_failure(inside.places, Told(FailureReason.NAN.value, "the reward of a completion is %r" % total))
+        tell_failure(
+            inside.places, ReportedFailure(FailureReason.NAN.value, "the reward of a completion is %r" % total)
+        )
         raise ValueError("the reward of a completion is %r" % total)
     inside.tell_score((extra or {}).get("index", 0), total)
     return total

@@ -31,13 +31,13 @@ class CodecError(ValueError):
     """A value is not plain data, or a text is not what its shape says; the message names the place."""
 
 
-def dump(value: Any) -> str:
-    """Canonical text of a dataclass, enum, mapping, sequence or scalar.
+def dump(value: Any, *, canonical: bool = True) -> str:
+    """Text of a dataclass, enum, mapping, sequence or scalar; one that is not canonical keeps the order of mappings.
 
     Raises:
         CodecError: somewhere in it is something else (a date, a set, a key that is no string).
     """
-    return json.dumps(_plain(value, type(value).__name__), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(_plain(value, type(value).__name__), sort_keys=canonical, separators=(",", ":"), allow_nan=False)
 
 
 def load(shape: Any, text: str) -> Any:

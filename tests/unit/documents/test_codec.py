@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from autotune.documents.codec import CodecError, dump, load
 from autotune.domain import (
     Budget,
     Configuration,
@@ -25,7 +26,6 @@ from autotune.domain import (
     Resources,
     StudySpec,
 )
-from autotune.store.codec import CodecError, dump, load
 from search_spaces.configuration import ModelFacts
 from tests.support import factories as make
 from trainer.child.contract import NoteRecord, WorstCaseRecord
@@ -187,3 +187,10 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _sorted(value[k]) for k in sorted(value, key=lambda k: "$$" + k if k.startswith("$") else k)}
     return [_sorted(v) for v in value] if isinstance(value, list) else value
+
+
+def test_the_order_of_mappings_is_kept_where_it_is_asked_for() -> None:
+    value = {"b": 1, "a": {"d": 2, "c": 3}}
+    assert dump(value, canonical=False) == '{"b":1,"a":{"d":2,"c":3}}'
+    assert list(load(Any, dump(value, canonical=False))) == ["b", "a"]
+    assert dump(value) == '{"a":{"c":3,"d":2},"b":1}'

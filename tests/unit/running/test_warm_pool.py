@@ -17,16 +17,16 @@ from autotune.domain import FailureReason, Outcome, Pool, TrialKind
 from autotune.ports import Assignment, RunReport
 from autotune.running import warm_worker
 from autotune.running.job import Job
-from autotune.running.keeper import in_used_process, wanted_of
 from autotune.running.local import LocalRunner
 from autotune.running.proc import Stat
+from autotune.running.warm_pool import doubt_used_process, worker_key
 from autotune.running.warm_worker import FLOOR_BYTES, unfit
 from tests.contracts.runner_suite import Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.scripted import GRACES, assignment, keeper, local_runner, searched
 from tests.support.scripted_framework import ScriptedFramework
 from tests.support.waiting import PATIENCE_S, wait_for
-from trainer.child.contract import Answer, NoteRecord, RunPaths
+from trainer.child.contract import NoteRecord, RunPaths, WorkerReply
 
 HOME = f"warm-unit-{os.getpid()}"
 GIB = 1 << 30
@@ -253,37 +253,37 @@ class TestBelief:
 
     @pytest.mark.parametrize("reason", [FailureReason.CANCELLED, FailureReason.INFRA, FailureReason.TIMEOUT])
     def test_what_says_nothing_of_the_configuration_stays_what_it_is(self, reason: FailureReason) -> None:
-        assert in_used_process(Outcome(reason), 3) == Outcome(reason)
+        assert doubt_used_process(Outcome(reason), 3) == Outcome(reason)
 
     def test_the_first_trial_of_a_process_and_a_success_stay_what_they_are(self) -> None:
         oom = Outcome(FailureReason.OOM, "update", Pool.HOST, "no memory")
-        assert in_used_process(oom, 0) == oom
-        assert in_used_process(Outcome(), 5) == Outcome()
+        assert doubt_used_process(oom, 0) == oom
+        assert doubt_used_process(Outcome(), 5) == Outcome()
 
 
 class TestUnfit:
-    first = Answer(2 * GIB, 0.001)
+    first = WorkerReply(2 * GIB, 0.001)
 
-    def verdict(self, now: Answer, fastest: float | None = 0.001, others: tuple[Stat, ...] = ()) -> str | None:
+    def verdict(self, now: WorkerReply, fastest: float | None = 0.001, others: tuple[Stat, ...] = ()) -> str | None:
         return unfit(self.first, fastest, now, others)
 
     def test_within_the_margins_it_is_fit(self) -> None:
         assert self.verdict(self.first) is None
-        assert self.verdict(Answer(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)), 0.001)) is None
-        assert self.verdict(Answer(2 * GIB, 0.00114)) is None
-        assert self.verdict(Answer(2 * GIB, None)) is None
-        assert self.verdict(Answer(1 * GIB, 0.0001)) is None
+        assert self.verdict(WorkerReply(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)), 0.001)) is None
+        assert self.verdict(WorkerReply(2 * GIB, 0.00114)) is None
+        assert self.verdict(WorkerReply(2 * GIB, None)) is None
+        assert self.verdict(WorkerReply(1 * GIB, 0.0001)) is None
 
     def test_beyond_each_it_is_not(self) -> None:
-        assert self.verdict(Answer(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)) + 2, 0.001)) is not None
-        assert self.verdict(Answer(2 * GIB, 0.00116)) is not None
+        assert self.verdict(WorkerReply(int(2 * GIB * (1 + warm_worker.FLOOR_SHARE)) + 2, 0.001)) is not None
+        assert self.verdict(WorkerReply(2 * GIB, 0.00116)) is not None
         assert self.verdict(self.first, others=(Stat(7, 1, 7, "S", 0, 0),)) is not None
-        assert self.verdict(Answer(2 * GIB, 0.001, "model")) is not None
+        assert self.verdict(WorkerReply(2 * GIB, 0.001, "model")) is not None
 
     def test_a_small_worker_may_grow_by_the_bytes_a_share_of_it_does_not_allow(self) -> None:
-        small = Answer(100 << 20, 0.001)
-        assert unfit(small, None, Answer((100 << 20) + FLOOR_BYTES, 0.001), ()) is None
-        assert unfit(small, None, Answer((100 << 20) + FLOOR_BYTES + 1, 0.001), ()) is not None
+        small = WorkerReply(100 << 20, 0.001)
+        assert unfit(small, None, WorkerReply((100 << 20) + FLOOR_BYTES, 0.001), ()) is None
+        assert unfit(small, None, WorkerReply((100 << 20) + FLOOR_BYTES + 1, 0.001), ()) is not None
 
 
 @pytest.mark.parametrize(("framework", "shared"), [("trl", True), ("verl", False)])
@@ -291,4 +291,4 @@ def test_a_trial_that_starts_its_own_processes_asks_for_no_worker(framework: str
     given = searched(assignment(tmp_path))
     spec = replace(ScriptedFramework().render(given), framework=framework)
     job = Job(argv=("python",), paths=RunPaths(tmp_path), tag="tag", deadline_s=1.0)
-    assert (wanted_of(given.study, given.trial, spec, job, "python") is not None) is shared
+    assert (worker_key(given.study, given.trial, spec, job, "python") is not None) is shared

@@ -1,7 +1,8 @@
-"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md.
+"""Keeps at most one idle warm worker, and decides which trials it may run. See docs/decisions/0023-warm-workers.md. See
+docs/decisions/0023-warm-workers.md.
 
 What a used process says against a configuration is not yet knowledge: such a trial is repeated in a process of its
-own (``in_used_process``).
+own (``doubt_used_process``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from autotune.domain import Configuration, FailureReason, Outcome, Study, Trial, TrialKind
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running.ending import Ending
-from autotune.running.gpu_guard import Guard
+from autotune.running.gpu_guard import GpuUseGuard
 from autotune.running.job import Graces, Job
 from autotune.running.launch import launched
 from autotune.running.supervisor import Supervisor
@@ -23,8 +24,8 @@ from search_spaces.frameworks import facts_of
 from search_spaces.knobs.restart import Restart, restart_between
 from trainer.child.contract import Mailbox, NoteRecord, RunPaths, TrialSpec
 
-LIMIT = Restart.NONE
-"""The costliest restart a worker does itself; beyond it another process is started."""
+LARGEST_RESTART = Restart.NONE
+"""Largest restart a warm worker may absorb; anything above starts a new process."""
 
 
 def restores_memory(device: str) -> bool:
@@ -37,8 +38,8 @@ def restores_memory(device: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a trial asks of the process that runs it."""
+class WorkerKey:
+    """Properties of a trial that decide which worker may run it."""
 
     key: str
     """Two trials of one process agree on all of this: interpreter, study, environment, GPUs, memory limit."""
@@ -52,8 +53,8 @@ def shares_process(trial: Trial) -> bool:
     return trial.attempt <= 1 and trial.kind.is_searched
 
 
-def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> Wanted | None:
-    """What a trial asks of a worker; ``None`` if it needs processes of its own. Pure.
+def worker_key(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str) -> WorkerKey | None:
+    """Requirements of a trial on its worker; ``None`` if the trial needs processes of its own. Pure. Pure.
 
     Confirmation, verification and repeated attempts, several ranks, trials beside a rollout server and trials of a
     framework that starts processes itself are always processes of their own; the baseline is the first trial of its
@@ -63,14 +64,14 @@ def wanted_of(study: Study, trial: Trial, spec: TrialSpec, job: Job, python: str
     if alone or not shares_process(trial):
         return None
     key = (python, study.id, study.spec.digest, spec.framework, sorted(job.environment.items()), job.memory_limit)
-    return Wanted(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
+    return WorkerKey(repr(key), trial.configuration, fresh=trial.kind is TrialKind.BASELINE)
 
 
-def in_used_process(outcome: Outcome, before: int) -> Outcome:
-    """An outcome as it counts, the process having run ``before`` other trials. Pure.
+def doubt_used_process(outcome: Outcome, before: int) -> Outcome:
+    """Turns a failure in a used process into INFRA, because earlier trials may have caused it. Pure.
 
-    A verdict against the configuration becomes INFRA, which is repeated once, and then in a process of its own. Not so
-    a TIMEOUT: to be sure of it would cost as much again.
+    ``before`` is the number of earlier trials of the process. An INFRA trial is repeated once, in a process of its own.
+    A TIMEOUT stays: repeating it would cost as much again.
     """
     if before == 0 or outcome.ok or outcome.inconclusive or outcome.reason is FailureReason.TIMEOUT:
         return outcome
@@ -80,20 +81,20 @@ def in_used_process(outcome: Outcome, before: int) -> Outcome:
 
 
 @dataclass
-class Keeper:
-    """At most one worker at a time; whoever has one calls ``end`` when it needs no more."""
+class WarmWorkerPool:
+    """Holds at most one worker; the owner calls ``end`` when it needs no more."""
 
     root: Path
     """Mailboxes are made in it, one folder for each worker."""
     clock: Clock
     graces: Graces = field(default_factory=Graces)
     _worker: Worker | None = None
-    _last: Wanted | None = None
+    _last: WorkerKey | None = None
     _count: int = 0
 
     def run(
-        self, supervisor: Supervisor, job: Job, wanted: Wanted, watcher: Watcher, stop: StopToken
-    ) -> tuple[Ending, Guard]:
+        self, supervisor: Supervisor, job: Job, required: WorkerKey, watcher: Watcher, stop: StopToken
+    ) -> tuple[Ending, GpuUseGuard]:
         """One attempt, by the idle worker if it fits, else by a new one; with the guard that watched it.
 
         A worker that is found dead, or ends before it has begun with the trial, is replaced and nothing is lost.
@@ -101,24 +102,24 @@ class Keeper:
         Args:
             supervisor: runs it.
             job: the attempt; ``argv`` starts a worker but for its folder, ``tag`` is a worker's but for its name.
-            wanted: what the attempt asks of its process.
+            required: what the attempt asks of its process.
             watcher: told of the attempt, and why its worker was replaced.
             stop: what the user asked for.
         """
         began = self.clock.monotonic()
-        worker = self._fitting(wanted)
+        worker = self._fitting(required)
         if worker is not None:
-            ending = self._run(supervisor, job, worker, wanted, watcher, stop)
+            ending = self._run(supervisor, job, worker, required, watcher, stop)
             if not lost(ending, job.paths):
                 return ending, worker.guard
             watcher.record(NoteRecord("worker_lost", {"worker": worker.name, "trials": worker.served - 1}))
             clear(job.paths)
             job = replace(job, deadline_s=max(0.0, job.deadline_s - (self.clock.monotonic() - began)))
         worker = self._new(job)
-        return self._run(supervisor, job, worker, wanted, watcher, stop), worker.guard
+        return self._run(supervisor, job, worker, required, watcher, stop), worker.guard
 
     def end(self) -> tuple[int, ...]:
-        """Leave no worker; returns the processes that cannot be ended."""
+        """Ends the worker; returns the processes that cannot be ended."""
         worker, self._worker = self._worker, None
         if worker is None:
             return ()
@@ -128,10 +129,10 @@ class Keeper:
             self.root.rmdir()
         return left
 
-    def _fitting(self, wanted: Wanted) -> Worker | None:
-        """The idle worker; one that does not fit is ended first, so that nothing of it is in memory beside another."""
+    def _fitting(self, required: WorkerKey) -> Worker | None:
+        """The idle worker if it fits; otherwise ends it first, so that its memory is freed before another starts."""
         worker, last = self._worker, self._last
-        if worker is not None and last is not None and worker.alive and worker.resting and suits(last, wanted):
+        if worker is not None and last is not None and worker.alive and worker.resting and suits(last, required):
             return worker
         self.end()
         return None
@@ -146,7 +147,7 @@ class Keeper:
         return self._worker
 
     def _run(
-        self, supervisor: Supervisor, job: Job, worker: Worker, wanted: Wanted, watcher: Watcher, stop: StopToken
+        self, supervisor: Supervisor, job: Job, worker: Worker, required: WorkerKey, watcher: Watcher, stop: StopToken
     ) -> Ending:
         argv = (*job.argv, str(worker.mailbox.root))
         before = worker.served
@@ -154,7 +155,7 @@ class Keeper:
         try:
             ending = supervisor.run(theirs, watcher, stop)
         finally:
-            self._last = wanted
+            self._last = required
             if not (worker.alive and worker.resting):
                 self.end()
         if worker.unfit:
@@ -162,22 +163,22 @@ class Keeper:
         return replace(ending, before=before)
 
 
-def suits(last: Wanted, wanted: Wanted) -> bool:
-    """Whether a worker that ran ``last`` may run ``wanted``. Pure."""
-    if wanted.fresh or last.key != wanted.key:
+def suits(last: WorkerKey, required: WorkerKey) -> bool:
+    """Whether a worker that ran a trial with key ``last`` may run one with ``required``. Pure."""
+    if required.fresh or last.key != required.key:
         return False
-    return restart_between(last.configuration, wanted.configuration) <= LIMIT
+    return restart_between(last.configuration, required.configuration) <= LARGEST_RESTART
 
 
 def lost(ending: Ending, paths: RunPaths) -> bool:
-    """Whether a used worker ended before it had begun with the trial: nothing was recorded, nobody ended it."""
+    """Whether a used worker ended before it began the trial: nothing was recorded, and nobody ended it."""
     if ending.before == 0 or ending.stop is not None or ending.result is not None or ending.quarantined:
         return False
     return not paths.metrics.exists() or paths.metrics.stat().st_size == 0
 
 
 def clear(paths: RunPaths) -> None:
-    """The files of a trial that was not begun, but for its configuration."""
+    """Deletes the files of a trial that was not begun, except its configuration."""
     for path in (paths.metrics, paths.phase, paths.log, paths.memory):
         path.unlink(missing_ok=True)
     shutil.rmtree(paths.scratch, ignore_errors=True)
