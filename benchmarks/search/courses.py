@@ -22,7 +22,7 @@ from benchmarks.search.world import World
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("numpy", "optuna", "torch", "scipy", "cmaes", "xgboost", "smac", "ConfigSpace", "ax-platform", "botorch")
 _REPLAY = ("arms", "optuna_peers", "peers", "replay", "world")
-_PEERS = ("candidate_grid", "translation", "proposer", "startup")
+_PEERS = ("candidate_grid", "translation", "proposer", "openings")
 OF_PEERS = (*(f"benchmarks/search/{n}.py" for n in _REPLAY), *(f"autotune/proposals/{n}.py" for n in _PEERS))
 """What a peer without anything of ours is made of; all others are made of all of ``OF_OURS``."""
 OF_OURS = ("benchmarks/search", "autotune/proposals", "autotune/statistics", "search_spaces")
