@@ -17,11 +17,15 @@ from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
 from search_spaces.batch import batch_of
+from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
+from search_spaces.knobs import defaults
 from search_spaces.space import SearchSpace
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
+BF16_SINCE = (8, 0)
+"""Compute capability."""
 ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
 """On several nodes, where nobody says; what divides the rows for every split of a node would be tens of thousands."""
 
@@ -103,12 +107,25 @@ class Question:
         load = self.load
         request = Complete(
             framework=load.framework,
-            baseline={"num_generations": load.num_generations},
+            baseline={"num_generations": load.num_generations, **self._launched()},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
+
+    def _launched(self) -> Mapping[str, KnobValue]:
+        """Precision where the space fixes none: what the framework's launch files ask for, fp16 on a GPU without bf16.
+
+        Each of Open-R1's accelerate files has ``mixed_precision: bf16`` (``recipes/accelerate_configs``).
+        """
+        framework, capability = self.load.framework, self.gpu.compute_capability
+        word = facts_of(framework).launched_in or defaults(framework, "cuda").get("precision")
+        if word == "bf16" and capability is not None and capability < BF16_SINCE:
+            word = "fp16"
+        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in self.space.fixed:
+            return {}
+        return {"precision": word}
 
     def tokens(self, configuration: Configuration) -> float:
         """Completion tokens of one cycle, which ends when generations and updates meet."""

@@ -88,7 +88,7 @@ def forecasts_for(question: Question) -> Forecasts:
 
     def memory(configuration: Configuration) -> Memory:
         device, host = breakdown(task, configuration, peaks)
-        return Memory(device.at_peak, host.peak)
+        return Memory(device.at_peak, host.peak, device.moment.value)
 
     return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)
 
@@ -101,4 +101,4 @@ def _unfitted(gpu: KnownGpu) -> Callable[[Task], tuple[TimeModel, PeakModel]]:
 
 
 def _hardware(gpu: KnownGpu, task: Task) -> Hardware:
-    return presumed(task.resources, gpu.sheet)
+    return gpu.figures or presumed(task.resources, gpu.sheet)
