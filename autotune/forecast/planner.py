@@ -66,8 +66,8 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if same is None:
         worst = next(iter(question.space.explain(baseline, question.resources).removed), "")
         raise UsageError(f"no combination of {question.space_name} is legal there; rule {worst} removes most")
-    counted = question.space.count(baseline, question.resources)
     freer = search(replace(asked, same_learning=False), forecasts, 1)
+    counted = same.counted if freer is None else freer.counted
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)
     likely = tuple(found for found in best if found.fits >= SURE)
     return Plan(

@@ -16,7 +16,7 @@ from autotune.proposals.forecasts import Task
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
-from search_spaces.batch import batch_of
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.knobs import defaults
@@ -24,6 +24,7 @@ from search_spaces.space import SearchSpace
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
+_OF_ROWS = (*BATCH_KNOBS, *RANK_KNOBS)
 BF16_SINCE = (8, 0)
 """Compute capability."""
 ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
@@ -129,9 +130,17 @@ class Question:
 
     def tokens(self, configuration: Configuration) -> float:
         """Completion tokens of one cycle, which ends when generations and updates meet."""
-        batch = batch_of(configuration, self.resources)
-        updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
-        return batch.rows * updates * self.load.mean_completion
+        key = tuple(map(configuration.get, _OF_ROWS))
+        if key not in self._tokens:
+            batch = batch_of(configuration, self.resources)
+            updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
+            self._tokens[key] = batch.rows * updates * self.load.mean_completion
+        return self._tokens[key]
+
+    @cached_property
+    def _tokens(self) -> dict[tuple[KnobValue | None, ...], float]:
+        """``tokens`` by the knobs they follow from; many configurations agree on those."""
+        return {}
 
     def task(self, *, active: bool = False) -> Task:
         """What the models are told. With ``active``, of a mixture of experts only what a token goes through."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.times.facts import READ, USED, facts_of
+from autotune.proposals.times.facts import READ, USED, Kept, facts_of
 from autotune.proposals.times.kinds import Key, key_of
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
@@ -116,7 +116,9 @@ def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
     said = {name: [row.get(name) for row in rows] for name in given}
     nothing: list[KnobValue | None] = [None] * len(rows)
     looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()}
+    kept: Kept = {}
+    distinct = dict(zip(looked, rows, strict=True))
+    few = {key: (facts_of(task, row, kept), key_of(task, row)) for key, row in distinct.items()}
     facts = [few[key][0] for key in looked]
     groups: dict[tuple[str, ...], _Group] = {}
     columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
