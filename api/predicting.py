@@ -15,7 +15,7 @@ from autotune.forecast.documents import plan_json
 from autotune.forecast.facts import Facts, known_gpu, question_of
 from autotune.forecast.gpus import KnownGpu
 from autotune.forecast.with_models import foretold
-from autotune.insights.matching import Match, Wanted
+from autotune.insights.matching import Match, TrainingProfile
 from autotune.recommendation.reading import StudyReading
 from search_spaces.configuration import ModelFacts
 
@@ -32,7 +32,9 @@ class Predictor:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def answer(self, studies: Library, matches: Sequence[Match], wanted: Wanted, limit_bytes: int | None) -> Answer:
+    def answer(
+        self, studies: Library, matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None
+    ) -> Answer:
         """Kept until a study on such GPUs changes.
 
         Raises:
@@ -66,7 +68,7 @@ def _predicted(facts: Facts, recorded: Sequence[StudyReading]) -> Answer:
     return dumps(item | {name: document[name] for name in _TAKEN}), ""
 
 
-def _facts(matches: Sequence[Match], wanted: Wanted, limit_bytes: int | None) -> Facts:
+def _facts(matches: Sequence[Match], wanted: TrainingProfile, limit_bytes: int | None) -> Facts:
     return Facts(
         model=_model(matches, wanted),
         gpu=wanted.gpu,
@@ -80,7 +82,7 @@ def _facts(matches: Sequence[Match], wanted: Wanted, limit_bytes: int | None) ->
     )
 
 
-def _model(matches: Sequence[Match], wanted: Wanted) -> ModelFacts:
+def _model(matches: Sequence[Match], wanted: TrainingProfile) -> ModelFacts:
     """Those of a study of that model, else what its number of parameters says."""
     for match in matches:
         known = match.study.spec.resources.model

@@ -18,7 +18,7 @@ from typing import Any
 
 from autotune.domain import Fingerprint, Study, Trial
 from autotune.errors import AutotuneError, UsageError
-from autotune.insights.roofline import Roof, roof_for, told
+from autotune.insights.roofline import Roof, roof_for, share_sentence
 from autotune.settings import read_settings
 from autotune.store import open_store
 from benchmarks.gpu.journal import row_of, rows, trial_of
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     roof = roof_of(head)
     print("\n".join(table(trials, roof)))
     if roof is not None:
-        print(f"\nThe most the GPU could give is {told(roof.peak)}")
+        print(f"\nThe most the GPU could give is {share_sentence(roof.peak)}")
     if len(arguments) == 3:
         whole = [head, *({"row": "trial", **row_of(t, t.source)} for t in trials)]
         text = "".join(json.dumps(row, allow_nan=False, separators=(",", ":")) + "\n" for row in whole)

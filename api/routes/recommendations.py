@@ -19,7 +19,7 @@ from api.schemas.matches import Matches
 from api.schemas.problems import problems
 from autotune.documents.recommendation import recommendation_json, row_json
 from autotune.documents.study import plain, study_json
-from autotune.insights.matching import Match, Wanted, nearest
+from autotune.insights.matching import Match, TrainingProfile, nearest_studies
 from autotune.insights.nearest import Neighbour, neighbours
 
 router = APIRouter(prefix="/api/v1", tags=["recommendations"])
@@ -54,9 +54,9 @@ class MatchQuery(BaseModel):
     limit: int = Field(5, ge=1, le=50, description="Items on a page.")
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> TrainingProfile:
         """Without what is no property of a study."""
-        return Wanted(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
+        return TrainingProfile(**self.model_dump(exclude={"limit", "cursor", "max_memory_bytes"}))
 
 
 @router.get(
@@ -74,7 +74,7 @@ def find_recommendations(
     study has an answer, the one item is `predicted` from `gpu` and `params_b` (or the `model` of a study here), which
     takes some seconds; predicted and measured items never stand beside each other, and `reason` says which they are.
     """
-    matches = nearest(studies.studies(), query.wanted(), studies.gpu_names())
+    matches = nearest_studies(studies.studies(), query.wanted(), studies.gpu_names())
     items: list[bytes] = []
     shown: list[Match] = []
     too_large = unanswered = 0
@@ -149,7 +149,7 @@ def _head(word: str, match: Match | None) -> dict[str, Any]:
         "differences": [
             {
                 "name": d.name,
-                "wanted": plain(d.wanted),
+                "wanted": plain(d.target),
                 "study": plain(d.study),
                 "distance": plain(d.distance),
                 "sentence": plain(d.sentence()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from api.schemas.base import Gain, Knob, Shape
-from autotune.insights.ruled_out import By
+from autotune.insights.ruled_out import RulingCause
 
 
 class KnobChange(Shape):
@@ -66,7 +66,7 @@ class WhyRow(Shape):
 class RuledOut(Shape):
     """One reason why something is not the answer."""
 
-    by: By = Field(strict=False)
+    by: RulingCause = Field(strict=False)
     name: str = Field(description="The rule, or the cause in few words.")
     count: int = Field(description="Combinations where `by` is `legality` or `memory`, else trials; they may overlap.")
     exact: bool = Field(description="False: an estimate, because the space is too large to be looked at whole.")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from autotune.domain import Configuration, RecommendationRow, StudySpec, Trial
 from autotune.insights.related import began_words
-from autotune.insights.ruled_out import By, Ruled, by_trials
+from autotune.insights.ruled_out import RuledOut, RulingCause, by_trials
 from autotune.insights.why import RowReasons, Why, reasons
-from autotune.insights.why_words import fate_words
+from autotune.insights.why_words import failed_neighbour_words
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading
@@ -36,7 +36,13 @@ def explain(found: StudyReading) -> Why | None:
     answers |= {t.number for t in trials if t.configuration == anchor.configuration}
     told = space.explain(spec.baseline, spec.resources)
     legality = [
-        Ruled(By.LEGALITY, name, count, told.examples[name].sentence.partition("; nearest legal")[0], exact=told.exact)
+        RuledOut(
+            RulingCause.LEGALITY,
+            name,
+            count,
+            told.examples[name].sentence.partition("; nearest legal")[0],
+            exact=told.exact,
+        )
         for name, count in told.removed.items()
     ]
     return Why(
@@ -67,12 +73,12 @@ def _faster(spec: StudySpec, trials: Sequence[Trial], rows: Sequence[Recommendat
 
 def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configuration) -> RowReasons:
     found = reasons(trials, row.configuration, reference)
-    memory = [f for r in found for f in r.fates if f.cause.startswith("OOM")]
-    beyond = [f"one step further, {fate_words(f)}" for f in memory]
+    memory = [f for r in found for f in r.failed_neighbours if f.cause.startswith("OOM")]
+    beyond = [f"one step further, {failed_neighbour_words(f)}" for f in memory]
     return RowReasons(row.title, (row.limit, *beyond) if row.limit else tuple(beyond), found)
 
 
-def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[Ruled]:
+def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:
     """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
     regions = dominance.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
     if not regions:
@@ -89,5 +95,5 @@ def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], leg
         sentence = dominance.sentence(region, example, KNOBS)
         where = f"trial {region.trial}"
         scaled = round(count * legal / len(candidates)) if len(candidates) < legal else count
-        found.append(Ruled(By.MEMORY, where, scaled, sentence, (region.trial,), len(candidates) >= legal))
+        found.append(RuledOut(RulingCause.MEMORY, where, scaled, sentence, (region.trial,), len(candidates) >= legal))
     return sorted(found, key=lambda r: -r.count)

@@ -71,7 +71,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
     from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)
     from autotune.store import open_store  # noqa: PLC0415
 
-    store = open_store(settings.database)
+    store = open_store(settings.database, create=False)
     try:
         found = []
         for study in store.studies():

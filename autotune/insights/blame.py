@@ -1,4 +1,4 @@
-"""Is a trial's speed normal: which phase and which resource is to blame, in one sentence; pure.
+"""One sentence that names the phase and the resource that limit a trial's speed. Pure.
 
 Every rule is a threshold on what was recorded of the speed cycles, with its reason beside it. The rules were written
 on one recording of an H100 (``tests/fixtures/h100_gpu``), so on other machines they are not yet measured.
@@ -38,7 +38,7 @@ LINK_BYTES_S = 5e9
 
 
 class Resource(StrEnum):
-    """What a trial's speed hangs on."""
+    """The resource that limits a trial's speed."""
 
     HOST = "host"
     COMPUTE = "GPU compute"
@@ -53,7 +53,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True)
 class Blame:
-    """What to blame, and where."""
+    """The limiting resource, and the phase in which it limits."""
 
     resource: Resource
     phase: str
@@ -74,7 +74,7 @@ _PHASE_WORDS = {
 
 
 def blame(trial: Trial) -> Blame | None:
-    """``None`` where not enough was recorded to say: no speed cycle, no NVML, or too few samples."""
+    """The limiting resource and phase; ``None`` without speed cycles, without NVML samples, or with too few samples."""
     use = trial_use(trial)
     if use is None or use.whole.gpu.samples < LEAST_SAMPLES or use.whole.gpu.busy is None:
         return None
@@ -82,7 +82,7 @@ def blame(trial: Trial) -> Blame | None:
 
 
 def _of_clock(use: TrialUse) -> Blame | None:
-    """The driver held the clock down and it shows."""
+    """Blames the GPU's clock where the driver throttled it and the phase slowed down."""
     gpu = use.whole.gpu
     if gpu.sm_mhz is None or gpu.sm_mhz_max is None or gpu.sm_mhz >= SLOWED * gpu.sm_mhz_max:
         return None
@@ -96,7 +96,7 @@ def _of_clock(use: TrialUse) -> Blame | None:
 
 
 def _of_allocator(use: TrialUse) -> Blame | None:
-    """Steady training asks the driver for no memory: what it freed a cycle ago fits again."""
+    """Blames the allocator where steady cycles allocate device memory: memory freed a cycle ago should fit again."""
     retries, calls = use.alloc_retries or 0.0, use.device_allocations or 0.0
     if retries >= 1.0:
         said = f"it freed its cache and tried again {retries:.0f} times in a cycle"
@@ -108,7 +108,7 @@ def _of_allocator(use: TrialUse) -> Blame | None:
 
 
 def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
-    """The phase in which the GPU idled longest, if that is a good part of a cycle."""
+    """Blames the phase in which the GPU idled longest, if the idle time is a large share of a cycle."""
     idle = [(p.seconds * (1.0 - p.gpu.busy), p) for p in _judged(use) if p.gpu.busy is not None and p.gpu.busy < IDLE]
     lost, phase = max(idle, key=lambda one: one[0], default=(0.0, use.whole))
     if lost < LONG * use.whole.seconds:
@@ -126,7 +126,7 @@ def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:
 
 
 def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
-    """How the host was busy; ``None`` if it was not, or nobody knows."""
+    """How the host was busy, in words; ``None`` if it was not busy or was not recorded."""
     if phase.main_thread is not None and phase.main_thread >= FULL:
         return "the main thread used all of a core"
     if phase.cores is not None and phase.cores >= FULL:  # a backward pass is driven by autograd's thread
@@ -138,7 +138,7 @@ def _host_words(phase: PhaseUse, use: TrialUse) -> str | None:
 
 
 def _fewer_launches(phase: str, configuration: Configuration) -> str:
-    """What gives the GPU more work for each thing the host does."""
+    """Advice that reduces the host's kernel launches in ``phase``."""
     if phase == Phase.GENERATE.value:
         if configuration.get("rollout_engine") in (None, "transformers"):
             return "vLLM's CUDA graphs launch a decode step at once"
@@ -153,7 +153,7 @@ def _fewer_launches(phase: str, configuration: Configuration) -> str:
 
 
 def _of_work(use: TrialUse) -> Blame:
-    """The GPU was kept busy: with what."""
+    """Blames the GPU's own work where the GPU was busy, naming compute or memory."""
     judged = _judged(use)
     if not judged or (judged[0].gpu.busy or 0.0) < IDLE:
         busy = f"the GPU was busy {_percent(use.whole.gpu.busy)} of a cycle and no phase idled for long"
@@ -167,7 +167,7 @@ def _of_work(use: TrialUse) -> Blame:
 
 
 def _judged(use: TrialUse) -> list[PhaseUse]:
-    """Phases long enough and seen often enough, the longest first."""
+    """Phases with enough seconds and samples to judge, longest first."""
     least = LONG * use.whole.seconds
     return [p for p in use.phases if p.seconds >= least and p.gpu.samples >= LEAST_OF_PHASE]
 

@@ -1,4 +1,4 @@
-"""Which values of which knobs failed, and how."""
+"""Counts, for each value of each knob, the trials that held and the trials that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from search_spaces.configuration import KnobValue
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """What became of the trials with one value of one knob."""
+    """Outcomes of the trials with one value of one knob."""
 
     knob: str
     value: KnobValue
@@ -46,7 +46,7 @@ def feasibility(trials: Iterable[Trial]) -> tuple[ValueRecord, ...]:
 
 
 def cause(outcome: Outcome) -> str:
-    """A failure in few words, the same for the same kind of failure: ``OOM in update (host)``."""
+    """Short name of a failure, equal for failures of the same kind: ``OOM in update (host)``."""
     if outcome.reason is None:
         return "worst case not passed"
     where = f" in {outcome.phase}" if outcome.phase else ""
@@ -61,7 +61,7 @@ def _record(name: str, value: KnobValue, trials: list[Trial]) -> ValueRecord:
 
 
 def has_verdict(trial: Trial) -> bool:
-    """It has finished, and was neither cancelled nor disturbed from outside."""
+    """Whether the trial finished and its outcome speaks of its configuration (neither CANCELLED nor INFRA)."""
     return trial.state.is_finished and not trial.inconclusive
 
 

@@ -1,4 +1,4 @@
-"""What has to be said beside figures with FP8 in them."""
+"""Warnings shown next to figures of configurations that use FP8."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from search_spaces.native import in_fp8
 
 
 def caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
-    """How little it says that a configuration with FP8 passed; nothing where it has none."""
+    """Why passing trials with FP8 prove little; empty for a configuration without FP8."""
     knobs = in_fp8(configuration, framework)
     if not knobs:
         return ()
@@ -20,7 +20,7 @@ def caution(configuration: Configuration, framework: str) -> tuple[str, ...]:
 
 
 def emulation(trials: Iterable[Trial]) -> tuple[str, ...]:
-    """Which trials ran FP8 in emulation; nothing where none did."""
+    """Names the trials that emulated FP8; empty if none did."""
     ran = [t.number for t in trials if t.emulated and t.feasible]
     if not ran:
         return ()

@@ -1,4 +1,4 @@
-"""Whether memory rises from cycle to cycle: what holds in three cycles may not hold at step 120. Pure."""
+"""Detects memory that rises from cycle to cycle: a peak that fits in three cycles may not fit at step 120. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NORMAL95 = 1.960
 
 @dataclass(frozen=True)
 class Growth:
-    """Of one pool over a run."""
+    """Trend of one memory pool's peak over a run."""
 
     pool: Pool
     early: int
@@ -38,12 +38,12 @@ class Growth:
 
     @property
     def rises(self) -> bool:
-        """More than chance would have it."""
+        """Whether the lower end of the slope's interval lies above zero."""
         return self.low > 0.0
 
     @property
     def cycles_left(self) -> float | None:
-        """Until the limit is reached if it went on like that; ``None`` where it does not rise or has no limit."""
+        """Cycles until the limit is reached at this slope; ``None`` if the peak does not rise or has no limit."""
         return max(0.0, self.limit - self.late) / self.slope if self.rises and self.limit is not None else None
 
 

@@ -17,7 +17,7 @@ ENOUGH_TRIALS = 20
 
 @dataclass(frozen=True)
 class Influence:
-    """One knob's part."""
+    """One knob's share of the explained variance."""
 
     knob: str
     share: float

@@ -1,4 +1,4 @@
-"""Which studies tell most about a machine and workload that was not tuned itself."""
+"""Ranks stored studies by how similar their machine and workload are to a training that was not tuned itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OTHER_MODEL = 3.0
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is known of one's own training; ``None`` does not matter."""
+class TrainingProfile:
+    """Machine and workload of the training to compare with; fields that are ``None`` are not compared."""
 
     model: str | None = None
     """Folder or hub id; the last part counts."""
@@ -35,10 +35,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which a study is not what is wanted."""
+    """One field in which a study differs from the compared training."""
 
     name: str
-    wanted: str | int | float
+    target: str | int | float
     study: str | int | float | None
     distance: float
     """A factor of 2 in a number is 1."""
@@ -48,13 +48,13 @@ class Difference:
         if self.study is None:
             return f"{self.name} is not known of this study"
         apart = f"{self.distance:.2g} doubling{'' if self.distance == 1 else 's'}"
-        numbers = not isinstance(self.wanted, str) and not isinstance(self.study, str) and self.wanted and self.study
-        return f"{self.name} {_shown(self.study)} instead of {_shown(self.wanted)}" + (f": {apart}" if numbers else "")
+        numbers = not isinstance(self.target, str) and not isinstance(self.study, str) and self.target and self.study
+        return f"{self.name} {_shown(self.study)} instead of {_shown(self.target)}" + (f": {apart}" if numbers else "")
 
 
 @dataclass(frozen=True)
 class Match:
-    """A study, and how far it is from what is wanted."""
+    """A study with its distance from the compared training."""
 
     study: Study
     differences: tuple[Difference, ...]
@@ -66,24 +66,26 @@ class Match:
         return sum(d.distance for d in self.differences)
 
 
-def nearest(studies: Iterable[Study], wanted: Wanted, gpu_names: Mapping[int, str] | None = None) -> tuple[Match, ...]:
+def nearest_studies(
+    studies: Iterable[Study], query: TrainingProfile, gpu_names: Mapping[int, str] | None = None
+) -> tuple[Match, ...]:
     """All ``studies``, nearest first; of equals the newest.
 
     Args:
         studies: to choose from.
-        wanted: what is known.
+        query: the training to compare with; fields that are ``None`` are not compared.
         gpu_names: by study id, from fingerprints; a study without one is known by its kind of device alone.
     """
     names = gpu_names or {}
-    found = [Match(study, _differences(study, wanted, names.get(study.id, ""))) for study in studies]
+    found = [Match(study, _differences(study, query, names.get(study.id, ""))) for study in studies]
     return tuple(sorted(found, key=lambda m: (m.distance, -m.study.created_at, -m.study.id)))
 
 
-def _differences(study: Study, wanted: Wanted, gpu_name: str) -> tuple[Difference, ...]:
+def _differences(study: Study, query: TrainingProfile, gpu_name: str) -> tuple[Difference, ...]:
     there = _of(study, gpu_name)
     found = []
-    for each in fields(Wanted):
-        own, other = getattr(wanted, each.name), there[each.name]
+    for each in fields(TrainingProfile):
+        own, other = getattr(query, each.name), there[each.name]
         if own is None:
             continue
         distance = _distance(each.name, own, other)
@@ -124,7 +126,7 @@ def _last_part(model: object) -> str:
 
 
 def _factor(own: str | int | float, other: str | int | float | None) -> float:
-    """Doublings between two amounts; none against some is as far as another device."""
+    """Doublings between two amounts; zero against non-zero counts as another device."""
     if own == other:
         return 0.0
     if isinstance(own, str) or isinstance(other, str) or other is None or own <= 0 or other <= 0:

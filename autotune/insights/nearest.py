@@ -1,4 +1,4 @@
-"""What one knob gave: measured trials that differ from a configuration in that knob alone."""
+"""Gain of one knob, measured by trials that differ from a configuration in that knob alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from search_spaces.configuration import KnobValue
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A measured trial one knob away."""
+    """A measured trial whose configuration differs in one knob."""
 
     trial: int
     knob: str
@@ -59,7 +59,7 @@ def _neighbour(trial: Trial, configuration: Configuration, own: float | None) ->
 
 
 def _far(there: Configuration, here: Configuration) -> bool:
-    """Whether two knobs that ``there`` sets differ: most of a large study are told apart by a few of their knobs."""
+    """Whether at least two knobs set in ``there`` differ from ``here``; excludes most of a large study cheaply."""
     count = 0
     for name, value in there.items():
         if name not in DERIVED and name != STEPS and here.get(name) != value:

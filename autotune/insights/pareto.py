@@ -1,4 +1,4 @@
-"""Speed against memory: the configurations nothing beats in both."""
+"""Pareto front of tokens/hour against peak memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.insights.ranking import ranked, speed
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """One configuration that is on the front."""
+    """One configuration on the front."""
 
     trial: int
     tokens_per_hour: float

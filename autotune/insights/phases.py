@@ -1,4 +1,4 @@
-"""How much memory was left, and in one sentence what limits a trial."""
+"""Memory headroom of a trial, and one sentence on what limits the trial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _POOL_WORDS = {Pool.HOST: "host memory", Pool.DEVICE: "device memory"}
 
 @dataclass(frozen=True)
 class Headroom:
-    """What was left of one pool."""
+    """Bytes left in one memory pool."""
 
     pool: Pool
     peak: int

@@ -21,14 +21,14 @@ def ranked(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     Of several trials of one configuration the one with the most speed cycles stands for it, then the
     earliest: taking the fastest would rank luck.
     """
-    standing: dict[str, Trial] = {}
+    chosen: dict[str, Trial] = {}
     for trial in measured(trials):
-        other = standing.get(trial.configuration.key)
+        other = chosen.get(trial.configuration.key)
         if other is None or len(trial.speed_cycles()) > len(other.speed_cycles()):
-            standing[trial.configuration.key] = trial
-    return tuple(sorted(standing.values(), key=lambda t: (-speed(t), t.number)))
+            chosen[trial.configuration.key] = trial
+    return tuple(sorted(chosen.values(), key=lambda t: (-speed(t), t.number)))
 
 
 def speed(trial: Trial) -> float:
-    """Tokens/hour, 0.0 where there is none."""
+    """Tokens/hour of a trial; 0.0 if it has none."""
     return trial.tokens_per_hour or 0.0

@@ -1,4 +1,4 @@
-"""Earlier studies that can tell a new one where to begin: ranked by how far their figures have to be carried. Pure.
+"""Ranks earlier studies that a new study can begin with, by how far their figures must be extrapolated. Pure.
 
 How far is counted in doublings of what time and memory scale with: parameters, GPUs, rows, lengths, memory. A name says
 nothing: a fine-tuned copy under another name runs like its origin, and two sizes of one family do not run alike.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.domain import Beforehand, Study, StudySpec
-from autotune.insights.matching import Match, Wanted, nearest
+from autotune.insights.matching import Match, TrainingProfile, nearest_studies
 
 FARTHEST = 8.0
 """Doublings in all beyond which another study's figures say nothing that a formula does not say better."""
@@ -23,7 +23,7 @@ OTHER_GPU = 1.0
 
 @dataclass(frozen=True)
 class Related:
-    """An earlier study, and what has to be carried over."""
+    """An earlier study with its differences from the new one."""
 
     study: Study
     distance: float
@@ -32,12 +32,10 @@ class Related:
 
 
 def related(studies: Iterable[Study], spec: StudySpec) -> tuple[Related, ...]:
-    """Studies whose trials can start ``spec`` ahead, nearest first; of equals the newest.
-
-    Another framework or another kind of device is not related at all, nor is the study itself.
-    """
+    """Studies whose trials can inform ``spec``, nearest first; of equals the newest. Studies of another framework or
+    kind of device are left out, and so is the study itself."""
     own = [s for s in studies if s.spec.digest != spec.digest and _comparable(s.spec, spec)]
-    found = [_related(match, spec) for match in nearest(own, _wanted(spec))]
+    found = [_related(match, spec) for match in nearest_studies(own, _wanted(spec))]
     near = [r for r in found if r.distance <= FARTHEST]
     return tuple(sorted(near, key=lambda r: (r.distance, -r.study.created_at, -r.study.id)))
 
@@ -52,8 +50,8 @@ def _comparable(there: StudySpec, here: StudySpec) -> bool:
     return there.framework == here.framework and there.resources.device == here.resources.device
 
 
-def _wanted(spec: StudySpec) -> Wanted:
-    return Wanted(
+def _wanted(spec: StudySpec) -> TrainingProfile:
+    return TrainingProfile(
         gpus=spec.resources.gpus * spec.resources.nodes or None,
         rows_per_update=spec.workload.rows_per_update,
         max_prompt_tokens=spec.workload.max_prompt_length or None,
@@ -63,7 +61,7 @@ def _wanted(spec: StudySpec) -> Wanted:
 
 def _related(match: Match, spec: StudySpec) -> Related:
     there, here = match.study.spec, spec
-    differs = [(f"{d.name.replace('_', ' ')} {d.study} instead of {d.wanted}", d.distance) for d in match.differences]
+    differs = [(f"{d.name.replace('_', ' ')} {d.study} instead of {d.target}", d.distance) for d in match.differences]
     differs += _models(there, here) + _devices(there, here)
     if bool(there.workload.passthrough.get("use_peft")) != bool(here.workload.passthrough.get("use_peft")):
         differs.append(("adapters on one side, all weights on the other", OTHER_TRAINING))
@@ -74,7 +72,7 @@ def _related(match: Match, spec: StudySpec) -> Related:
 
 
 def _models(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
-    """By parameters; where one is not known, models that are not the same file are far."""
+    """Difference of two models in doublings of parameters; ``FARTHEST`` where a parameter count is not known."""
     if there.workload.model_sha256 and there.workload.model_sha256 == here.workload.model_sha256:
         return []
     before, after = there.resources.model.parameters, here.resources.model.parameters
@@ -85,7 +83,7 @@ def _models(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
 
 
 def _devices(there: StudySpec, here: StudySpec) -> list[tuple[str, float]]:
-    """By the memory of a GPU and its compute capability; on a CPU by cores."""
+    """Differences of two devices: memory and compute capability of a GPU, cores of a CPU."""
     if here.resources.device == "cpu":
         before, after = there.resources.cpu_cores, here.resources.cpu_cores
         far = abs(math.log2(max(1, after) / max(1, before)))

@@ -1,4 +1,4 @@
-"""Whether a configuration's completions still earn what the baseline's do."""
+"""Compares the rewards of a configuration with those of the baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_CYCLES = 2
 
 @dataclass(frozen=True)
 class RewardChange:
-    """Mean rewards at natural lengths; the difference with a two-sided 95 % interval."""
+    """Difference of two mean rewards at natural lengths, with a two-sided 95 % interval."""
 
     here: float
     there: float

@@ -1,4 +1,4 @@
-"""The most tokens/hour a GPU could give, if it did nothing but what it cannot leave out. Pure.
+"""Upper bound on the tokens/hour of a GPU: the roofline of a GRPO cycle without overhead. Pure.
 
 The roofline of Williams, Waterman and Patterson (CACM 52(4), 2009) over the work of one GRPO cycle, with the counts
 of Kaplan et al. (arXiv:2001.08361): 2 N FLOP for a token forward, 4 N backward, and attention beside them. A decode
@@ -19,12 +19,13 @@ BYTES = 2
 """Of a weight and of a cached key or value: bfloat16."""
 
 
-class Shape(Protocol):
-    """What is asked of a model: ``Architecture`` tells it, and so do the facts a study keeps."""
+class ModelShape(Protocol):
+    """Dimensions of a model that determine its FLOP and bytes; read from ``Architecture`` or from a study's model
+    facts."""
 
     @property
     def parameters(self) -> int:
-        """Each once, an embedding that is the LM head too not twice."""
+        """Number of parameters; an embedding that is also the LM head is counted once."""
 
     @property
     def layers(self) -> int: ...
@@ -40,36 +41,38 @@ class Shape(Protocol):
 
 
 @dataclass(frozen=True)
-class Peak:
-    """What a GPU can do at most: bfloat16 FLOP/s without sparsity, bytes/s of its memory."""
+class DevicePeak:
+    """Peak rates of a GPU: bfloat16 FLOP/s without sparsity, and memory bytes/s."""
 
     flops: float
     bandwidth: float
 
 
 PEAKS = {
-    "H200": Peak(989e12, 4.8e12),
-    "H100 80GB HBM3": Peak(989e12, 3.35e12),
-    "H100 PCIe": Peak(756e12, 2.0e12),
-    "A100-SXM4-80GB": Peak(312e12, 2.039e12),
-    "A100-SXM4-40GB": Peak(312e12, 1.555e12),
-    "A100 80GB PCIe": Peak(312e12, 1.935e12),
-    "L40S": Peak(362e12, 0.864e12),
-    "L4": Peak(121e12, 0.3e12),
-    "A10G": Peak(70e12, 0.6e12),
-    "RTX 4090": Peak(165e12, 1.008e12),
-    "RTX 3090": Peak(71e12, 0.936e12),
+    "H200": DevicePeak(989e12, 4.8e12),
+    "H100 80GB HBM3": DevicePeak(989e12, 3.35e12),
+    "H100 PCIe": DevicePeak(756e12, 2.0e12),
+    "A100-SXM4-80GB": DevicePeak(312e12, 2.039e12),
+    "A100-SXM4-40GB": DevicePeak(312e12, 1.555e12),
+    "A100 80GB PCIe": DevicePeak(312e12, 1.935e12),
+    "L40S": DevicePeak(362e12, 0.864e12),
+    "L4": DevicePeak(121e12, 0.3e12),
+    "A10G": DevicePeak(70e12, 0.6e12),
+    "RTX 4090": DevicePeak(165e12, 1.008e12),
+    "RTX 3090": DevicePeak(71e12, 0.936e12),
 }
 """Part of the driver's name -> NVIDIA's data sheet."""
 
 
-def peak_of(name: str) -> Peak | None:
-    """By the longest part of ``name`` that is known; ``None`` if none is."""
+def peak_of(name: str) -> DevicePeak | None:
+    """Peak rates by the longest known part of the GPU's ``name``; ``None`` if no part is known."""
     known = [part for part in PEAKS if part in name]
     return PEAKS[max(known, key=len)] if known else None
 
 
-def ideal_seconds(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
+def ideal_seconds(
+    shape: ModelShape, peak: DevicePeak, prompt: float, lengths: Sequence[int], logprob_passes: int
+) -> float:
     """Seconds of one cycle of ``len(lengths)`` rows, all decoded together.
 
     Args:
@@ -94,31 +97,34 @@ def ideal_seconds(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int
     return generate + logprob_passes * forward + update
 
 
-def ideal_rate(shape: Shape, peak: Peak, prompt: float, lengths: Sequence[int], logprob_passes: int) -> float:
-    """Completion tokens/hour of one GPU at ``ideal_seconds``."""
+def ideal_rate(
+    shape: ModelShape, peak: DevicePeak, prompt: float, lengths: Sequence[int], logprob_passes: int
+) -> float:
+    """Completion tokens/hour of one GPU that completes a cycle in ``ideal_seconds``."""
     return 3600.0 * sum(lengths) / ideal_seconds(shape, peak, prompt, lengths, logprob_passes)
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What one GPU could do at most with a study's model and lengths."""
+    """Upper bound for a study's model and lengths on one GPU."""
 
     parameters: int
     layers: int
     hidden_size: int
     heads: int
     kv_heads: int
-    peak: Peak
+    peak: DevicePeak
     lengths: tuple[int, ...]
     """Completion tokens of each row of an update, as the speed cycles replay them."""
 
     @property
     def head_size(self) -> int:
-        """The model's facts do not tell it; only the cache's part of the decoding depends on it."""
+        """Approximate head size: the model's facts do not hold it, and only the KV cache's share of decoding depends on
+        it."""
         return self.hidden_size // self.heads
 
     def share(self, trial: Trial) -> float | None:
-        """Measured over most possible tokens/hour; ``None`` of a trial without a figure, or an emulated one."""
+        """Measured tokens/hour divided by the upper bound; ``None`` without a figure or with emulated FP8."""
         cycles, rate = trial.speed_cycles(), trial.tokens_per_hour
         if rate is None or trial.emulated:
             return None
@@ -131,7 +137,7 @@ class Roof:
 
 
 def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
-    """``None`` where no GPU, several or an unknown one was used, or the model's shape or lengths are not known."""
+    """Upper bound for a study; ``None`` without exactly one known GPU, or without the model's shape and lengths."""
     gpus = fingerprint.hardware.get("gpus") if fingerprint is not None else None
     names = [str(gpu.get("name", "")) for gpu in gpus or () if isinstance(gpu, Mapping)]
     resources = study.spec.resources
@@ -141,7 +147,7 @@ def roof_of(study: Study, fingerprint: Fingerprint | None) -> Roof | None:
 
 
 def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None:
-    """Of one GPU by the driver's name; ``None`` where it, the model's shape or the lengths are not known."""
+    """Upper bound for one GPU by the driver's name; ``None`` if GPU, model shape or lengths are not known."""
     peak = peak_of(gpu)
     if peak is None or not lengths:
         return None
@@ -153,8 +159,8 @@ def roof_for(model: ModelFacts, gpu: str, lengths: Sequence[int]) -> Roof | None
     return Roof(*sizes, peak, tuple(lengths))
 
 
-def told(peak: Peak) -> str:
-    """What a share of the roofline is a share of, as a sentence."""
+def share_sentence(peak: DevicePeak) -> str:
+    """One sentence that defines the roofline a share refers to."""
     return (
         "a roofline (`autotune/insights/roofline.py`: Williams et al. 2009, with the FLOP counts of Kaplan et "
         f"al. 2020) at {peak.flops / 1e12:.0f} TFLOP/s in bf16 and {peak.bandwidth / 1e12:.2f} TB/s, all rows decoded "

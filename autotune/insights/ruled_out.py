@@ -1,4 +1,4 @@
-"""What a study's trials ruled out, and how; beside what rules and memory bounds rule out without a trial. Pure."""
+"""Combinations and trials that were ruled out, with the reason: by a rule, by memory bounds, or by a trial. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ GUARDS = frozenset({FailureReason.QUALITY, FailureReason.NAN})
 """Failures that say the numbers came out wrong, not that the run broke."""
 
 
-class By(StrEnum):
-    """What ruled combinations or trials out."""
+class RulingCause(StrEnum):
+    """The kind of reason that ruled out a combination or a trial."""
 
     LEGALITY = "legality"
     """A rule, before anything ran."""
@@ -34,10 +34,10 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True)
-class Ruled:
-    """One reason why something is not the answer."""
+class RuledOut:
+    """One reason, with the combinations and trials it ruled out."""
 
-    by: By
+    by: RulingCause
     name: str
     """The rule, or the cause in few words."""
     count: int
@@ -52,8 +52,8 @@ class Ruled:
 
 def by_trials(
     trials: Sequence[Trial], answers: Sequence[int], faster: Collection[Configuration] = ()
-) -> tuple[Ruled, ...]:
-    """What trials themselves showed: guards, failures, stopped ones, slower and unproven ones; each trial once.
+) -> tuple[RuledOut, ...]:
+    """Trials that are not the answer, each counted once, by reason: guards, failures, stopped, slower, unproven.
 
     Args:
         trials: all of the study.
@@ -61,37 +61,41 @@ def by_trials(
         faster: configurations that measured faster than the answer they compete with.
     """
     mended = disproved(trials)
-    groups: dict[tuple[By, str], list[Trial]] = {}
+    groups: dict[tuple[RulingCause, str], list[Trial]] = {}
     for trial in sorted(trials, key=lambda t: t.number):
         found = _verdict(trial, faster) if trial.number not in mended and trial.number not in answers else None
         if found is not None:
             groups.setdefault(found, []).append(trial)
-    order = list(By)
+    order = list(RulingCause)
     made = (
-        Ruled(by, name, len(found), _example(by, found[0]), tuple(t.number for t in found))
+        RuledOut(by, name, len(found), _example(by, found[0]), tuple(t.number for t in found))
         for (by, name), found in groups.items()
     )
     return tuple(sorted(made, key=lambda r: (order.index(r.by), -r.count, r.name)))
 
 
-def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[By, str] | None:
+def _verdict(trial: Trial, faster: Collection[Configuration]) -> tuple[RulingCause, str] | None:
     outcome = trial.outcome
     if trial.state is TrialState.FAIL and outcome is not None and outcome.reason is not None:
         if outcome.inconclusive:
             return None
-        return (By.GUARD if outcome.reason in GUARDS else By.FAILURE), cause(outcome)
+        return (RulingCause.GUARD if outcome.reason in GUARDS else RulingCause.FAILURE), cause(outcome)
     if trial.at_most is not None:
-        return By.STOPPED, "cannot win"
+        return RulingCause.STOPPED, "cannot win"
     if trial.feasible and trial.tokens_per_hour and not trial.emulated:
         return _not_chosen(trial.configuration in faster)
     return None
 
 
-def _not_chosen(faster: bool) -> tuple[By, str]:
-    return (By.UNPROVEN, "measured faster, not proven") if faster else (By.SLOWER, "measured and not faster")
+def _not_chosen(faster: bool) -> tuple[RulingCause, str]:
+    return (
+        (RulingCause.UNPROVEN, "measured faster, not proven")
+        if faster
+        else (RulingCause.SLOWER, "measured and not faster")
+    )
 
 
-def _example(by: By, trial: Trial) -> str:
-    if by in (By.SLOWER, By.UNPROVEN) or trial.outcome is None:
+def _example(by: RulingCause, trial: Trial) -> str:
+    if by in (RulingCause.SLOWER, RulingCause.UNPROVEN) or trial.outcome is None:
         return ""
     return trial.outcome.sentence()

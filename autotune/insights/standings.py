@@ -46,7 +46,7 @@ def standings(trials: Sequence[Trial], baseline: Configuration, framework: str) 
 
 
 def place(trial: Trial) -> tuple[int, float, int]:
-    """Sort key of ``best_first``; no two trials of a study have the same."""
+    """Sort key of ``best_first``; different for any two trials of a study."""
     speed = trial.tokens_per_hour or trial.at_most or 0.0
     if trial.feasible and speed and not trial.emulated:
         return 0, -speed, trial.number
@@ -61,7 +61,8 @@ def best_first(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def outcome_word(trial: Trial) -> str:
-    """A word for how a trial stands: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win), ``OOM``, ``running``."""
+    """One word for a trial's state or outcome: ``ok``, ``emulated`` (and ok), ``stopped`` (cannot win), ``OOM``,
+    ``running``."""
     if trial.state is TrialState.FAIL:
         reason = trial.outcome.reason if trial.outcome is not None else None
         return reason.value if reason is not None else "FAIL"
@@ -76,7 +77,7 @@ def outcome_word(trial: Trial) -> str:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many trials stand where."""
+    """Number of trials by state and outcome."""
 
     states: Mapping[str, int]
     failures: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""What trials take before their first cycle, by part. Pure."""
+"""Start-up time of trials before their first cycle, by part. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.child.contract import StartupPart
 
 @dataclass(frozen=True)
 class Startups:
-    """Of the last attempts of some trials; seconds."""
+    """Start-up seconds summed over the last attempts of some trials."""
 
     trials: int
     wall: float
@@ -22,19 +22,19 @@ class Startups:
 
     @property
     def share(self) -> float:
-        """Of ``wall``."""
+        """Start-up time as a share of ``wall``."""
         return sum(self.parts.values()) / self.wall if self.wall > 0 else 0.0
 
 
 def startups(trials: Sequence[Trial]) -> Startups | None:
-    """``None`` if none of the trials has told of its start-up."""
-    told = [trial for trial in trials if trial.startup and trial.seconds]
-    if not told:
+    """Start-up times of ``trials``; ``None`` if no trial recorded one."""
+    started = [trial for trial in trials if trial.startup and trial.seconds]
+    if not started:
         return None
-    names = dict.fromkeys([p.value for p in StartupPart] + sorted({n for t in told for n in t.startup}))
-    sums = {name: sum(t.startup.get(name, 0.0) for t in told) for name in names}
-    whole = sum(t.seconds or 0.0 for t in told)
-    return Startups(len(told), whole, {n: s for n, s in sums.items() if any(n in t.startup for t in told)})
+    names = dict.fromkeys([p.value for p in StartupPart] + sorted({n for t in started for n in t.startup}))
+    sums = {name: sum(t.startup.get(name, 0.0) for t in started) for name in names}
+    whole = sum(t.seconds or 0.0 for t in started)
+    return Startups(len(started), whole, {n: s for n, s in sums.items() if any(n in t.startup for t in started)})
 
 
 def startup_sentence(trials: Sequence[Trial]) -> str:

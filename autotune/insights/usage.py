@@ -1,4 +1,4 @@
-"""What a trial's steady cycles used: GPU, power, links and CPU by phase; pure."""
+"""Use of GPU, power, links and CPU by phase, averaged over a trial's speed cycles. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.machine.gpu_samples import WHOLE
 
 @dataclass(frozen=True)
 class PhaseUse:
-    """One phase, or the whole of it (``cycle``), in the mean of the speed cycles."""
+    """Mean use in one phase of a speed cycle, or in the whole of it (``cycle``)."""
 
     phase: str
     seconds: float
@@ -31,7 +31,7 @@ class PhaseUse:
 
 @dataclass(frozen=True)
 class TrialUse:
-    """Of the speed cycles of one trial, or of several."""
+    """Mean use over the speed cycles of one or several trials."""
 
     cycles: int
     phases: tuple[PhaseUse, ...]
@@ -51,11 +51,7 @@ def trial_use(trial: Trial) -> TrialUse | None:
 
 
 def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
-    """``None`` where no cycle tells of its process or its GPUs: of an earlier version, or no cycle at all.
-
-    Args:
-        cycles: of rank 0.
-    """
+    """Mean use over ``cycles`` (of rank 0); ``None`` if no cycle recorded its process or GPUs."""
     cycles = [c for c in cycles if c.seconds > 0]
     if not any(c.gpu or c.process is not None for c in cycles):
         return None
@@ -63,22 +59,22 @@ def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
     phases = [_phase(name, cycles, lambda c, n=name: c.phases.get(n, 0.0)) for name in names]  # type: ignore[misc]
     whole = _phase(WHOLE, cycles, lambda c: c.seconds)
     tokens = statistics.fmean(c.completion_tokens for c in cycles)
-    asked = [c.process.device_allocations for c in cycles if c.process is not None]
+    allocations = [c.process.device_allocations for c in cycles if c.process is not None]
     return TrialUse(
         cycles=len(cycles),
         phases=tuple(sorted(phases, key=lambda p: (-p.seconds, p.phase))),
         whole=whole,
         joules_per_token=whole.gpu.joules / tokens if whole.gpu.joules is not None and tokens else None,
-        device_allocations=_mean(asked),
+        device_allocations=_mean(allocations),
         alloc_retries=_mean([c.alloc_retries for c in cycles]),
     )
 
 
 def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[CycleRecord], float]) -> PhaseUse:
     seconds = statistics.fmean(seconds_of(c) for c in cycles)
-    told = [c.process for c in cycles if c.process is not None]
-    main = [_spent(use.main_thread, name) for use in told]
-    every = [_spent(use.all_threads, name) for use in told]
+    processes = [c.process for c in cycles if c.process is not None]
+    main = [_spent(use.main_thread, name) for use in processes]
+    every = [_spent(use.all_threads, name) for use in processes]
     return PhaseUse(
         phase=name,
         seconds=seconds,
@@ -86,7 +82,7 @@ def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[Cycle
         main_thread=_over(_mean(main), seconds),
         # The clock guard's figure is of the whole tree, and of the whole cycle only.
         cores=_over(_mean(every), seconds)
-        if told or name != WHOLE
+        if processes or name != WHOLE
         else _over(_mean([c.cpu_seconds for c in cycles]), seconds),
     )
 
@@ -96,7 +92,7 @@ def _spent(seconds: Mapping[str, float], name: str) -> float:
 
 
 def merged(uses: Sequence[GpuUse]) -> GpuUse:
-    """Of several cycles: gauges are means over samples, sums are those of the mean cycle."""
+    """Mean cycle of several: gauges are averaged over samples, sums over cycles."""
     if not uses:
         return GpuUse()
 

@@ -1,4 +1,4 @@
-"""The public JSON of what a trial used and of whether its speed is normal."""
+"""Public JSON of a trial's resource use and of the resource that limits it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.insights.usage import PhaseUse, TrialUse, trial_use
 
 
 def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
-    """``null`` where nothing was recorded."""
+    """Resource use by phase; ``null`` where nothing was recorded."""
     use, found = trial_use(trial), blame(trial)
     if use is None:
         return None
@@ -23,7 +23,7 @@ def usage_json(trial: Trial, roof: Roof | None) -> Document | None:
 
 
 def use_json(use: TrialUse) -> Document:
-    """Of the mean speed cycle; ``null`` where it is not known."""
+    """Use of one phase of the mean speed cycle; ``null`` for figures that are not known."""
     return {
         "cycles": use.cycles,
         "phases": {plain(phase.phase): _phase(phase) for phase in (*use.phases, use.whole)},

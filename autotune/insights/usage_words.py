@@ -1,4 +1,5 @@
-"""What a trial used, as the screen, the page and the report say it: tables as text, and whether its speed is normal."""
+"""Resource use of a trial as text tables, and the sentence on its limiting resource. Shared by screen, page and
+report."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Cells:
-    """A table: of each row the first cell is its name. Columns nobody knows anything of are left out."""
+    """A table as text: the first cell of a row is its name. Columns without any known value are left out."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def speed_sentence(trial: Trial, roof: Roof | None) -> str:
-    """Is my speed normal: what to blame, and the share of the roofline; empty where neither is known."""
+    """The limiting resource and the share of the roofline; empty where neither is known."""
     found, share = blame(trial), None if roof is None else roof.share(trial)
     said = [] if found is None else [found.sentence]
     if share is not None:
@@ -56,7 +57,7 @@ _BY_PHASE: Mapping[str, Callable[[PhaseUse], str]] = {
 
 
 def by_phase(use: TrialUse | None) -> Cells | None:
-    """A row for each phase something is known of, and one for all of it; ``None`` where nothing is."""
+    """Table with a row for each phase that has figures and one for the whole cycle; ``None`` without figures."""
     if use is None:
         return None
     rows = [p for p in use.phases if p.seconds >= LEAST_SHARE * use.whole.seconds and (p.gpu.samples or p.cores)]
@@ -84,7 +85,7 @@ LEGEND = (
 
 
 def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
-    """What tells slow cycles apart, a row for each cycle of rank 0; ``None`` where no cycle tells of it."""
+    """Table with a row for each cycle of rank 0, to compare slow cycles with others; ``None`` without figures."""
     own = [c for c in cycles if c.rank == 0]
     if not any(c.gpu or c.process is not None for c in own):
         return None
@@ -92,7 +93,7 @@ def by_cycle(cycles: Sequence[CycleRecord]) -> Cells | None:
 
 
 def usage_of(trial: Trial) -> tuple[Cells | None, Cells | None]:
-    """(by phase, by cycle)."""
+    """The tables (by phase, by cycle)."""
     return by_phase(trial_use(trial)), by_cycle(trial.cycles)
 
 

@@ -1,4 +1,5 @@
-"""Why a configuration is the answer: what each knob gave against measured neighbours, and where more was tried. Pure.
+"""Explains a recommended configuration: the gain of each knob against measured neighbours, and the failures next to it.
+Pure.
 
 A neighbour differs in one knob. Where none was measured, configurations that differ in a few knobs speak for all of
 those together, and it is said. Knobs that follow from others do not count as a difference, and steps per generation
@@ -14,16 +15,16 @@ from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.domain.differences import DERIVED, STEPS, Differences, chosen_differences, update_share
 from autotune.domain.measures import phase_seconds
 from autotune.insights.feasibility import cause
-from autotune.insights.ruled_out import Ruled
+from autotune.insights.ruled_out import RuledOut
 from autotune.statistics import evidence
 from autotune.statistics.retries import disproved
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 
 MOST_KNOBS = 3
-"""Knobs two configurations may differ in and still say something of each; of more nobody could tell which it was."""
+"""Most knobs in which two configurations may differ; with more, the gain cannot be attributed to a knob."""
 MOST_LOOKED_AT = 50
-"""Configurations of each value that are held against each other where no neighbour was measured."""
+"""Configurations of each value that are compared where no neighbour was measured; bounds the pairs."""
 MOST_PAIRS = 5
 """Pairs of other configurations that are shown for a knob."""
 MOST_CONTRASTS = 20
@@ -32,7 +33,7 @@ MOST_CONTRASTS = 20
 
 @dataclass(frozen=True)
 class Change:
-    """One knob, from what it is in the other configuration to what it is in this one; ``None``: not set."""
+    """One knob's value in another configuration and in this one; ``None``: not set."""
 
     knob: str
     before: KnobValue | None
@@ -45,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two configurations that were both measured, and what going from the first to the second gave."""
+    """Two measured configurations and the gain from the first to the second."""
 
     changes: tuple[Change, ...]
     gain: Gain
@@ -58,8 +59,8 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Fate:
-    """A trial one knob away that has no figure: it failed, or was stopped because it could not win."""
+class FailedNeighbour:
+    """A trial one knob away without a speed: it failed, or was stopped because it could not win."""
 
     change: Change
     """From the answer to that trial."""
@@ -72,7 +73,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Reason:
-    """What is known of one knob's value in the answer."""
+    """The evidence for one knob's value in the recommended configuration."""
 
     knob: str
     here: KnobValue | None
@@ -86,18 +87,20 @@ class Reason:
     where there is none such, between two other configurations."""
     elsewhere: tuple[Contrast, ...] = ()
     """The same step between two other configurations that differ in nothing else."""
-    fates: tuple[Fate, ...] = ()
+    failed_neighbours: tuple[FailedNeighbour, ...] = ()
 
     @property
     def weight(self) -> float:
-        """For ordering: the size of the gain best known."""
+        """Sort key: absolute gain of the best known comparison."""
         found = self.contrasts or ((self.together,) if self.together else ()) or self.elsewhere
-        return abs(found[0].gain.value) if found else max((f.at_least or 0.0 for f in self.fates), default=0.0)
+        if found:
+            return abs(found[0].gain.value)
+        return max((f.at_least or 0.0 for f in self.failed_neighbours), default=0.0)
 
 
 @dataclass(frozen=True)
 class RowReasons:
-    """Of one row of a recommendation."""
+    """Reasons for one row of a recommendation."""
 
     title: str
     limits: tuple[str, ...]
@@ -107,10 +110,10 @@ class RowReasons:
 
 @dataclass(frozen=True)
 class Why:
-    """Of a whole recommendation."""
+    """Reasons for a whole recommendation, with counts of the search space."""
 
     rows: tuple[RowReasons, ...]
-    ruled_out: tuple[Ruled, ...]
+    ruled_out: tuple[RuledOut, ...]
     combinations: int
     """Different combinations of the space, legal or not."""
     legal: int
@@ -123,7 +126,7 @@ class Why:
 
 
 def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Configuration) -> tuple[Reason, ...]:
-    """A reason for each knob that was changed, and each that has a neighbour; what gave most first.
+    """One reason for each knob that was changed or has a measured neighbour, largest gain first.
 
     Args:
         trials: all of the study.
@@ -135,7 +138,7 @@ def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Co
         return ()
     changed = chosen_differences(reference, configuration)
     near = {c: found for c in held if 1 <= len(found := chosen_differences(c, configuration)) <= MOST_KNOBS}
-    ends = fates(trials, configuration)
+    ends = failed_neighbours(trials, configuration)
     names = {*changed, *(next(iter(d)) for d in near.values() if len(d) == 1), *(f.change.knob for f in ends)}
     made = (_reason(trials, configuration, changed, near, ends, name) for name in sorted(names))
     return tuple(sorted(made, key=lambda r: (not r.changed, -r.weight, r.knob)))
@@ -146,7 +149,7 @@ def _reason(
     configuration: Configuration,
     changed: Differences,
     near: Mapping[Configuration, Differences],
-    ends: Sequence[Fate],
+    ends: Sequence[FailedNeighbour],
     name: str,
 ) -> Reason:
     first = changed.get(name, (None, None))[0]
@@ -164,12 +167,12 @@ def _reason(
         contrasts=tuple(contrasts),
         together=None if pair is None else contrast(trials, *pair),
         elsewhere=elsewhere,
-        fates=tuple(f for f in ends if f.change.knob == name)[:MOST_CONTRASTS],
+        failed_neighbours=tuple(f for f in ends if f.change.knob == name)[:MOST_CONTRASTS],
     )
 
 
 def contrast(trials: Sequence[Trial], before: Configuration, after: Configuration) -> Contrast | None:
-    """What going from one measured configuration to another gave; ``None`` if either was not measured."""
+    """Gain from configuration ``before`` to ``after``; ``None`` if either was not measured."""
     held = evidence.feasible(trials)
     gain = evidence.gain(trials, after, before)
     if gain is None:
@@ -183,7 +186,7 @@ def contrast(trials: Sequence[Trial], before: Configuration, after: Configuratio
     )
 
 
-def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, ...]:
+def failed_neighbours(trials: Sequence[Trial], configuration: Configuration) -> tuple[FailedNeighbour, ...]:
     """Trials one knob away from ``configuration`` that failed or were stopped, by number."""
     held, mended = evidence.feasible(trials), disproved(trials)
     own = evidence.speed(held[configuration]) if configuration in held else None
@@ -195,9 +198,9 @@ def fates(trials: Sequence[Trial], configuration: Configuration) -> tuple[Fate, 
         ((name, (here, there)),) = apart.items()
         change = Change(name, here, there)
         if trial.at_most and own:
-            found.append(Fate(change, trial.number, at_least=own / trial.at_most - 1.0))
+            found.append(FailedNeighbour(change, trial.number, at_least=own / trial.at_most - 1.0))
         elif _failed(trial) and trial.outcome is not None:
-            found.append(Fate(change, trial.number, cause=cause(trial.outcome)))
+            found.append(FailedNeighbour(change, trial.number, cause=cause(trial.outcome)))
     return tuple(found)
 
 
@@ -241,7 +244,7 @@ def _pair(
 
 
 def _without(configuration: Configuration, name: str) -> tuple[object, ...]:
-    """What a configuration has beside ``name`` and what follows from others; equal for equal ones."""
+    """Hashable key of a configuration without ``name`` and without knobs that follow from others."""
     share = update_share(configuration)
     dropped = {name, *DERIVED} if share is None else {name, STEPS, *DERIVED}
     rest = tuple((n, type(v).__name__, v) for n, v in configuration.items() if n not in dropped)
@@ -258,7 +261,7 @@ def _phase_changes(before: Sequence[Trial], after: Sequence[Trial]) -> Mapping[s
 
 
 def _seconds_per_token(runs: Iterable[Trial]) -> Mapping[str, float]:
-    """By phase, over all speed cycles of ``runs``; empty without any."""
+    """Seconds per completion token by phase, over all speed cycles of ``runs``; empty without a cycle."""
     cycles = [c for t in runs for c in t.speed_cycles()]
     tokens = sum(c.completion_tokens for c in cycles)
     return {phase: spent / tokens for phase, spent in phase_seconds(cycles).items()} if tokens else {}

@@ -1,4 +1,4 @@
-"""Reasons in sentences and as JSON: the same words on the screen, in the report and for programs."""
+"""Reasons of a recommendation as sentences and as JSON, shared by the screen, the report and the API."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.documents.study import plain
-from autotune.insights.ruled_out import By, Ruled
-from autotune.insights.why import Change, Contrast, Fate, Reason, Why
+from autotune.insights.ruled_out import RuledOut, RulingCause
+from autotune.insights.why import Change, Contrast, FailedNeighbour, Reason, Why
 from autotune.wording.numbers import signed_percent
 from autotune.wording.sentences import gain_words
 from autotune.wording.text import knob_value
@@ -29,7 +29,7 @@ def contrast_words(contrast: Contrast) -> str:
 
 
 def reason_lines(reason: Reason) -> list[str]:
-    """What is known of one knob, a line for each thing; never empty."""
+    """Evidence for one knob, one line each; never empty."""
     lines = [contrast_words(contrast) for contrast in reason.contrasts]
     if reason.together is not None:
         lines.append(f"{contrast_words(reason.together)}; not told apart")
@@ -38,14 +38,14 @@ def reason_lines(reason: Reason) -> list[str]:
             f"{signed_percent(c.gain.value)} ({numbers(c.before)} -> {numbers(c.after)})" for c in reason.elsewhere
         ]
         lines.append(f"{_step(reason.elsewhere[0].changes, reason.knob)} beside other settings: {', '.join(pairs)}")
-    lines += [fate_words(fate) for fate in reason.fates]
+    lines += [failed_neighbour_words(failed) for failed in reason.failed_neighbours]
     if not lines:
         lines.append(f"{reason.knob} {knob_value(reason.here)}: what it gave was not measured apart from other knobs")
     return lines
 
 
 def knob_lines(reasons: Sequence[Reason]) -> list[str]:
-    """``reason_lines`` of all knobs, each line once; knobs of which nothing is known share one."""
+    """``reason_lines`` of all knobs, each line once; knobs without evidence share one line."""
     unknown = [f"{r.knob} {knob_value(r.here)}" for r in reasons if not _known(r)]
     lines = [line for reason in reasons if _known(reason) for line in reason_lines(reason)]
     if unknown:
@@ -54,29 +54,29 @@ def knob_lines(reasons: Sequence[Reason]) -> list[str]:
 
 
 def _known(reason: Reason) -> bool:
-    return bool(reason.contrasts or reason.together or reason.elsewhere or reason.fates)
+    return bool(reason.contrasts or reason.together or reason.elsewhere or reason.failed_neighbours)
 
 
-def fate_words(fate: Fate) -> str:
+def failed_neighbour_words(failed: FailedNeighbour) -> str:
     """``micro_batch_size 8 -> 16: OOM in update (device), #9``."""
-    if fate.at_least is None:
-        return f"{fate.change.words()}: {fate.cause}, #{fate.trial}"
-    gain = signed_percent(fate.at_least)
-    return f"{fate.change.words()}: stopped, against it the answer gains at least {gain}, #{fate.trial}"
+    if failed.at_least is None:
+        return f"{failed.change.words()}: {failed.cause}, #{failed.trial}"
+    gain = signed_percent(failed.at_least)
+    return f"{failed.change.words()}: stopped, against it the answer gains at least {gain}, #{failed.trial}"
 
 
-def ruled_words(ruled: Ruled) -> str:
+def ruled_words(ruled: RuledOut) -> str:
     """``memory: 120 combinations; trial 9 (...) ran out of ...``."""
-    what = "combination" if ruled.by in (By.LEGALITY, By.MEMORY) else "trial"
+    what = "combination" if ruled.by in (RulingCause.LEGALITY, RulingCause.MEMORY) else "trial"
     many = f"{'' if ruled.exact else 'about '}{ruled.count} {what}{'' if ruled.count == 1 else 's'}"
-    shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not By.MEMORY else ""
+    shown = f" ({numbers(ruled.trials)})" if ruled.trials and ruled.by is not RulingCause.MEMORY else ""
     said = f"{ruled.by.value}, {ruled.name}: {many}{shown}"
     example = f"; {ruled.sentence.removesuffix('.')}" if ruled.sentence else ""
     return said + example
 
 
 def numbers(trials: Sequence[int]) -> str:
-    """``#0, #7``; of many the first, and how many more."""
+    """Trial numbers as text (``#0, #7``); a long list is cut, with the count of the rest."""
     shown = ", ".join(f"#{n}" for n in trials[:MOST_NUMBERS])
     return shown if len(trials) <= MOST_NUMBERS else f"{shown} and {len(trials) - MOST_NUMBERS} more"
 
@@ -103,7 +103,7 @@ def why_json(why: Why | None) -> dict[str, Any] | None:
 
 
 def reason_json(reason: Reason) -> dict[str, Any]:
-    """One knob; intervals are two-sided 95 %, shares are of the slower side's cycle."""
+    """JSON of one knob's reason; intervals are two-sided 95 %, shares refer to the slower side's cycle."""
     return {
         "knob": reason.knob,
         "value": reason.here,
@@ -113,14 +113,14 @@ def reason_json(reason: Reason) -> dict[str, Any]:
         "elsewhere": [contrast_json(c) for c in reason.elsewhere],
         "fates": [
             {"change": _change(f.change), "trial": f.trial, "cause": f.cause or None, "at_least": f.at_least}
-            for f in reason.fates
+            for f in reason.failed_neighbours
         ],
         "words": reason_lines(reason),
     }
 
 
 def contrast_json(contrast: Contrast) -> dict[str, Any]:
-    """Two measured configurations."""
+    """JSON of two compared configurations."""
     gain: Mapping[str, Any] = encode(contrast.gain)
     return {
         "changes": [_change(change) for change in contrast.changes],
@@ -131,8 +131,8 @@ def contrast_json(contrast: Contrast) -> dict[str, Any]:
     }
 
 
-def ruled_json(ruled: Ruled) -> dict[str, Any]:
-    """What was ruled out, by what."""
+def ruled_json(ruled: RuledOut) -> dict[str, Any]:
+    """JSON of one reason that ruled something out."""
     return {
         "by": ruled.by.value,
         "name": ruled.name,

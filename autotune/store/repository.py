@@ -40,13 +40,22 @@ class SqlStore:
     May be used by several threads. Not across a fork.
     """
 
-    def __init__(self, backend: Backend, patience: Patience, clock: Clock, talk: Talk, stop: StopToken | None) -> None:
-        """Creates or migrates the tables. Raises ``StoreError``."""
+    def __init__(
+        self,
+        backend: Backend,
+        patience: Patience,
+        clock: Clock,
+        talk: Talk,
+        stop: StopToken | None,
+        *,
+        create: bool = True,
+    ) -> None:
+        """Migrates the tables; makes them only with ``create``. Raises ``StoreError``."""
         self._backend = backend
         with explained(backend):
             self._engine = backend.engine()
             try:
-                prepare(backend, self._engine, talk)
+                prepare(backend, self._engine, talk, create=create)
             except BaseException:
                 self._engine.dispose()
                 raise

@@ -1,4 +1,4 @@
-"""Does an exported command give the stated tokens/hour? From what the framework itself prints; pure.
+"""Compares an exported command's tokens/hour, read from the framework's own log, with the study's stated figure. Pure.
 
 Nothing of the meter is used on the observed side: the time is that between the arrivals of TRL's own lines, the
 lengths are those TRL reports in them.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from autotune.domain import Configuration, Phase, Study, Trial
 from autotune.domain.measures import phase_seconds
 from autotune.statistics.distributions import t95
-from search_spaces.batch import training_gpus
+from search_spaces.batch import data_ranks, training_gpus
 
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
@@ -25,7 +25,8 @@ _MEAN, _LONGEST, _TOKENS = "completions/mean_length", "completions/max_length", 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer update, as its line told. Lengths are tokens, ``None`` where it trained on earlier completions."""
+    """One optimizer update as logged by TRL. Lengths are tokens, ``None`` where the update reuses earlier
+    completions."""
 
     at: float
     """Seconds on a monotonic clock, when the line arrived."""
@@ -52,7 +53,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Observed:
-    """Whole cycles after the first."""
+    """Measured whole cycles of a run, without the first."""
 
     seconds: tuple[float, ...]
     """Of each cycle."""
@@ -70,7 +71,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Stated:
-    """What the study says, and what it was measured at."""
+    """The study's stated figure and the lengths it was measured at."""
 
     tokens_per_hour: float
     mean_length: float
@@ -87,7 +88,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Observed against stated. Lengths are tokens."""
+    """Result of comparing observed with stated tokens/hour. Lengths are tokens."""
 
     observed: float
     """Tokens/hour."""
@@ -113,12 +114,12 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Within ``TOLERANCE``."""
+        """Whether observed and expected differ by at most ``TOLERANCE``."""
         return abs(self.ratio - 1.0) <= TOLERANCE
 
 
 def read_step(text: str, at: float) -> Step | None:
-    """A line of TRL's log of one update, or ``None`` if the line is anything else."""
+    """Parses one line of TRL's log; ``None`` if it is not the line of an update."""
     start, end = text.find("{'"), text.rfind("}")
     if start < 0 or end < start or "'loss'" not in text:
         return None
@@ -144,7 +145,7 @@ def _number(value: object) -> float | None:
 def shape_of(study: Study, configuration: Configuration) -> Shape:
     """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
     spec = study.spec
-    ranks = training_gpus(configuration, spec.resources)
+    processes, ranks = training_gpus(configuration, spec.resources), data_ranks(configuration, spec.resources)
     micro = int(configuration.get("micro_batch_size", 1))
     accumulation = int(
         configuration.get("gradient_accumulation_steps", max(1, spec.workload.rows_per_update // (micro * ranks)))
@@ -154,11 +155,11 @@ def shape_of(study: Study, configuration: Configuration) -> Shape:
     updates = math.lcm(steps * iterations, accumulation) // accumulation
     generations = updates * accumulation // (steps * iterations)
     trained = ranks * micro * accumulation * updates
-    return Shape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, ranks)
+    return Shape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
 
 
 def observe(steps: Sequence[Step], shape: Shape) -> Observed | None:
-    """The whole cycles among the lines of one run; its first cycle never counts. ``None`` if there is no other."""
+    """The whole cycles in the logged updates of one run, without the first; ``None`` if there is only one."""
     seconds, tokens, means, longest = [], [], [], []
     for first in range(shape.updates, len(steps) - shape.updates + 1, shape.updates):
         cycle = steps[first : first + shape.updates]
@@ -177,7 +178,7 @@ def observe(steps: Sequence[Step], shape: Shape) -> Observed | None:
 
 
 def _prompt(steps: Sequence[Step], shape: Shape, completion_tokens: float, cycles: int) -> float | None:
-    """Mean prompt length of the cycles that count: what was generated since the first, less the completions."""
+    """Mean prompt length of the observed cycles: tokens generated since the first cycle, less the completions."""
     told = [step.tokens for step in steps[:: shape.updates] if step.tokens is not None]
     if len(told) <= cycles:
         return None
@@ -185,7 +186,7 @@ def _prompt(steps: Sequence[Step], shape: Shape, completion_tokens: float, cycle
 
 
 def together(runs: Sequence[Observed]) -> Observed:
-    """Several runs as one."""
+    """Pools several runs into one."""
     weights = [len(run.seconds) for run in runs]
     prompts = [run.prompt for run in runs]
     return Observed(

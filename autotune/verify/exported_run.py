@@ -1,4 +1,4 @@
-"""Runs an exported command as the user would, and listens to it from outside."""
+"""Runs an exported command as the user would, and reads its output from outside."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ Heard = Callable[[int, int, Step], None]
 
 
 class InterruptedVerification(Exception):  # noqa: N818  (not an error: the user asked for it)
-    """Ended by the user; nothing is left running."""
+    """The user stopped the verification; no process is left running."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """An export as it is run to be measured from outside."""
+    """One exported configuration prepared to be run and timed."""
 
     study: Study
     supporting: Sequence[Trial]
@@ -71,7 +71,7 @@ class Rehearsal:
 
     @property
     def folder(self) -> Path:
-        """Where it is written; each verification of the study writes over the last."""
+        """Folder of the exported files; each verification of the study overwrites it."""
         return self.settings.home.study(self.study.id, self.study.spec.name) / "verify"
 
     def write(self) -> None:
@@ -79,7 +79,7 @@ class Rehearsal:
         export.write(self.exported, self.study, self.folder, force=True)
 
     def run(self, number: int) -> Observed:
-        """Run the command once, to enough updates.
+        """Runs the command once until it has logged enough updates.
 
         Raises:
             MachineError: it does not train.
@@ -167,7 +167,7 @@ def _predicted_s(supporting: Sequence[Trial], updates: int) -> float:
 
 
 def _why(why: str, code: int | None, tail: str, updates: int, logs: Path) -> str:
-    """One sentence on a command that did not train as it should."""
+    """One sentence on why a command did not train as expected."""
     said = [line.strip() for line in tail.splitlines() if line.strip()]
     last = next((line for line in reversed(said) if "Error" in line and "CalledProcessError" not in line), "")
     cause = why or (

@@ -1,4 +1,4 @@
-"""How long a cycle of a configuration takes at given completion lengths, phase by phase; pure.
+"""Predicts the seconds of a configuration's cycle at given completion lengths, phase by phase. Pure.
 
 A figure was measured at the recorded lengths; a long run writes whatever its policy writes. The cycles of the
 supporting trials at 1x, 2x and the maximum say what longer completions cost. For each phase p the seconds of a cycle
@@ -45,7 +45,7 @@ _PASSES = (Phase.LOGPROB.value, Phase.UPDATE.value)
 
 @dataclass(frozen=True)
 class Work:
-    """What the phases of a cycle have to do."""
+    """Amounts of work of one cycle, on which its phases' times depend."""
 
     longest: float
     """Completion tokens of the longest row of each generation, summed."""
@@ -63,7 +63,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a phase over its work."""
+    """Seconds of a phase as a piecewise linear function of its work."""
 
     points: tuple[tuple[float, float], ...]
     """(work, seconds), growing in work and never falling in seconds; the first is that of 1x."""
@@ -71,7 +71,7 @@ class Curve:
     """Seconds for each unit of work below the first point, and beyond it where there is no other."""
 
     def at(self, work: float) -> float:
-        """Seconds, never below zero."""
+        """Seconds at an amount of work, never below zero."""
         w0, t0 = self.points[0]
         if work <= w0 or len(self.points) == 1:
             return max(0.0, t0 + (work - w0) * self.slope)
@@ -82,7 +82,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A configuration's seconds by phase at any lengths."""
+    """Predicted seconds by phase of a configuration at any lengths."""
 
     shape: Shape
     tokens_per_hour: float
@@ -99,7 +99,7 @@ class Prediction:
     """How many it rests on, by ``1x``, ``2x``, ``maximum``."""
 
     def seconds(self, cycle: CycleRecord) -> dict[str, float]:
-        """By phase, of a cycle with the lengths and rows of this one; its own times are not looked at."""
+        """Predicted seconds by phase at the lengths and rows of ``cycle``; the cycle's own times are not used."""
         work = amounts(work_of(cycle, self.shape), self.weights)
         return {phase: self.scale * curve.at(work.get(phase, 0.0)) for phase, curve in self.curves.items()}
 
@@ -111,13 +111,13 @@ class Prediction:
 
 
 def work_of(cycle: CycleRecord, shape: Shape) -> Work:
-    """Of one cycle, from its lengths and rows."""
+    """Amounts of work of one cycle, from its lengths and rows."""
     longest = sum(longest_rows(cycle.lengths, shape)) if cycle.lengths else 0
     return Work(longest, cycle.completion_tokens, cycle.computed_tokens)
 
 
 def amounts(work: Work, weights: tuple[float, float]) -> dict[str, float]:
-    """The work of each phase that depends on lengths."""
+    """Amount of work of each phase that depends on lengths."""
     generate = weights[0] * work.longest + weights[1] * work.tokens
     return {
         Phase.GENERATE.value: generate,
@@ -167,7 +167,8 @@ _Difference = tuple[Work, dict[str, float]]
 def _differences(
     telling: Sequence[Trial], kind: CycleKind, shape: Shape, *, disturbed: bool = False
 ) -> list[_Difference]:
-    """Of the cycles of a kind; ``disturbed``: natural ones too that other programs disturbed, which are kept."""
+    """Extra seconds of the cycles of one kind over their process's mean at 1x. ``disturbed`` includes natural cycles
+    that other programs disturbed."""
     found = []
     for trial in telling:
         own = trial.speed_cycles()
@@ -251,5 +252,5 @@ def _mean_work(cycles: Sequence[CycleRecord], shape: Shape) -> Work:
 
 
 def _mean_phases(cycles: Sequence[CycleRecord]) -> dict[str, float]:
-    """Seconds of a cycle by phase; what no phase tells of is idle already."""
+    """Mean seconds of a cycle by phase; time outside any phase is already counted as idle."""
     return {phase: seconds / len(cycles) for phase, seconds in phase_seconds(cycles).items()}

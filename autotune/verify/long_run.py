@@ -1,6 +1,6 @@
-"""A long run at natural lengths against the stated figure: what to run, and what it says; pure.
+"""Plans a long run at natural lengths, and compares its tokens/hour with the stated figure. Pure.
 
-See ``prediction`` for how the stated figure is carried over to the lengths a cycle really had.
+See ``length_model`` for how the stated figure is converted to the lengths each cycle had.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEPS = re.compile(r"[0-9]{1,7}")
 
 @dataclass(frozen=True)
 class PhaseGap:
-    """Seconds of a phase, meaned over the cycles that count."""
+    """Measured and predicted seconds of one phase, averaged over the compared cycles."""
 
     phase: str
     predicted: float
@@ -36,13 +36,13 @@ class PhaseGap:
 
     @property
     def excess(self) -> float:
-        """Above zero: it took longer than predicted."""
+        """Measured minus predicted seconds; positive where the phase took longer."""
         return self.measured - self.predicted
 
 
 @dataclass(frozen=True)
 class LongVerdict:
-    """A long run against the prediction, and raw. Tokens/hour, tokens and seconds."""
+    """A long run compared with the prediction and with the unconverted figure. Tokens/hour, tokens and seconds."""
 
     stated: float
     """At the recorded lengths."""
@@ -85,7 +85,7 @@ class LongVerdict:
 
     @property
     def reason(self) -> str:
-        """Which phases took other than predicted, and by how much; the largest first."""
+        """The phases that differ from the prediction, with the difference; largest first."""
         total = sum(gap.excess for gap in self.phases)
         alike = [gap for gap in self.phases if gap.excess * total > 0]
         said = [
@@ -98,7 +98,8 @@ class LongVerdict:
 
 
 def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
-    """Cycles of ``--steps``: ``10x`` is ten times the ``behind`` cycles of the figure, ``200`` so many updates.
+    """Number of cycles that ``--steps`` means: ``10x`` is ten times the ``behind`` cycles of the figure, ``200`` so
+    many updates.
 
     Raises:
         UsageError: it is neither, or too few or too many to run.
@@ -120,7 +121,7 @@ def cycles_asked(text: str, behind: int, updates_a_cycle: int) -> int:
 
 
 def draft(study: Study, configuration: Configuration, cycles: int, rows: int) -> TrialDraft:
-    """A fresh process, the usual warm-up, then ``cycles`` cycles at natural lengths and nothing else."""
+    """A trial in a fresh process: the usual warm-up, then ``cycles`` cycles at natural lengths."""
     protocol = replace(study.spec.protocol, natural=cycles, recorded=0, maximum=0, double=0, lengths=study.lengths)
     return TrialDraft(
         kind=TrialKind.VERIFY, configuration=configuration, protocol=protocol, rows_per_update=rows, source=SOURCE
@@ -128,22 +129,22 @@ def draft(study: Study, configuration: Configuration, cycles: int, rows: int) ->
 
 
 def alike(trials: Iterable[Trial], configuration: Configuration) -> list[Trial]:
-    """Short trials of a configuration that held: what a prediction of its long run may be told by."""
+    """Successful short trials of a configuration, from which the length model of its long run is fitted."""
     return [t for t in trials if t.configuration == configuration and t.feasible and not is_long(t)]
 
 
 def is_long(trial: Trial) -> bool:
-    """Whether it was run by ``verify --steps``."""
+    """Whether ``verify --steps`` ran this trial."""
     return trial.source == SOURCE
 
 
 def natural(trial: Trial) -> list[CycleRecord]:
-    """Its cycles, as rank 0 saw them."""
+    """Natural-length cycles of rank 0."""
     return [c for c in trial.cycles if c.cycle_kind is CycleKind.NATURAL and c.accepted and c.rank == 0]
 
 
 def compare(prediction: Prediction, cycles: Sequence[CycleRecord]) -> LongVerdict | None:
-    """``None`` with fewer than ``LEAST_CYCLES``."""
+    """Verdict on a long run; ``None`` with fewer than ``LEAST_CYCLES`` cycles."""
     cycles = [c for c in cycles if c.completion_tokens > 0 and c.lengths]
     if len(cycles) < LEAST_CYCLES:
         return None

@@ -1,4 +1,4 @@
-"""One configuration measured again and again: which run comes next, and the spread the machine allows; pure.
+"""Repeats one configuration in fresh processes: the next run, and the spread between runs. Pure.
 
 Each round runs the configuration and, beside it, the baseline, in fresh processes and in turned-round order in every
 second round, so that what the machine does meanwhile meets both.
@@ -42,20 +42,20 @@ class Spread:
 
     @property
     def of_processes(self) -> float | None:
-        """What processes differ by beyond what their cycles explain."""
+        """Spread between processes beyond what the spread of their cycles explains."""
         if self.between is None or self.within is None or not self.runs:
             return None
         return math.sqrt(max(0.0, self.between**2 - self.within**2 * self.runs / max(1, self.cycles)))
 
 
 def measured(trials: Sequence[Trial], configuration: Configuration) -> list[Trial]:
-    """The runs of it that ended well, in order."""
+    """Successful repeat runs of a configuration, in order."""
     own = (t for t in trials if t.source == SOURCE and t.configuration == configuration)
     return sorted((t for t in own if t.feasible and t.tokens_per_hour is not None), key=lambda t: t.number)
 
 
 def next_run(study: Study, trials: Sequence[Trial], configuration: Configuration, times: int) -> Configuration | None:
-    """What to run next, so that configuration and baseline have ``times`` runs each; ``None`` when they have.
+    """The next run until configuration and baseline have ``times`` runs each; then ``None``.
 
     A baseline that cannot run is left out; runs of earlier calls count.
     """
@@ -72,7 +72,7 @@ def next_run(study: Study, trials: Sequence[Trial], configuration: Configuration
 
 
 def draft(study: Study, configuration: Configuration, rows: int) -> TrialDraft:
-    """Measured as a search trial is, at the recorded lengths."""
+    """A repeat run with a search trial's protocol, at the recorded lengths."""
     return TrialDraft(
         kind=TrialKind.VERIFY,
         configuration=configuration,
@@ -83,7 +83,7 @@ def draft(study: Study, configuration: Configuration, rows: int) -> TrialDraft:
 
 
 def spreads(study: Study, trials: Sequence[Trial]) -> tuple[Spread, ...]:
-    """Of every configuration that was run so, the baseline last."""
+    """Spread of every repeated configuration, the baseline last."""
     baseline = study.spec.baseline
     found = dict.fromkeys(t.configuration for t in trials if t.source == SOURCE and t.state is TrialState.COMPLETE)
     ordered = sorted(found, key=lambda c: c == baseline)
@@ -92,7 +92,7 @@ def spreads(study: Study, trials: Sequence[Trial]) -> tuple[Spread, ...]:
 
 
 def spread(trials: Sequence[Trial], configuration: Configuration, baseline: Configuration) -> Spread | None:
-    """``None`` before the first run."""
+    """Spread of one configuration's runs; ``None`` before the first run."""
     runs = measured(trials, configuration)
     speeds = [t.tokens_per_hour or 1.0 for t in runs]
     if not speeds:

@@ -1,4 +1,4 @@
-"""A long run and a repetition in sentences: what the commands and the report both say, word for word."""
+"""Sentences on long runs and repetitions, used by the commands and by the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def long_sentence(verdict: LongVerdict) -> str:
 
 
 def long_lines(verdict: LongVerdict) -> list[str]:
-    """The verdict with all it rests on, a line each."""
+    """The verdict and its figures, one line each."""
     disturbed = f", {verdict.disturbed} of them disturbed" if verdict.disturbed else ""
     raw = signed_percent(verdict.raw / verdict.stated - 1.0)
     lines = [
@@ -48,7 +48,7 @@ def long_lines(verdict: LongVerdict) -> list[str]:
 
 
 def growth_lines(found: Sequence[Growth], updates_a_cycle: float) -> list[str]:
-    """Whether memory rose over a long run, and when it would be used up."""
+    """Whether memory rose over a long run, and after how many cycles the limit would be reached."""
     said = []
     for one in found:
         name = "host" if one.pool is Pool.HOST else "device"
@@ -69,7 +69,7 @@ def _step(size: float) -> str:
 
 
 def spread_lines(one: Spread, baseline: Configuration) -> list[str]:
-    """What runs of one configuration differ by, a line each."""
+    """Spread between runs of one configuration, one line each."""
     which = "baseline" if one.configuration == baseline else "configuration"
     runs = f"{one.runs} run{'s' if one.runs != 1 else ''} in fresh processes"
     low, high = one.low / one.tokens_per_hour - 1.0, one.high / one.tokens_per_hour - 1.0

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from autotune.domain import Configuration, CycleRecord, Gain, Trial
-from autotune.insights.roofline import ideal_rate, peak_of, told
+from autotune.insights.roofline import ideal_rate, peak_of, share_sentence
 from autotune.statistics import evidence
 from benchmarks.gpu.table import Finished
 from search_spaces.knobs.model import show
@@ -122,7 +122,7 @@ def _shares(finished: Finished) -> Iterator[str]:
             rate = evidence.speed(held[configuration])
             yield f"| {name} | {rate:,.0f} | {most:,.0f} | {rate / most:.1%} |"
     yield ""
-    yield f"The most is {told(peak)}"
+    yield f"The most is {share_sentence(peak)}"
 
 
 def _phases(finished: Finished) -> Iterator[str]:

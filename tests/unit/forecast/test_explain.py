@@ -6,7 +6,7 @@ import pytest
 
 from autotune.domain import Recommendation, StudySpec, Trial
 from autotune.forecast.explain import explain
-from autotune.insights.ruled_out import By
+from autotune.insights.ruled_out import RulingCause
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
 from autotune.proposals import dominance
@@ -57,12 +57,12 @@ def test_counts_are_those_of_the_space_and_of_the_failures(spec: StudySpec, tria
     every = space.candidates(spec.baseline, spec.resources, same_learning=False)
     assert (why.legal, why.tried, why.exact) == (len(every), 3, True)
     (region,) = dominance.regions(trials, KNOBS, one_memory=True)
-    (memory,) = [r for r in why.ruled_out if r.by is By.MEMORY]
+    (memory,) = [r for r in why.ruled_out if r.by is RulingCause.MEMORY]
     assert memory.count == sum(dominance.covers(region, c, KNOBS) for c in every) > 0
     assert memory.trials == (2,)
     assert memory.exact
     told = space.explain(spec.baseline, spec.resources)
-    assert {r.name: r.count for r in why.ruled_out if r.by is By.LEGALITY} == dict(told.removed)
+    assert {r.name: r.count for r in why.ruled_out if r.by is RulingCause.LEGALITY} == dict(told.removed)
 
 
 def test_a_memory_failure_one_step_further_is_a_limit(spec: StudySpec, trials: list[Trial]) -> None:

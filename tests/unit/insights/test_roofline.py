@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.insights.roofline import PEAKS, Peak, ideal_rate, ideal_seconds, peak_of
+from autotune.insights.roofline import PEAKS, DevicePeak, ideal_rate, ideal_seconds, peak_of
 from benchmarks.gpu.architectures import ARCHITECTURES
 
 H200 = PEAKS["H200"]
@@ -31,7 +31,7 @@ def test_more_to_do_takes_longer() -> None:
     assert ideal_seconds(shape, H200, 200, [1000] * 64, 1) > plain
     assert ideal_seconds(shape, H200, 400, [1000] * 64, 0) > plain
     assert ideal_seconds(ARCHITECTURES["qwen2.5-3b"], H200, 200, [1000] * 64, 0) > 3 * plain
-    assert ideal_seconds(shape, Peak(H200.flops / 2, H200.bandwidth / 2), 200, [1000] * 64, 0) == pytest.approx(
+    assert ideal_seconds(shape, DevicePeak(H200.flops / 2, H200.bandwidth / 2), 200, [1000] * 64, 0) == pytest.approx(
         2 * plain
     )
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Phase, Trial, TrialKind
 from autotune.domain.differences import chosen_differences
-from autotune.insights.ruled_out import By, by_trials
+from autotune.insights.ruled_out import RulingCause, by_trials
 from autotune.insights.why import MOST_CONTRASTS, MOST_KNOBS, Reason, reasons
 from autotune.insights.why_words import knob_lines, reason_json, reason_lines, ruled_words
 from autotune.statistics.retries import SOURCE
@@ -115,12 +115,12 @@ def test_neighbours_that_failed_or_were_stopped_are_named_but_not_as_figures() -
     ]
     found = reasons(trials, FOUR, BASE)
     bigger = of(found, "micro_batch_size")
-    assert [(f.change.after, f.trial, f.cause) for f in bigger.fates] == [(8, 2, "OOM in update (host)")]
-    (stopped,) = of(found, "logprob_rows").fates
+    assert [(f.change.after, f.trial, f.cause) for f in bigger.failed_neighbours] == [(8, 2, "OOM in update (host)")]
+    (stopped,) = of(found, "logprob_rows").failed_neighbours
     own = trials[1].tokens_per_hour
     assert own is not None
     assert stopped.at_least == pytest.approx(own / 171_234.0 - 1.0)
-    assert all(r.fates == () for r in found if r.knob == "precision"), "a retry disproved that failure"
+    assert all(r.failed_neighbours == () for r in found if r.knob == "precision"), "a retry disproved that failure"
     assert not any(r.changed for r in found if r.knob == "logprob_rows")
     assert [r.changed for r in found] == sorted((r.changed for r in found), reverse=True)
     assert all(reason_json(r)["words"] for r in found)
@@ -146,7 +146,7 @@ def test_every_trial_is_ruled_out_once_at_most_and_the_answer_never() -> None:
     found = by_trials(trials, [0, 1])
     numbers = [n for r in found for n in r.trials]
     assert sorted(numbers) == [2, 3, 4, 5, 6]
-    assert [r.by for r in found] == [By.GUARD, By.FAILURE, By.STOPPED, By.SLOWER]
+    assert [r.by for r in found] == [RulingCause.GUARD, RulingCause.FAILURE, RulingCause.STOPPED, RulingCause.SLOWER]
     assert all(r.count == len(r.trials) for r in found)
     assert "2 trials (#4, #5)" in ruled_words(found[1])
 
@@ -186,4 +186,4 @@ def test_of_thousands_of_neighbours_the_first_are_told() -> None:
     ended = [factories.failed(n, configuration=BASE.with_(logprob_token_chunk=64 + n)) for n in range(40, 80)]
     found = of(reasons((*like, *ended), BASE.with_(logprob_token_chunk=64 + 7), BASE), "logprob_token_chunk")
     assert [c.before for c in found.contrasts] == [(n,) for n in range(MOST_CONTRASTS + 1) if n != 7]
-    assert [f.trial for f in found.fates] == list(range(40, 40 + MOST_CONTRASTS))
+    assert [f.trial for f in found.failed_neighbours] == list(range(40, 40 + MOST_CONTRASTS))

@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import Deque, List, Mapping, Optional, Sequence
 
-from ...contract import SIGNS, Nearness, Phase, read_signs
+from ...contract import SIGNS, Nearness, Phase, read_log
 
 TERMINATE_S = 5.0
 EXIT_S = 30.0
@@ -115,7 +115,7 @@ def failure(status: int, said: str) -> VerlFailedError:
 
 def telling(said: str) -> str:
     """The line that says what went wrong, without Ray's prefix: a known cause, or else the last exception's."""
-    reading = read_signs(said, SIGNS)
+    reading = read_log(said, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
     lines = [_PREFIX.sub("", line.strip()) for line in said.splitlines()]
