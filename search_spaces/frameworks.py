@@ -7,7 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
+
+
+class WeightSync(StrEnum):
+    """How trained weights reach a rollout engine, which decides what is whole on a GPU meanwhile."""
+
+    PARAMETERS = "parameters"
+    """One by one; all at once where an adapter is merged under ZeRO-3."""
+    BATCHES = "batches"
+    """All at once, or in ``weight_sync_batches``."""
+    BUCKETS = "buckets"
+    """One by one through a buffer of ``weight_sync_bucket_mib``."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,9 @@ class Facts:
     replicas_multiply: bool = False
     """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
 
+    puts_engine_to_sleep: bool = True
+    """A colocated engine with ``sleep_level`` is put to sleep while training."""
+    weight_sync: WeightSync = WeightSync.PARAMETERS
     pinned_vllm: str = ""
     """The vLLM it is installed with, where nobody looked."""
     stops_expandable_segments: bool = False
@@ -52,6 +67,12 @@ class Facts:
     """``sequence_parallel_size`` above 1 needs ``remove_padding``."""
     tiles_lm_head: bool = False
     """Log-probs are computed in tiles of tokens x vocabulary, never from the whole logits."""
+
+    casts_logits: bool = True
+    """Whole logits are fp32 wherever accelerate wraps the model for mixed precision, which it does not under DeepSpeed
+    (``Accelerator.prepare_model``, ``convert_outputs_to_fp32``)."""
+    launched_in: str = ""
+    """Precision that its own launch files ask for where the user's keys say nothing."""
 
     # Learning
     averages_micro_batches: bool = False
@@ -89,11 +110,14 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             pinned_vllm="0.8.5",
             sends_packed_weights=True,
             sizes_engine_by_update=True,
+            puts_engine_to_sleep=False,
             deepspeed_needs_gpu=True,
             has_muon=False,
+            launched_in="bf16",
             unset_beta=0.04,
         ),
         "ms_swift": Facts(
+            weight_sync=WeightSync.BATCHES,
             stops_expandable_segments=True,
             quantizes_engine=frozenset({"4 bit"}),
             deepspeed_needs_gpu=True,
@@ -108,10 +132,12 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "verl": Facts(
             raises_batched_tokens=True,
             replicas_multiply=True,
+            weight_sync=WeightSync.BUCKETS,
             trains_on_gpus_only=True,
             has_deepspeed=False,
             trains_in_fp8=False,
             packs_split_sequences=True,
+            casts_logits=False,
             starts_processes=True,
         ),
     }

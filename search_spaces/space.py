@@ -155,12 +155,19 @@ class SearchSpace:
             same_learning: keep what would change numerics or learning at the baseline's values.
             limit: of more, this many are drawn without repeats by ``seed``.
         """
+        return self.counted(baseline, resources, same_learning=same_learning, limit=limit, seed=seed)[0]
+
+    def counted(
+        self, baseline: Configuration, resources: Resources, *, same_learning: bool, limit: int = 50_000, seed: int = 0
+    ) -> tuple[tuple[Configuration, ...], Count]:
+        """``candidates``, and ``count`` of all that are legal, for the time of the first."""
         from search_spaces.enumeration import judged_parts, legal_parts, take
 
         if self.require.problem(resources):
-            return ()
-        situation = self._situation(baseline, resources, same_learning)
-        return take(legal_parts(judged_parts(situation), seed), limit, seed)
+            return (), Count(0, True)
+        legal = legal_parts(judged_parts(self._situation(baseline, resources, same_learning)), seed)
+        counted = Count(sum(part.count for part in legal), all(part.exact for part in legal))
+        return take(legal, limit, seed), counted
 
     def count(self, baseline: Configuration, resources: Resources, *, same_learning: bool = False) -> Count:
         """How many of the combinations are legal; what each rule removes takes longer, see ``explain``."""

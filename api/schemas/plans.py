@@ -56,6 +56,7 @@ class Prediction(Shape):
     peak_bytes: float = Field(description="Bytes of the fullest GPU at the worst case; median.")
     peak_bytes_low: float
     peak_bytes_high: float
+    peak_moment: str = Field(description="When that peak is: generate, sync, logprob, update or step.")
     parts_bytes: dict[str, float] = Field(description="Of that peak.")
     capacity_bytes: Bytes
     host_bytes_of_a_node: float

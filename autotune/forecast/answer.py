@@ -9,6 +9,15 @@ from autotune.domain import Configuration
 from autotune.forecast.architecture import Architecture
 from autotune.wording.numbers import format_size
 
+MOMENTS: Mapping[str, str] = {
+    "generate": "while it generates",
+    "sync": "at the weight sync",
+    "logprob": "in the log-prob pass",
+    "update": "in the update",
+    "step": "at the optimizer's step",
+}
+"""When a peak is, in words."""
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -37,11 +46,18 @@ class Predicted:
     """Bytes of host memory of one node at its peak; nothing is held against it, as a node's memory is not known."""
     capacity: int
     """Bytes of one GPU."""
+    moment: str = ""
+    """When that peak is, by the memory model's word; a key of ``MOMENTS``."""
+
+    @property
+    def when(self) -> str:
+        """``at the weight sync``."""
+        return MOMENTS.get(self.moment, "")
 
     def limit(self) -> str:
-        """``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB``."""
+        """``update takes 52 % of a cycle; 71.2 GiB of 79.6 GiB of a GPU's memory at the weight sync``."""
         total = sum(self.phases.values())
-        memory = f"{format_size(self.peak)} of {format_size(self.capacity)} of a GPU's memory"
+        memory = f"{format_size(self.peak)} of {format_size(self.capacity)} of a GPU's memory {self.when}".rstrip()
         if total <= 0:
             return memory
         phase = max(self.phases, key=lambda name: self.phases[name])

@@ -54,6 +54,7 @@ def predicted_json(found: Predicted, baseline: Configuration) -> Document:
         "peak_bytes": plain(found.peak),
         "peak_bytes_low": plain(found.peak_low),
         "peak_bytes_high": plain(found.peak_high),
+        "peak_moment": found.moment,
         "parts_bytes": plain(found.parts),
         "capacity_bytes": found.capacity,
         "host_bytes_of_a_node": plain(found.host),

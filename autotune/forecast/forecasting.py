@@ -23,6 +23,8 @@ class Memory:
     """Bytes of a GPU by part, at its peak."""
     host: float
     """Bytes of one node's process tree at its peak."""
+    moment: str
+    """When a GPU's peak is: ``generate``, ``sync``, ``logprob``, ``update`` or ``step``."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Forecasts:
             fits=float(peaks.fits[index]),
             parts=_largest_first({n: b for n, b in memory.parts.items() if b > 0}),
             host=memory.host,
+            moment=memory.moment,
             capacity=self.capacity,
         )
 

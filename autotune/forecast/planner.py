@@ -15,6 +15,7 @@ from autotune.forecast.search import Asked, Found, search
 from autotune.proposals.forecasts import SURE
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import FACTS
+from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 
 Models = Callable[[Question], Forecasts]
@@ -35,6 +36,7 @@ LEAN: Mapping[str, tuple[KnobValue, ...]] = {
     "zero_stage": (0, 2, 3),
     "offload_optimizer": ("none", "cpu"),
     "offload_parameters": ("none", "cpu"),
+    "weight_sync_batches": (1, 8),
 }
 """What takes least memory, as far as one knob does not say so for all machines."""
 LEAN_FIXED: Mapping[str, KnobValue] = {
@@ -64,8 +66,8 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
     if same is None:
         worst = next(iter(question.space.explain(baseline, question.resources).removed), "")
         raise UsageError(f"no combination of {question.space_name} is legal there; rule {worst} removes most")
-    counted = question.space.count(baseline, question.resources)
     freer = search(replace(asked, same_learning=False), forecasts, 1)
+    counted = same.counted if freer is None else freer.counted
     best = tuple(forecasts.predicted(same.table, index) for index in same.best)
     likely = tuple(found for found in best if found.fits >= SURE)
     return Plan(
@@ -123,16 +125,17 @@ def _need(wanted: Wanted, gpu: KnownGpu, how: str, models: Models) -> Need:
         machine = Machine(gpu.name, gpu.memory, each, nodes)
         if machine.total * machine.memory < least:
             continue
-        question = Question(wanted.load(machine), machine, gpu, how, lean(how))
+        question = Question(wanted.load(machine), machine, gpu, how, lean(how, wanted.framework))
         found = _lean_best(question, models)
         if found is not None:
             return Need(how, gpu.name, gpu.memory, machine, found, wanted.lora_rank)
     return Need(how, gpu.name, gpu.memory, None, lora_rank=wanted.lora_rank)
 
 
-def lean(how: str) -> SearchSpace:
-    """The space of what takes least memory, with or without offloads."""
-    values = {n: v for n, v in LEAN.items() if how == OFFLOADED or n not in OFFLOADS}
+def lean(how: str, framework: str = "trl") -> SearchSpace:
+    """The space of what takes least memory in ``framework``, with or without offloads."""
+    known = {n: v for n, v in LEAN.items() if framework in KNOBS[n].frameworks}
+    values = {n: v for n, v in known.items() if how == OFFLOADED or n not in OFFLOADS}
     return SearchSpace(values, Configuration(LEAN_FIXED))
 
 

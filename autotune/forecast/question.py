@@ -18,13 +18,17 @@ from autotune.proposals.forecasts import Task
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
-from search_spaces.batch import batch_of, served_by
+from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, batch_of, served_by
 from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
+from search_spaces.knobs import defaults
 from search_spaces.space import SearchSpace
 
 MAX_PROMPT = 512
 """Tokens, where nobody says."""
+_OF_ROWS = (*BATCH_KNOBS, *RANK_KNOBS)
+BF16_SINCE = (8, 0)
+"""Compute capability."""
 ROWS_OF_A_GPU = TRL_DEFAULT_MICRO_BATCH
 """On several nodes, where nobody says; what divides the rows for every split of a node would be tens of thousands."""
 
@@ -124,12 +128,25 @@ class Question:
         load = self.load
         request = Complete(
             framework=load.framework,
-            baseline={"num_generations": load.num_generations, **split},
+            baseline={"num_generations": load.num_generations, **self._launched(), **split},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
+
+    def _launched(self) -> Mapping[str, KnobValue]:
+        """Precision where the space fixes none: what the framework's launch files ask for, fp16 on a GPU without bf16.
+
+        Each of Open-R1's accelerate files has ``mixed_precision: bf16`` (``recipes/accelerate_configs``).
+        """
+        framework, capability = self.load.framework, self.gpu.compute_capability
+        word = facts_of(framework).launched_in or defaults(framework, "cuda").get("precision")
+        if word == "bf16" and capability is not None and capability < BF16_SINCE:
+            word = "fp16"
+        if word is None or word == defaults(framework, "cuda").get("precision") or "precision" in self.space.fixed:
+            return {}
+        return {"precision": word}
 
     def _splits(self) -> tuple[int, ...]:
         """GPUs that the space may give to a rollout server, fewest first."""
@@ -140,9 +157,17 @@ class Question:
 
     def tokens(self, configuration: Configuration) -> float:
         """Completion tokens of one cycle, which ends when generations and updates meet."""
-        batch = batch_of(configuration, self.resources)
-        updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
-        return batch.rows * updates * self.load.mean_completion
+        key = tuple(map(configuration.get, _OF_ROWS))
+        if key not in self._tokens:
+            batch = batch_of(configuration, self.resources)
+            updates = math.lcm(max(1, batch.steps), max(1, batch.accumulation)) // max(1, batch.accumulation)
+            self._tokens[key] = batch.rows * updates * self.load.mean_completion
+        return self._tokens[key]
+
+    @cached_property
+    def _tokens(self) -> dict[tuple[KnobValue | None, ...], float]:
+        """``tokens`` by the knobs they follow from; many configurations agree on those."""
+        return {}
 
     def task(self, *, active: bool = False) -> Task:
         """What the models are told. With ``active``, of a mixture of experts only what a token goes through."""

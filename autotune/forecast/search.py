@@ -18,7 +18,7 @@ from autotune.forecast.forecasting import Forecasts, Table
 from search_spaces import legality
 from search_spaces.batch import BATCH_KNOBS
 from search_spaces.configuration import KnobValue
-from search_spaces.space import SearchSpace
+from search_spaces.space import Count, SearchSpace
 from search_spaces.unset import UNSET
 
 SAMPLE = 12_000
@@ -75,12 +75,14 @@ class Found:
     """Combinations of the sample, and steps from it."""
     fitting: int
     """Of the sample, those that are likely to fit; of the steps, where none of it is."""
+    counted: Count
+    """All that are legal."""
 
 
 def search(asked: Asked, forecasts: Forecasts, count: int) -> Found | None:
     """The ``count`` best shapes; ``None`` where nothing is legal."""
     about = asked.baseline, asked.resources
-    sample = asked.space.candidates(*about, same_learning=asked.same_learning, limit=asked.sample)
+    sample, counted = asked.space.counted(*about, same_learning=asked.same_learning, limit=asked.sample)
     if not sample:
         return None
     table = forecasts.table(sample)
@@ -93,7 +95,7 @@ def search(asked: Asked, forecasts: Forecasts, count: int) -> Found | None:
     best = forecasts.table(tuple(dict.fromkeys(plain)))
     score = best.score().round(3)
     order = sorted(range(len(score)), key=lambda i: (-score[i], _changed(best.configurations[i], asked.baseline)))
-    return Found(best, tuple(order), len(sample) + len(seen), max(table.fitting(), best.fitting()))
+    return Found(best, tuple(order), len(sample) + len(seen), max(table.fitting(), best.fitting()), counted)
 
 
 def _climbed(asked: Asked, forecasts: Forecasts, start: Configuration, score: float) -> dict[Configuration, float]:

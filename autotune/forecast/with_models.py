@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autotune.domain import Configuration
 from autotune.forecast import planner
@@ -17,9 +18,10 @@ from autotune.proposals.forecasts import PeakModel, Task, TimeModel
 from autotune.proposals.memory import MemoryModel, breakdown
 from autotune.proposals.times import PhaseTimes
 from autotune.proposals.times.machine import Hardware, presumed, sheet_of
-from autotune.recommendation.reading import StudyReading, read_study
 from autotune.settings import Settings
-from autotune.store import open_store
+
+if TYPE_CHECKING:
+    from autotune.recommendation.reading import StudyReading
 
 __all__ = ["forecasts_for", "foretold", "needed", "planned"]
 
@@ -66,6 +68,9 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
     """Studies in the home's own database that ran on such GPUs; none is created by looking, no server is asked."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
+    from autotune.recommendation.reading import read_study  # noqa: PLC0415 (a plan seldom has a database to read)
+    from autotune.store import open_store  # noqa: PLC0415
+
     store = open_store(settings.database, create=False)
     try:
         found = []
@@ -88,7 +93,7 @@ def forecasts_for(question: Question) -> Forecasts:
 
     def memory(configuration: Configuration) -> Memory:
         device, host = breakdown(task, configuration, peaks)
-        return Memory(device.at_peak, host.peak)
+        return Memory(device.at_peak, host.peak, device.moment.value)
 
     return Forecasts(times=times, peaks=peaks, memory=memory, tokens=question.tokens, capacity=question.gpu.memory)
 
@@ -101,4 +106,4 @@ def _unfitted(gpu: KnownGpu) -> Callable[[Task], tuple[TimeModel, PeakModel]]:
 
 
 def _hardware(gpu: KnownGpu, task: Task) -> Hardware:
-    return presumed(task.resources, gpu.sheet)
+    return gpu.figures or presumed(task.resources, gpu.sheet)

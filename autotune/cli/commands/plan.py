@@ -20,6 +20,7 @@ from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
+    from autotune.forecast.gpus import KnownGpu
     from autotune.forecast.question import Question, Wanted
 
 
@@ -35,6 +36,16 @@ ModelOption = Annotated[
     typer.Option("--model", metavar="DIR|FILE|ID", help="Model folder, config.json, or hub id in the local cache."),
 ]
 GpuOption = Annotated[str, typer.Option("--gpu", help="Kind of GPU, such as h100, a100, l20, l4.")]
+GpuMemoryOption = Annotated[
+    float | None, typer.Option("--gpu-memory", min=1, max=4096, metavar="GIB", help="Memory of a GPU, in GiB.")
+]
+GpuTflopsOption = Annotated[
+    float | None,
+    typer.Option("--gpu-tflops", min=0.1, max=1e6, metavar="TFLOPS", help="Its dense BF16 or FP16 TFLOPS."),
+]
+GpuBandwidthOption = Annotated[
+    float | None, typer.Option("--gpu-bandwidth", min=1, max=1e6, metavar="GB/S", help="Its memory's GB/s.")
+]
 PlanGpusOption = Annotated[int, typer.Option("--gpus", min=1, max=4096, help="GPUs of each node.")]
 SpaceOption = Annotated[
     str | None, typer.Option("--space", help="Preset or YAML file; the preset for the machine if left out.")
@@ -55,6 +66,9 @@ FormatOption = Annotated[Format, typer.Option("--format", help="For people or fo
 def plan(
     model: ModelOption,
     gpu: GpuOption = "h100",
+    gpu_memory: GpuMemoryOption = None,
+    gpu_tflops: GpuTflopsOption = None,
+    gpu_bandwidth: GpuBandwidthOption = None,
     gpus: PlanGpusOption = 1,
     nodes: NodesOption = 1,
     space: SpaceOption = None,
@@ -80,35 +94,29 @@ def plan(
       autotune plan --model ./Qwen2.5-1.5B --gpu l20 --gpus 4
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --max-completion-length 2048
       autotune plan --model ./Qwen2.5-32B --need
+      autotune plan --model ./Qwen2.5-7B --gpu mine --gpu-memory 64 --gpu-tflops 280 --gpu-bandwidth 1600
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
     framework = framework_word(framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import Wanted
 
-    wanted = Wanted(
-        model=model,
-        architecture=model_at(model),
-        framework=framework,
-        rows_per_update=rows_per_update,
-        num_generations=num_generations,
-        max_prompt_length=max_prompt_length,
-        max_completion_length=max_completion_length,
-        lora_rank=lora_rank,
-    )
+    lengths = max_prompt_length, max_completion_length
+    wanted = Wanted(model, model_at(model), framework, rows_per_update, num_generations, *lengths, lora_rank)
     as_json = as_json or form is Format.JSON
     if need:
         _show_needs(wanted, as_json)
     else:
-        _show_plan(_question(wanted, gpu, gpus, nodes, space), settings_for(home), as_json)
+        from autotune.forecast.gpus import gpu_of
+
+        kind = gpu_of(gpu, gpu_memory, gpu_tflops, gpu_bandwidth)
+        _show_plan(_question(wanted, kind, gpus, nodes, space), settings_for(home), as_json)
 
 
-def _question(wanted: Wanted, gpu: str, gpus: int, nodes: int, space: str | None) -> Question:
+def _question(wanted: Wanted, kind: KnownGpu, gpus: int, nodes: int, space: str | None) -> Question:
     from autotune.forecast.answer import Machine
-    from autotune.forecast.gpus import gpu_named
     from autotune.forecast.question import Question
 
-    kind = gpu_named(gpu)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
     return Question(wanted.load(machine), machine, kind, *space_for(wanted.framework, space, gpus, nodes))
 

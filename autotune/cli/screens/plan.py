@@ -155,8 +155,8 @@ def _add_predicted(grid: LabelGrid, found: Predicted) -> None:
     grid.add("time", f"{format_duration(found.cycle_s)} a cycle: {parts}")
     grid.add(
         "memory",
-        f"peak {format_size(found.peak)} (95 % {format_size(found.peak_low)} to {format_size(found.peak_high)}) of "
-        f"{format_size(found.capacity)}; fits with probability {found.fits:.0%}",
+        f"peak {format_size(found.peak)} {found.when} (95 % {format_size(found.peak_low)} to "
+        f"{format_size(found.peak_high)}) of {format_size(found.capacity)}; fits with probability {found.fits:.0%}",
     )
     grid.add("", f"{_parts(found.parts)}; host memory of a node {format_size(found.host)}")
     grid.add("limited by", found.limit())

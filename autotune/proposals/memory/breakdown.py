@@ -20,6 +20,7 @@ GROUPS: Mapping[str, tuple[Part, ...]] = {
     "activations": (Part.ACTIVATIONS, Part.SCORES),
     "logits": (Part.LOGITS,),
     "rollout": (Part.GENERATION, Part.ENGINE_WEIGHTS, Part.CACHE, Part.WORKSPACE, Part.RESIDUE),
+    "weight sync": (Part.SYNC,),
     "offloaded": (Part.OFFLOADED,),
     "processes": (Part.FLOOR, Part.ENGINE_FLOOR, Part.WORKERS),
     "allocator": (Part.KEPT, Part.SLACK),

@@ -14,6 +14,7 @@ from autotune.proposals.memory.dimensions import dimensions
 from autotune.proposals.memory.parts import MOMENTS, PARTS, PLACE, WHEN, Moment, Part
 from autotune.proposals.memory.rollout import Rollout, rollout
 from autotune.proposals.memory.settings import Settings, settings
+from autotune.proposals.memory.sync import Sync, sync
 from autotune.proposals.memory.training import States, Transients, states, transients
 
 Matrix = NDArray[np.float64]
@@ -37,17 +38,18 @@ CPU_SLACK, GPU_SLACK = 0.05, 0.08
 """Share of what stays (CPU: the heap's gaps), of what comes and goes (GPU: reserved and not allocated)."""
 
 _STAYING = (Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.OPTIMIZER)
-_PASSING = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION)
+_PASSING = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS, Part.GENERATION, Part.SYNC)
 
 
 @dataclass(frozen=True)
 class _Bytes:
-    """What the three formulas gave."""
+    """What the formulas gave."""
 
     s: Settings
     held: States
     passing: Transients
     rollout: Rollout
+    sync: Sync
 
 
 def pools(task: Task) -> tuple[Pool, ...]:
@@ -72,7 +74,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Matrix:
     if not configurations:
         return np.zeros((len(pools(task)), 0, len(MOMENTS), len(PARTS)))
     size, s = dimensions(task.resources.model), settings(task, configurations)
-    found = _Bytes(s, states(task, size, s), transients(task, size, s), rollout(task, size, s))
+    found = _Bytes(s, states(task, size, s), transients(task, size, s), rollout(task, size, s), sync(task, size, s))
     if task.resources.gpus:
         return np.stack([_device(found), _host_of_gpus(task, found)])
     return np.stack([_cpu(task, found)])
@@ -90,11 +92,13 @@ def _moments(found: _Bytes) -> Mapping[Moment, dict[Part, Column]]:
     }
     awake = {Part.ENGINE_WEIGHTS: r.weights, Part.CACHE: r.cache, Part.WORKSPACE: r.workspace}
     resting = {part: column * (1.0 - r.sleeps) for part, column in awake.items()} | {Part.RESIDUE: r.residue}
+    loaded = {Part.ENGINE_WEIGHTS: r.weights, Part.SYNC: found.sync.whole}
     logprob = (passing.logprob_activations, passing.logprob_scores, passing.logprob_logits)
     update = (passing.activations, passing.scores, passing.logits)
     passes = (Part.ACTIVATIONS, Part.SCORES, Part.LOGITS)
     return {
         Moment.GENERATE: {**stays, **awake, Part.GENERATION: r.generation},
+        Moment.SYNC: {**stays, **resting, **loaded},
         Moment.LOGPROB: {**stays, **resting, **dict(zip(passes, logprob, strict=True))},
         Moment.UPDATE: {
             **stays,
@@ -138,6 +142,8 @@ def _device(found: _Bytes) -> Matrix:
     rows[Moment.GENERATE][Part.WEIGHTS] = rows[Moment.GENERATE][Part.WEIGHTS] * (1.0 - away)
     states_away = s.columns.number("rollout_offload_optimizer") * s.colocated
     rows[Moment.GENERATE][Part.OPTIMIZER] = rows[Moment.GENERATE][Part.OPTIMIZER] * (1.0 - states_away)
+    rows[Moment.SYNC][Part.WEIGHTS] = rows[Moment.SYNC][Part.WEIGHTS] * (1.0 - away * found.sync.weights_away)
+    rows[Moment.SYNC][Part.OPTIMIZER] = rows[Moment.SYNC][Part.OPTIMIZER] * (1.0 - states_away * found.sync.states_away)
     return _matrix(rows, len(nothing))
 
 

@@ -39,7 +39,7 @@ class _Seen:
 _UPDATE = (Moment.UPDATE, Moment.STEP)
 _MOMENTS: Mapping[str, tuple[Moment, ...]] = {
     Phase.GENERATE.value: (Moment.GENERATE,),
-    Phase.SYNC.value: (Moment.GENERATE,),
+    Phase.SYNC.value: (Moment.SYNC,),
     Phase.LOGPROB.value: (Moment.LOGPROB,),
     Phase.UPDATE.value: _UPDATE,
 }

@@ -40,6 +40,8 @@ class Part(StrEnum):
     """Graphs and buffers outside the engine's share."""
     RESIDUE = "asleep"
     """What a sleeping engine keeps."""
+    SYNC = "weight sync"
+    """Weights that are whole, and buffers, while trained weights go to the engine."""
     OFFLOADED = "offloaded"
     """State and activations that wait in host memory."""
     WORKERS = "workers"
@@ -54,6 +56,8 @@ class Moment(StrEnum):
     """When the peak may be; the largest of them counts."""
 
     GENERATE = "generate"
+    SYNC = "sync"
+    """Trained weights go to the engine, whose own weights are awake and whose cache may sleep."""
     LOGPROB = "logprob"
     UPDATE = "update"
     """The backward pass begins: activations, logits and everything that stays."""
@@ -83,6 +87,7 @@ SPREADS: dict[Part, float] = {
     Part.CACHE: 0.1,
     Part.WORKSPACE: 0.6,
     Part.RESIDUE: 0.5,
+    Part.SYNC: 0.1,
     Part.OFFLOADED: 0.3,
     Part.WORKERS: 0.5,
     Part.KEPT: 0.5,
@@ -98,6 +103,7 @@ UNPROVEN_FRAMEWORK = 0.1
 OF_MODEL = (
     *(Part.WEIGHTS, Part.CASTS, Part.GRADIENTS, Part.BUCKETS, Part.OPTIMIZER, Part.STEP, Part.ACTIVATIONS),
     *(Part.SCORES, Part.LOGITS, Part.GENERATION, Part.ENGINE_WEIGHTS, Part.OFFLOADED, Part.KEPT, Part.SLACK),
+    Part.SYNC,
 )
 """Their formulas need the model's sizes."""
 NOISE = 0.04

@@ -9,6 +9,7 @@ import numpy as np
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.memory.dimensions import Dimensions
 from autotune.proposals.memory.settings import Settings
+from search_spaces.frameworks import facts_of
 
 GIB = 1 << 30
 TYPICAL_DEVICE = 80 * GIB
@@ -50,7 +51,9 @@ def rollout(task: Task, size: Dimensions, s: Settings) -> Rollout:
     workspace, sleeps = _workspace(task, size, s), s.columns.full(0.0)
     on_host = s.columns.full(0.0)
     if task.resources.gpus:
-        level = s.columns.number("sleep_level") * s.colocated
+        # trl 0.18 never calls ``sleep``, whatever the engine was built with.
+        sleeper = float(facts_of(task.resources.framework).puts_engine_to_sleep)
+        level = s.columns.number("sleep_level") * s.colocated * sleeper
         sleeps = (level > 0).astype(float)
         on_host = weights * (level == 1)
     return Rollout(

@@ -25,8 +25,15 @@ three fp32 ones. Where the tile is in half precision, the forward pass has it in
 CPU_PRODUCT = 4.0
 """After that the weight's gradient is a product in fp32 there: of an element of the tile, and of the LM head's part
 that the tile is as wide as, where those are in half precision."""
-WHOLE_LOGITS_BYTES = 12.0
-"""Of frameworks that hold all logits: bf16, their fp32 copy, its gradient and one of bf16."""
+FP32_LOGITS, BF16_LOGITS, FUSED_LOGITS = 12.0, 6.0, 6.0
+"""Of a logit while gradients are there, of frameworks that hold all of them.
+
+fp32 (``_get_per_token_logps`` of trl 0.18): scaled by the temperature, beside a reference model's as they come and
+scaled. bf16: a log-softmax in the place of the first, as many gradients by row and stacked. Fused (verl's
+``logprobs_from_logits``, flash attention in place): logits, scaled ones, one gradient.
+"""
+FP32_LOGITS_READ, BF16_LOGITS_READ = 8.0, 6.0
+"""The same without gradients: as they come and scaled, in bf16 a log-softmax beside."""
 WRITTEN_SCORES_BYTES = 6.0
 """Of one attention weight kept for the backward pass: before and after softmax, and for the product."""
 
@@ -173,12 +180,14 @@ def transients(task: Task, size: Dimensions, s: Settings) -> Transients:
     """Activations, attention scores and logits at maximum prompt and completion."""
     c = s.columns
     dynamic = c.number("dynamic_batching")
-    tokens = np.where(dynamic > 0, c.number("update_tokens", 16384.0), s.rows * s.length) / s.parallel
+    # A budget is of one GPU: verl multiplies it by the ranks that share a sequence (``engine/utils.py`` 111).
+    tokens = np.where(dynamic > 0, c.number("update_tokens", 16384.0), s.rows * s.length / s.parallel)
     rows = c.number("logprob_rows", s.rows)
     # One longest row has to fit whatever the budget is.
     tokens = np.maximum(tokens, s.length / s.parallel)
-    passed = np.where(dynamic > 0, c.number("logprob_tokens", c.number("update_tokens", 16384.0)), rows * s.length)
-    passed = np.maximum(passed, s.length) / s.parallel
+    budget = c.number("logprob_tokens", c.number("update_tokens", 16384.0))
+    passed = np.where(dynamic > 0, budget, rows * s.length / s.parallel)
+    passed = np.maximum(passed, s.length / s.parallel)
     layer = _layer_bytes(size, s) * size.width
     kept = np.minimum(layer, (2.0 + 2.0 * s.wide) * size.width) * tokens * size.layers
     one = layer * tokens
@@ -214,8 +223,8 @@ def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backwa
     """Tiles of the LM head, or all of the logits; ``tokens`` of the pass, prompts included."""
     machine, c = task.resources, s.columns
     completion = task.max_completion_length / max(1.0, task.max_prompt_length + task.max_completion_length)
-    # On a GPU only completions are projected; torch operations of fixed shapes project every position.
-    positions = tokens * (completion if machine.gpus else 1.0)
+    # On a GPU only completions are projected; torch operations of fixed shapes, and packed rows, project all.
+    positions = tokens * (np.where(c.number("remove_padding") > 0, 1.0, completion) if machine.gpus else 1.0)
     if facts_of(machine.framework).tiles_lm_head:
         wide = np.minimum(size.vocabulary, c.number("logprob_vocab_chunk", 32768.0))
         high = np.minimum(positions, c.number("logprob_token_chunk", 4096.0))
@@ -225,12 +234,20 @@ def _logits(task: Task, size: Dimensions, s: Settings, tokens: Column, *, backwa
             bytes_ = _cpu_tile(size, s, wide, high, backward=backward)
     else:
         chunked = 1.0 - 0.5 * c.number("entropy_chunking")
-        whole = positions * size.vocabulary * (WHOLE_LOGITS_BYTES if backward else 6.0) * chunked
+        whole = positions * size.vocabulary * _logit_bytes(task, s, backward=backward) * chunked
         bytes_ = whole * (1.0 - 0.85 * c.number("fused_loss"))
     if backward:
         trained = trainable(task.passthrough, machine.framework, size) >= size.parameters
         bytes_ = bytes_ + positions * size.width * 6.0 + size.vocabulary * size.width * 4.0 * float(trained)
     return np.asarray(bytes_)
+
+
+def _logit_bytes(task: Task, s: Settings, *, backward: bool) -> Column:
+    """Of one logit where all of them are held."""
+    fp32, bf16 = (FP32_LOGITS, BF16_LOGITS) if backward else (FP32_LOGITS_READ, BF16_LOGITS_READ)
+    if facts_of(task.resources.framework).casts_logits:
+        return np.where((s.low > 0) & (s.stage > 0), bf16, fp32)
+    return np.where(s.low > 0, FUSED_LOGITS if backward else bf16, fp32)
 
 
 def _cpu_tile(size: Dimensions, s: Settings, wide: Column, high: Column, *, backward: bool) -> Column:

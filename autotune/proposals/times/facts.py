@@ -56,31 +56,49 @@ USED: Mapping[str, tuple[str, ...]] = {
 Get = Callable[[str], Any]
 
 
-READ = (
-    *(*BATCH_KNOBS, "rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size"),
+_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size")
+_OF_BATCH = (*BATCH_KNOBS, *_RANKS)
+_OF_TRAINING = (
     *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
     *("optimizer", "offload_optimizer", "gradient_checkpointing", "reduce_precision", "remove_padding"),
-    *("tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
-    *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
-    *("logprob_rows", "logprob_token_chunk", "host_allocator", "torch_compile"),
+    *("logprob_token_chunk", "host_allocator"),
 )
+_OF_ENGINE = (
+    *(*_RANKS, "tensor_parallel_size", "rollout_dtype", "rollout_quantization", "kv_cache_dtype", "max_num_seqs"),
+    *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
+)
+"""Knobs that ``_batch``, ``_training`` and ``_engine`` look at."""
+READ = (*dict.fromkeys((*_OF_BATCH, *_OF_TRAINING, *_OF_ENGINE)), "logprob_rows", "torch_compile")
 """Knobs that ``facts_of`` looks at; configurations that agree on them have the same facts."""
 
 
-def facts_of(task: Task, values: Mapping[str, KnobValue]) -> dict[str, float]:
+Kept = dict[tuple[object, ...], dict[str, float]]
+"""Parts of facts by the knobs they follow from; of many configurations few differ in one part."""
+
+
+def facts_of(task: Task, values: Mapping[str, KnobValue], kept: Kept | None = None) -> dict[str, float]:
     """Every column of ``USED``, of one configuration.
 
     ``rows`` are completions of a cycle over all ranks, ``generations`` and ``updates`` how many a cycle has,
     ``replicas`` the engines that share a generation's rows, ``logprob_passes`` forward passes without gradients.
+    ``kept`` is what was found of other configurations of the same task.
     """
     unset = defaults(task.resources.framework, task.resources.device)
 
     def get(name: str) -> Any:
         return values.get(name, unset.get(name))
 
-    found = _batch(task, values)
-    found.update(_training(task, get))
-    found.update(_engine(task, get, values, found["ranks"]))
+    def part(names: tuple[str, ...], make: Callable[[], dict[str, float]]) -> dict[str, float]:
+        if kept is None:
+            return make()
+        key = (names[-1], *map(values.get, names))
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+    found = dict(part(_OF_BATCH, lambda: _batch(task, values)))
+    found.update(part(_OF_TRAINING, lambda: _training(task, get)))
+    found.update(part(_OF_ENGINE, lambda: _engine(task, get, values, found["ranks"])))
     found["logprob_passes"] = _passes(task, found["vllm"] > 0, found)
     found["logprob_rows"] = _number(get("logprob_rows"), found["micro"])
     return found

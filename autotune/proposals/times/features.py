@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.times.facts import READ, USED, ProcessKind, facts_of, process_kind
+from autotune.proposals.times.facts import READ, USED, Kept, ProcessKind, facts_of, process_kind
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
 
@@ -116,9 +116,9 @@ def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
     said = {name: [row.get(name) for row in rows] for name in given}
     nothing: list[KnobValue | None] = [None] * len(rows)
     looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    few = {
-        key: (facts_of(task, row), process_kind(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()
-    }
+    kept: Kept = {}
+    distinct = dict(zip(looked, rows, strict=True))
+    few = {key: (facts_of(task, row, kept), process_kind(task, row)) for key, row in distinct.items()}
     facts = [few[key][0] for key in looked]
     groups: dict[tuple[str, ...], _Group] = {}
     columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]

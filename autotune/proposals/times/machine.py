@@ -81,9 +81,12 @@ _NVLINK_5: _Wires = (9e11, 6.4e10, 4e11)
 _NVLINK_4: _Wires = (4.5e11, 6.4e10, 4e11)
 _NVLINK_3: _Wires = (3e11, 3.2e10, 2e11)
 """NVLink and PCIe of the data sheets; eight 400 or 200 Gbit/s cards a machine, as NVIDIA's DGX H100 and A100 have."""
+_NVLINK_CUT: _Wires = (2e11, 3.2e10, 2e11)
+"""400 GB/s both ways, as the A800 has."""
 _CARD_5: _Wires = (6.4e10, 6.4e10, 1.25e10)
 _CARD: _Wires = (3.2e10, 3.2e10, 1.25e10)
-"""PCIe 5.0 and 4.0, 16 lanes; one card of 100 Gbit/s a machine, presumed."""
+_CARD_3: _Wires = (1.6e10, 1.6e10, 1.25e10)
+"""PCIe 5.0, 4.0 and 3.0, 16 lanes; one card of 100 Gbit/s a machine, presumed."""
 
 
 def _sheet(
@@ -95,11 +98,19 @@ def _sheet(
     )
 
 
+def _tensor(half: float, fp32: float, tf32: float) -> dict[str, float]:
+    """Before FP8."""
+    return {"fp32": fp32, "tf32": tf32, "bf16": half, "fp16": half}
+
+
 def _ada(tensor: float, fp32: float, tf32: float, fp8: float) -> dict[str, float]:
     return {"fp32": fp32, "tf32": tf32, "bf16": tensor, "fp16": tensor, "fp8": fp8}
 
 
 _BLACKWELL = {"fp32": 75e12, "tf32": 1100e12, "bf16": 2250e12, "fp16": 2250e12, "fp8": 4500e12}
+_VOLTA = {"fp32": 15.7e12, "fp16": 125e12}
+_MI300X = {"fp32": 163.4e12, "tf32": 653.7e12, "bf16": 1307.4e12, "fp16": 1307.4e12, "fp8": 2614.9e12}
+_GA102 = "NVIDIA Ampere GA102 GPU architecture white paper: FP32 accumulation, without sparsity"
 _HALVED = "data sheet, halved where it counts sparsity"
 
 SHEETS: Mapping[str, Hardware] = {
@@ -128,6 +139,34 @@ SHEETS: Mapping[str, Hardware] = {
             _CARD,
             "NVIDIA Ada GPU architecture white paper, appendix A: FP32 accumulation, without sparsity",
         ),
+        _sheet("H20", _ada(148e12, 44e12, 74e12, 296e12), 4e12, 96e9, _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
+        _sheet("H800", _HOPPER, 3.35e12, 80e9, (2e11, 6.4e10, 4e11), f"NVIDIA H800 SXM5 {_HALVED}; NVLink 400 GB/s"),
+        _sheet("A800", _AMPERE, 2.039e12, 80e9, _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
+        _sheet("A30", _tensor(165e12, 10.3e12, 82e12), 9.33e11, 24e9, _CARD, "NVIDIA A30 data sheet, dense"),
+        _sheet("A10", _tensor(125e12, 31.2e12, 62.5e12), 6e11, 24e9, _CARD, "NVIDIA A10 data sheet, dense"),
+        _sheet("A6000", _tensor(154.8e12, 38.7e12, 77.4e12), 7.68e11, 48e9, _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
+        _sheet("RTX 3090", _tensor(71e12, 35.6e12, 35.6e12), 9.36e11, 24e9, _CARD, _GA102),
+        _sheet("L40", _ada(181.05e12, 90.5e12, 90.5e12, 362e12), 8.64e11, 48e9, _CARD, f"NVIDIA L40 {_HALVED}"),
+        _sheet(
+            "RTX 5090",
+            _ada(209.5e12, 104.8e12, 104.8e12, 419e12),
+            1.792e12,
+            32e9,
+            _CARD_5,
+            "NVIDIA RTX Blackwell GPU architecture white paper, appendix A: FP32 accumulation, without sparsity",
+        ),
+        _sheet(
+            "RTX PRO 6000",
+            _ada(503.8e12, 126e12, 251.9e12, 1007.6e12),
+            1.792e12,
+            96e9,
+            _CARD_5,
+            "NVIDIA RTX Blackwell PRO GPU architecture white paper, Workstation Edition, without sparsity",
+        ),
+        _sheet("V100-32", _VOLTA, 9e11, 32e9, (1.5e11, 1.6e10, 1.25e10), "NVIDIA V100 data sheet, SXM2 32 GB"),
+        _sheet("V100-16", _VOLTA, 9e11, 16e9, (1.5e11, 1.6e10, 1.25e10), "NVIDIA V100 data sheet, SXM2 16 GB"),
+        _sheet("T4", {"fp32": 8.1e12, "fp16": 65e12}, 3.2e11, 16e9, _CARD_3, "NVIDIA T4 data sheet"),
+        _sheet("MI300X", _MI300X, 5.3e12, 192e9, (4.48e11, 6.4e10, 4e11), "AMD Instinct MI300X data sheet, dense"),
         _sheet("B200", _BLACKWELL, 8e12, 180e9, _NVLINK_5, f"NVIDIA HGX B200 {_HALVED}, one GPU's share"),
     )
 }
@@ -141,7 +180,22 @@ _DRIVER_NAMES = (
     ("A100-SXM4-40GB", "A100-40"),
     ("A100-PCIE-40GB", "A100-40"),
     ("A100", "A100-80"),
+    ("H20", "H20"),
+    ("H800", "H800"),
+    ("A800", "A800"),
+    ("RTX A6000", "A6000"),
+    ("RTX PRO 6000", "RTX PRO 6000"),
+    ("RTX 5090", "RTX 5090"),
+    ("RTX 3090", "RTX 3090"),
+    ("V100-SXM2-16GB", "V100-16"),
+    ("V100-PCIE-16GB", "V100-16"),
+    ("V100", "V100-32"),
+    ("MI300X", "MI300X"),
+    ("A30", "A30"),
+    ("A10", "A10"),
+    ("T4", "T4"),
     ("L40S", "L40S"),
+    ("L40", "L40"),
     ("RTX 4090", "RTX 4090"),
     ("L20", "L20"),
     ("L4", "L4"),
@@ -155,7 +209,7 @@ def sheet_of(name: str) -> Hardware | None:
     if _plain(name) in plain:
         return plain[_plain(name)]
     words = name.replace("-", " ").split()
-    if {"MIG", "NVL"} & set(words):  # a slice, or another board
+    if {"MIG", "NVL", "Ti", "D", "Laptop", "Max"} & set(words):  # a slice, or another board
         return None
     for part, own in _DRIVER_NAMES:
         if part in name if "-" in part or " " in part else part in words:

@@ -103,7 +103,7 @@ def test_the_second_page_is_never_predicted(finished: Reader) -> None:
         ("?gpu=h100", "params_b is needed"),
         ("?gpu=h100&model=/etc/passwd", "params_b is needed"),
         ("?gpu=cpu&params_b=1", "no figures for gpu 'cpu'"),
-        ("?gpu=tpu&params_b=1", "known are l4"),
+        ("?gpu=tpu&params_b=1", "known are t4"),
         ("?gpu=h100&params_b=1&gpus=0", "gpus must be at least 1"),
         ("?gpu=h100&params_b=1&gpus=9", "does not fill nodes of 8"),
         ("?gpu=h100&params_b=1&gpus=9007199254740991", "more than is looked at"),

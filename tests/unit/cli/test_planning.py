@@ -76,8 +76,9 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
     [
         (("--model", "absent"), "cannot be read"),
         (("--model", "org/absent"), "not in the hub's local cache"),
-        (("--model", "config.json", "--gpu", "h1000"), "did you mean h100"),
-        (("--model", "config.json", "--gpu", "tpu"), "known are l4"),
+        (("--model", "config.json", "--gpu", "hh100"), "did you mean h100"),
+        (("--model", "config.json", "--gpu", "h1000", "--gpu-memory", "80"), "give --gpu-memory, --gpu-tflops and"),
+        (("--model", "config.json", "--gpu", "tpu"), "known are t4"),
         (("--model", "config.json", "--framework", "other"), "expected one of trl"),
         (("--model", "config.json", "--space", "none.yaml"), "cannot be read"),
         (("--model", "config.json", "--need", "--framework", "verl"), "--need knows ZeRO"),

@@ -115,7 +115,7 @@ def test_a_guess_makes_intervals_wider_and_figures_no_other() -> None:
     ("changes", "words"),
     [
         ({"gpu": None}, "gpu is needed"),
-        ({"gpu": "tpu"}, "known are l4"),
+        ({"gpu": "tpu"}, "known are t4"),
         ({"model": ModelFacts()}, "params_b is needed"),
         ({"gpus": 0}, "at least 1"),
         ({"gpus": 12}, "nodes of 8"),

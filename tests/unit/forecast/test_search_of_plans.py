@@ -67,7 +67,7 @@ class Peaks:
 
 def forecasts(limit: float) -> Forecasts:
     return Forecasts(
-        Times(), Peaks(limit), lambda c: Memory({"weights": 10 * GIB}, 1.0 * GIB), lambda c: 8192.0, 80 * GIB
+        Times(), Peaks(limit), lambda c: Memory({"weights": 10 * GIB}, 1.0 * GIB, "update"), lambda c: 8192.0, 80 * GIB
     )
 
 

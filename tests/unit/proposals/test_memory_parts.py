@@ -179,6 +179,81 @@ def test_sizes_are_guessed_from_what_is_known() -> None:
     assert np.isfinite(nothing.kv_values)
 
 
+VLLM: dict[str, Any] = {"rollout_engine": "vllm", "gpu_memory_utilization": 0.4}
+EMBEDDING = 152_064 * 3584
+
+
+def sync(framework: str, passthrough: dict[str, Any] | None = None, **knobs: KnobValue) -> float:
+    """Bytes the weight sync has on one of eight GPUs, with weights in bf16."""
+    here = replace(EIGHT, resources=replace(EIGHT.resources, framework=framework), passthrough=passthrough or {})
+    return part(here, Part.SYNC, Moment.SYNC, **VLLM, **knobs)
+
+
+def test_weights_are_whole_at_the_sync_as_each_framework_gathers_them() -> None:
+    lora, full = {"use_peft": True, "lora_r": 16}, {"tuner_type": "full"}
+    for framework in ("trl", "open_r1"):
+        assert sync(framework, zero_stage=3) == 2 * EMBEDDING, "one by one"
+        assert sync(framework, lora, zero_stage=3) == 2 * N, "whole, to merge the adapter"
+        assert sync(framework, lora, zero_stage=2) == sync(framework, zero_stage=0) == 0, "nothing is gathered"
+        server: dict[str, Any] = {"rollout_mode": "server", "rollout_gpus": 1}
+        assert sync(framework, lora, zero_stage=3, **server) == 2 * N, "for a server as well"
+    assert sync("trl", lora, fsdp="fsdp2") == sync("trl", fsdp="fsdp2") == 2 * EMBEDDING
+    for passthrough in (lora, full):
+        assert sync("ms_swift", passthrough, zero_stage=3) == 2 * N
+        assert sync("ms_swift", passthrough, zero_stage=3, weight_sync_batches=16) < 0.2 * 2 * N
+    assert sync("ms_swift", full, fsdp="fsdp2") == 2 * N
+    assert sync("ms_swift", lora, fsdp="fsdp2") == 4 * N, "and merged into a copy"
+    bucket = 512 << 20
+    verl: dict[str, Any] = {"fsdp": "fsdp1", "weight_sync_bucket_mib": 512}
+    assert sync("verl", **verl) == 2 * EMBEDDING + bucket
+    assert sync("verl", lora, **verl) == 2 * N + bucket, "summoned whole"
+    layered = {**lora, "actor_rollout_ref.rollout.layered_summon": True}
+    assert sync("verl", layered, **verl) < 2 * EMBEDDING + bucket
+    assert sync("verl", lora, **{**verl, "fsdp": "fsdp2"}) == 2 * EMBEDDING + bucket
+    assert part(EIGHT, Part.SYNC, Moment.SYNC, zero_stage=3) == 0, "transformers generates with the weights trained"
+
+
+def test_a_sleeping_engine_has_its_weights_and_not_its_cache_at_the_sync() -> None:
+    awake, asleep = ({**VLLM, "sleep_level": level} for level in (0, 2))
+    for which in (Part.ENGINE_WEIGHTS, Part.CACHE):
+        assert part(ONE, which, Moment.SYNC, **awake) == part(ONE, which, Moment.GENERATE, **awake) > 0
+    assert part(ONE, Part.ENGINE_WEIGHTS, Moment.SYNC, **asleep) == 2 * N
+    assert part(ONE, Part.ENGINE_WEIGHTS, Moment.UPDATE, **asleep) == 0
+    assert part(ONE, Part.CACHE, Moment.SYNC, **asleep) == 0
+    never = replace(ONE, resources=replace(ONE.resources, framework="open_r1"))
+    assert part(never, Part.CACHE, Moment.UPDATE, **asleep, rollout_mode="colocate") > 0, (
+        "trl 0.18 never puts its engine to sleep"
+    )
+
+
+def test_what_waits_on_the_host_while_generating_is_back_for_the_sync_except_in_verl() -> None:
+    waits: dict[str, Any] = {**VLLM, "rollout_offload_model": True, "rollout_offload_optimizer": True}
+    for framework, sharding, weights, states in (
+        ("ms_swift", {"zero_stage": 2}, True, True), ("verl", {"fsdp": "fsdp1"}, True, False),
+        ("verl", {"fsdp": "fsdp2"}, False, False),
+    ):  # fmt: skip
+        here = replace(
+            EIGHT, resources=replace(EIGHT.resources, framework=framework), passthrough={"tuner_type": "full"}
+        )
+        for which, there in ((Part.WEIGHTS, weights), (Part.OPTIMIZER, states)):
+            assert part(here, which, Moment.GENERATE, **waits, **sharding) == 0
+            assert (part(here, which, Moment.SYNC, **waits, **sharding) > 0) is there, (framework, sharding, which)
+
+
+def test_a_budget_of_tokens_is_of_one_gpu_and_packed_rows_project_prompts_too() -> None:
+    verl = replace(EIGHT, resources=replace(EIGHT.resources, framework="verl"))
+    dynamic: dict[str, Any] = {"dynamic_batching": True, "update_tokens": 8192, "remove_padding": True}
+    one, two = (part(verl, Part.LOGITS, **dynamic, sequence_parallel_size=ranks) for ranks in (1, 2))
+    assert one == two > 8192 * 152_064 * 6
+    assert part(verl, Part.LOGITS, remove_padding=True) > 1.25 * part(verl, Part.LOGITS, remove_padding=False)
+
+
+def test_logits_are_fp32_where_accelerate_wraps_the_model() -> None:
+    here = replace(EIGHT, resources=replace(EIGHT.resources, framework="open_r1"))
+    bf16: dict[str, Any] = {"precision": "bf16"}
+    assert part(here, Part.LOGITS, zero_stage=0, **bf16) > 1.5 * part(here, Part.LOGITS, zero_stage=2, **bf16)
+
+
 def test_a_length_that_is_padded_costs_as_much_as_it_has() -> None:
     padded = part(ONE, Part.ACTIVATIONS, pad_to_multiple=1000)
     assert padded == pytest.approx(part(ONE, Part.ACTIVATIONS) * 2000 / 1536)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times import SHEETS, PhaseTimes, predicted
-from autotune.proposals.times.facts import READ, facts_of, process_kind
+from autotune.proposals.times.facts import READ, Kept, facts_of, process_kind
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support import timed_machine as made
@@ -186,6 +186,25 @@ def test_every_knob_the_facts_look_at_is_listed() -> None:
             process_kind(device, watched)
             assert watched.asked <= set(READ)
             assert watched.asked
+
+
+def test_facts_put_together_from_kept_parts_are_those_found_anew() -> None:
+    """Each part is kept by the knobs it looks at: one that looked at another knob would be told a neighbour's."""
+    changes: list[dict[str, Any]] = [
+        {}, {"zero_stage": 3}, {"precision": "fp32"}, {"master_weights": "bf16"}, {"micro_batch_size": 1},
+        {"num_generations": 2}, {"gradient_checkpointing": True}, {"logprob_rows": 1}, {"optimizer": "adafactor"},
+        {"rollout_engine": "vllm"}, {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1},
+        {"rollout_engine": "vllm", "tensor_parallel_size": 2}, {"rollout_engine": "vllm", "max_num_seqs": 4},
+        {"rollout_engine": "vllm", "rollout_mode": "colocate", "sleep_level": 2}, {"logprob_token_chunk": 64},
+        {"rollout_engine": "vllm", "kv_cache_dtype": "fp8"}, {"continuous_batching": True}, {"remove_padding": True},
+        {"rollout_engine": "vllm", "enforce_eager": True}, {"offload_optimizer": "cpu"}, {"fsdp": "fsdp2"},
+    ]  # fmt: skip
+    for task in (made.task(), gpus()):
+        kept: Kept = {}
+        for change in (*changes, *reversed(changes)):
+            values = {**plain(), **change}
+            assert facts_of(task, values, kept) == facts_of(task, values)
+        assert 6 < len(kept) < 3 * len(changes)
 
 
 @pytest.mark.parametrize(
