@@ -30,6 +30,7 @@ from api.routes import (
     memory,
     metrics,
     pages,
+    readings,
     recommendation,
     recommendations,
     studies,
@@ -39,7 +40,7 @@ from api.routes import (
 from api.schemas.problems import Problem, problems
 
 ROUTERS = (
-    *(studies.router, trials.router, logs.router, memory.router, events.router, fingerprints.router),
+    *(studies.router, trials.router, logs.router, memory.router, events.router, fingerprints.router, readings.router),
     *(recommendation.router, exports.router, recommendations.router, control.router, health.router, metrics.router),
     *(login.router, pages.router, study_pages.router),
 )

@@ -14,7 +14,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from api.schemas.answers import Answer
@@ -25,13 +26,19 @@ from api.schemas.fingerprints import Fingerprint, Fingerprints
 from api.schemas.matches import Matches
 from api.schemas.studies import Status, Studies, Study
 from api.schemas.trials import Cycle, Cycles, MemoryTimeline, OneTrial, Trial, Trials
+from autotune.documents import codec
 from autotune.errors import MachineError, NotFoundError, UsageError
+from autotune.recommendation.current import TrialReading
+from autotune.recommendation.reading import ReadingPage, StudyReading, named_study
 from autotune.wording.text import clean
 
 TIMEOUT_S = 30.0
 LARGEST_ANSWER = 64 << 20
+UNKNOWN_ADDRESS = "there is nothing at"
+"""What a server says of an address it does not have, as one of an earlier version may not."""
 
 S = TypeVar("S", bound=Shape)
+V = TypeVar("V")
 Query = Mapping[str, object]
 
 
@@ -58,14 +65,7 @@ class Client:
 
     def find(self, name_or_id: str | None) -> int:
         """Id of the study of that name, else of that id, else (of ``None``) of the newest; raises ``NotFoundError``."""
-        if name_or_id is None:
-            return next((s.id for s in self.studies()), None) or _missing("there is no study yet on that server")
-        named = next((s.id for s in self.studies(name_or_id)), None)
-        if named is not None:
-            return named
-        if name_or_id.isdecimal():
-            return self.status(int(name_or_id)).study.id
-        return _missing(f"there is no study {clean(name_or_id)!r} on that server")
+        return named_study([(study.id, study.name) for study in self.studies()], name_or_id)
 
     def status(self, study: int) -> Status:
         return self._get(Status, f"/studies/{study}")
@@ -78,6 +78,19 @@ class Client:
     def trial(self, study: int, number: int) -> OneTrial:
         """With its cycles."""
         return self._get(OneTrial, f"/studies/{study}/trials/{number}")
+
+    def reading(self, study: int) -> StudyReading:
+        """All that is kept of it, as the values that the program itself works with."""
+        page = self._stored(ReadingPage, f"/studies/{study}/reading")
+        trials = page.reading.trials
+        while page.next_since is not None:
+            page = self._stored(ReadingPage, f"/studies/{study}/reading", {"since": page.next_since})
+            trials += page.reading.trials
+        return replace(page.reading, trials=trials)
+
+    def trial_reading(self, study: int, number: int) -> TrialReading:
+        """What is known of a trial beside what it measured: notes, the end of its log, memory over time."""
+        return self._stored(TrialReading, f"/studies/{study}/trials/{number}/reading")
 
     def cycles(self, study: int, number: int, **query: Any) -> Iterator[Cycle]:
         """In the order they ran; ``query`` as the API names it: ``kind=["recorded"]``, ``rank=0``."""
@@ -187,6 +200,18 @@ class Client:
     def _get(self, shape: type[S], path: str, query: Query | None = None) -> S:
         return self._read(shape, self.raw(path, query))
 
+    def _stored(self, shape: type[V], path: str, query: Query | None = None) -> V:
+        """A value of the program itself: whoever sent it, it is read as one of ``shape`` or not at all."""
+        try:
+            found: V = codec.load(shape, self.raw(path, query).decode())
+            return found
+        except NotFoundError as error:
+            if UNKNOWN_ADDRESS not in str(error):
+                raise
+        except (ValueError, TypeError, AttributeError):  # ours say ValueError; a value may have checks of its own
+            pass
+        raise MachineError(f"{self._root} is no autotune server of this version") from None
+
     def _read(self, shape: type[S], text: str | bytes) -> S:
         try:
             return shape.model_validate_json(text)
@@ -235,10 +260,6 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _missing(message: str) -> NoReturn:
-    raise NotFoundError(message)
 
 
 def _split(url: str) -> SplitResult:

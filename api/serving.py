@@ -76,12 +76,12 @@ class Serving:
         from api.guard.codes import Codes
         from api.listening import listen, url_of
         from api.server import ThreadServer
-        from autotune.wiring import open_store_for
+        from autotune.wiring import open_to_read
 
         access = access_for(address.host, os.environ, address.token_file, address.names, control=address.allow_control)
         bound = listen(address.host, address.port)
         self.url = url_of(bound, address.host)
-        self._library = Library(settings, partial(open_store_for, settings))
+        self._library = Library(settings, partial(open_to_read, settings))
         crashed = Crashes(settings, talk)
         self._needs_code = access.token is not None
         self._codes = Codes(lambda code: talk(self._invitation(code)))

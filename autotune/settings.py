@@ -106,6 +106,11 @@ class Settings:
         return shown(self.database)
 
     @property
+    def database_is_absent(self) -> bool:
+        """It would be a SQLite file, and that file is not there."""
+        return "://" not in self.database and not Path(os.path.expanduser(self.database)).exists()
+
+    @property
     def own_database(self) -> bool:
         """It is the file in the home, not one named by ``--database`` or the environment."""
         return self.database == str(self.home.database)

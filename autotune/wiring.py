@@ -11,6 +11,7 @@ from autotune.frameworks import runnable
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
+from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
@@ -43,6 +44,7 @@ __all__ = [
     "loop",
     "measured",
     "open_store_for",
+    "open_to_read",
     "prepare",
     "present_fingerprint",
     "probe",
@@ -56,13 +58,23 @@ READERS_PATIENCE = OutageLimits(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
 
-def open_store_for(settings: Settings, stop: StopToken | None = None) -> Store:
-    """The database of the settings; its home is created if need be.
+def open_store_for(settings: Settings, stop: StopToken | None = None, *, create: bool = True) -> Store:
+    """The database of the settings; the home is created if need be, and with ``create`` so is the database.
 
-    A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; a reader waits a moment.
+    A tuner gives its ``stop``, and waits for a server that is away until level 2 of it; others wait a moment.
     """
     settings.home.prepare()
-    return open_store(settings.database, stop=stop, patience=OutageLimits() if stop is not None else READERS_PATIENCE)
+    patience = OutageLimits() if stop is not None else READERS_PATIENCE
+    return open_store(settings.database, create=create, stop=stop, patience=patience)
+
+
+def open_to_read(settings: Settings) -> Store:
+    """The database of the settings, which may lie on a read-only mount; neither it nor a folder is created.
+
+    Raises:
+        UnfitDatabaseError: there is none.
+    """
+    return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 
 
 def check_store(settings: Settings) -> None:
@@ -151,6 +163,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
     space = SearchSpace.from_json(spec.space)
     if spec.sampler == SWEEP:
         return sweep_proposer(spec, rows=None)
+    use_one_thread()
     task = Task.of(spec)
     return ProposesAhead(
         make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)

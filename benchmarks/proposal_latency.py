@@ -1,4 +1,4 @@
-"""How long does a proposal block? 1,000 recorded trials, 50,000 legal combinations.
+"""How much work is a proposal? 1,000 recorded trials, 50,000 legal combinations.
 
 ``python -m benchmarks.proposal_latency [--trials 1000] [--proposals 60] [--sampler grey] [--anew]``
 
@@ -7,9 +7,9 @@ phases follow a formula with noise, some trials ran out of memory. Each proposal
 been recorded, with what can be prepared while that trial runs prepared, as a study does; some are asked for again of a
 new proposer that has prepared nothing. The trials are the same objects each time, as they are in a study, which reads
 each finished one once (``study.history``); with ``--anew`` each proposal gets trials that were made anew. Printed:
-median and 95th percentile of the wall seconds each call took; then the CPU time of one fit of each model to all of the
-recorded trials, and to as many as a proposal tells it of: of a model that has read nothing yet, and of one that has
-read all of them but the newest.
+median and 95th percentile of the CPU time of each call, which other programs on the machine change less than its
+duration; then that of one fit of each model to all of the recorded trials, and to as many as a proposal tells it of: of
+a model that has read nothing yet, and of one that has read all of them but the newest.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
+from autotune.machine.linear_algebra import use_one_thread
 from autotune.proposals.forecasts import Task
 from autotune.proposals.grey.models import models_for
 from autotune.proposals.grey.reading import TOLD_FASTEST, TOLD_NEWEST
@@ -154,7 +155,7 @@ def _anew(trials: Sequence[Trial]) -> list[Trial]:
 def timed(
     trials: int, proposals: int, sampler: str, *, anew: bool = False
 ) -> tuple[list[float], list[float], list[float], str]:
-    """Seconds of each proposal with preparation and without, of each preparation, and who proposed last."""
+    """CPU seconds of each proposal with preparation and without, of each preparation, and who proposed last."""
     candidates = combinations()
     prepared, made = proposer(candidates, sampler), history(candidates, trials)
     ahead, blocked, cold, source = [], [], [], ""
@@ -162,21 +163,21 @@ def timed(
         number = len(made)
         made = _anew(made) if anew else made
         running = made[-1].with_(state=TrialState.RUNNING, outcome=None, cycles=(), worst_case_passed=False)
-        began = time.perf_counter()
+        began = time.process_time()
         prepared.prepare([*made[:-1], running], number)
-        ahead.append(time.perf_counter() - began)
+        ahead.append(time.process_time() - began)
         made = _anew(made) if anew else made
-        began = time.perf_counter()
+        began = time.process_time()
         proposal = prepared.propose(made, number)
-        blocked.append(time.perf_counter() - began)
+        blocked.append(time.process_time() - began)
         if proposal is None:
             break
         if turn % 20 == 0:
             fresh = proposer(candidates, sampler)
-            began = time.perf_counter()
+            began = time.process_time()
             if fresh.propose(made, number) != proposal:
                 raise RuntimeError("a prepared proposal differs from the unprepared one")
-            cold.append(time.perf_counter() - began)
+            cold.append(time.process_time() - began)
         source = proposal[1]
         made.append(trial(number, proposal[0]))
     return blocked, ahead, cold, source
@@ -233,11 +234,12 @@ def main() -> None:
     parser.add_argument("--sampler", default="grey")
     parser.add_argument("--anew", action="store_true")
     asked = parser.parse_args()
+    use_one_thread()  # as a study does
     blocked, ahead, cold, source = timed(asked.trials, asked.proposals, asked.sampler, anew=asked.anew)
     print(f"{math.prod(len(v) for v in AXES.values())} combinations, {asked.trials} trials recorded, by {source}")
-    print(line("a proposal blocks", blocked))
-    print(line("the same by a new proposer, nothing prepared", cold))
-    print(line("preparing, while a trial runs", ahead))
+    print(line("a proposal (CPU time)", blocked))
+    print(line("the same by a new proposer, nothing prepared (CPU time)", cold))
+    print(line("preparing, while a trial runs (CPU time)", ahead))
     if asked.sampler == "grey":
         for label, seconds in fits(asked.trials):
             print(line(f"{label} (CPU time)", seconds))

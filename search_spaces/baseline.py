@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from search_spaces.batch import batch_of, normalised
@@ -11,7 +12,7 @@ from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import resting
 
-REPLICAS = "rollout_data_parallel_size"
+REPLICAS, TENSOR = "rollout_data_parallel_size", "tensor_parallel_size"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
@@ -41,6 +42,18 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
     case = Case(values, resources)
     values.update({n: rest for n in names if n not in values and (rest := _resting(n, case)) is not None})
     return Configuration(capped(resting(values, resources), resources))
+
+
+def spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with a ``tensor_parallel_size`` that divides the GPUs where the framework's own default does not.
+
+    verl's is 2, which no single GPU has.
+    """
+    case = Case(values, resources)
+    size = case.at_least_one(TENSOR)
+    if TENSOR in values or not case.colocated or not case.on_gpu or case.training_gpus % size == 0:
+        return dict(values)
+    return {**values, TENSOR: math.gcd(size, case.training_gpus)}
 
 
 def _replicas(case: Case) -> int | None:

@@ -81,6 +81,15 @@ class ModelFacts:
     key_value_heads: int | None = None
     vocabulary: int | None = None
     max_positions: int | None = None
+    head_size: int | None = None
+    """Of the attention; where it is not known, the width over the heads, which most models have."""
+
+    @property
+    def head(self) -> int | None:
+        """``head_size``, as far as it is known or follows."""
+        if self.head_size or not (self.hidden_size and self.attention_heads):
+            return self.head_size
+        return self.hidden_size // self.attention_heads
 
 
 COMPILER, NOT_THERE = "c++", ""
@@ -119,6 +128,8 @@ class Resources:
     """Processes that train on a CPU, over gloo; on GPUs every GPU trains, and this says nothing."""
     per_micro_batch: str = ""
     """What of the user's objective is averaged over each micro-batch (``objective.per_micro_batch``)."""
+    quantized: str = ""
+    """What the trained model is loaded in, ``4 bit`` or ``8 bit`` (``objective.quantized``); empty: as it is."""
 
     def __hash__(self) -> int:
         # The packages are a mapping, which cannot be hashed; they are still compared.
@@ -134,6 +145,9 @@ class Resources:
         value: dict[str, Any] = json.loads(json.dumps({**asdict(self), "software": dict(self.software)}))
         if self.cpu_ranks == 1:
             del value["cpu_ranks"]
-        if not self.per_micro_batch:
-            del value["per_micro_batch"]
+        for name in ("per_micro_batch", "quantized"):
+            if not value[name]:
+                del value[name]
+        if self.model.head_size is None:
+            del value["model"]["head_size"]
         return value

@@ -77,6 +77,9 @@ class Situation:
         micro = "micro_batch_size"
         if resources.per_micro_batch and micro in domains:  # the baseline's is the one that stays legal
             domains[micro] = tuple(dict.fromkeys((*domains[micro], whole[micro])))
+        group = "num_generations"
+        if (rows := resources.rows_per_update) and all(rows % int(n) for n in domains.get(group, ())):
+            domains[group] = tuple(dict.fromkeys((*domains.get(group, ()), whole[group])))
         same_rollouts = KNOBS["steps_per_generation"].effect.rank > allowed.rank
         return cls(whole, domains, resources, Reference.of(whole, resources), same_rollouts)
 

@@ -22,6 +22,17 @@ class Facts:
     replicas_multiply: bool = False
     """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
 
+    pinned_vllm: str = ""
+    """The vLLM it is installed with, where nobody looked."""
+    stops_expandable_segments: bool = False
+    """It switches them off around a sleeping engine by itself."""
+    quantizes_engine: frozenset[str] = frozenset()
+    """What a trained model may be loaded in beside a colocated engine, which is then given its packed weights."""
+    sends_packed_weights: bool = False
+    """A rollout server, which holds whole weights, is sent those of a quantized model as they are packed."""
+    merges_in_shards: bool = True
+    """It brings adapters and weights together where FSDP2 shares the weights out packed."""
+
     # Hardware and sharding
     trains_on_gpus_only: bool = False
     has_deepspeed: bool = True
@@ -64,6 +75,9 @@ class Facts:
 FACTS: Mapping[str, Facts] = MappingProxyType(
     {
         "trl": Facts(
+            quantizes_engine=frozenset({"4 bit"}),
+            sends_packed_weights=True,
+            merges_in_shards=False,
             helped_on_cpu=True,
             has_muon=False,
             hub_kernels_package="kernels",
@@ -72,12 +86,16 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             memory_measured=True,
         ),
         "open_r1": Facts(
+            pinned_vllm="0.8.5",
+            sends_packed_weights=True,
             sizes_engine_by_update=True,
             deepspeed_needs_gpu=True,
             has_muon=False,
             unset_beta=0.04,
         ),
         "ms_swift": Facts(
+            stops_expandable_segments=True,
+            quantizes_engine=frozenset({"4 bit"}),
             deepspeed_needs_gpu=True,
             trains_in_fp8=False,
             packs_with_flash_attention_only=True,

@@ -27,6 +27,17 @@ def per_micro_batch(framework: str, settings: Mapping[str, Any]) -> str:
     return f"loss_type {loss}" if loss in _AVERAGED else ""
 
 
+def quantized(settings: Mapping[str, Any]) -> str:
+    """What the model is loaded in by bitsandbytes, ``4 bit`` or ``8 bit``; empty: as its files have it.
+
+    TRL and Open-R1 say ``load_in_4bit`` and ``load_in_8bit``, ms-swift ``quant_bits`` (of ``quant_method bnb``).
+    """
+    bits = settings.get("quant_bits") if settings.get("quant_method") == "bnb" else None
+    if settings.get("load_in_4bit") is True or str(bits) == "4":
+        return "4 bit"
+    return "8 bit" if settings.get("load_in_8bit") is True or str(bits) == "8" else ""
+
+
 _AVERAGED = ("bnpo", "real")
 """Losses that are averaged so; ``real``, of ms-swift, compares the groups within a micro-batch."""
 

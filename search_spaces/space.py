@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,8 +18,17 @@ from search_spaces.knobs import KNOBS, Kind
 from search_spaces.knobs.batch import ACCUMULATION
 from search_spaces.legality import Violation
 from search_spaces.legality.knob_rules import unknown_knob
-from search_spaces.space_file import Content, Requirements, preset_for, preset_names, preset_path, understand
-from search_spaces.unset import resolved
+from search_spaces.space_file import (
+    PRESETS,
+    Content,
+    Inherited,
+    Requirements,
+    preset_for,
+    preset_names,
+    preset_path,
+    understand,
+)
+from search_spaces.unset import UNSET, resolved
 from search_spaces.yaml_text import problem
 
 if TYPE_CHECKING:
@@ -50,6 +59,7 @@ class SearchSpace:
     fixed: Configuration = field(default_factory=lambda: Configuration({}))
     require: Requirements = field(default_factory=Requirements)
     description: str = field(default="", compare=False)
+    inherited: Inherited = field(default_factory=Inherited, compare=False)
 
     @classmethod
     def load(cls, name: str | Path) -> SearchSpace:
@@ -79,7 +89,9 @@ class SearchSpace:
             what = "every knob has a single value" if content.values else "no knob is listed"
             raise problem(source, 0, f"knobs: {what}; a search needs at least one knob with two values or more")
         fixed = {name: found[0] for name, found in content.values.items() if len(found) == 1}
-        return cls(MappingProxyType(searched), Configuration(fixed), content.require, content.description)
+        return cls(
+            MappingProxyType(searched), Configuration(fixed), content.require, content.description, content.inherited
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain data with the keys of a space file; a preset's content is written out."""
@@ -92,6 +104,30 @@ class SearchSpace:
     def size(self) -> int:
         """Combinations of the listed values, legal or not."""
         return math.prod(len(found) for found in self.values.values())
+
+    def fitted(self, framework: str, having: Collection[str]) -> tuple[SearchSpace, tuple[str, ...]]:
+        """The space for ``framework``, and the knobs of a preset that went because it lacks them.
+
+        What the user's own file lists stays, and the rules say what is wrong with it.
+
+        Args:
+            framework: by its name in the catalogue.
+            having: the knobs it can set.
+
+        Raises:
+            SpaceError: nothing is left to search.
+        """
+        said = self.inherited
+        if not said.frameworks or framework in said.frameworks:
+            return self, ()
+        data = self.as_json()
+        listed = {name: values for name, values in data["knobs"].items() if name in said.knobs and name not in having}
+        # What may be left unset falls away by itself.
+        left = tuple(n for n, values in listed.items() if not (isinstance(values, list) and UNSET in values))
+        if said.requires:
+            data["require"]["frameworks"] = [framework]
+        data["knobs"] = {name: values for name, values in data["knobs"].items() if name not in left}
+        return replace(SearchSpace.from_json(data), description=self.description), left
 
     def complete(self, baseline: Mapping[str, KnobValue], resources: Resources) -> Configuration:
         """The baseline as the candidates are written: same keys, so that equal configurations have equal keys."""
@@ -210,7 +246,8 @@ def _content(path: Path, source: str) -> Content:
             data = stream.read(yaml_text.MAX_BYTES + 1)
     except OSError as error:
         raise problem(source, 0, f"cannot be read: {error.strerror or error}") from None
-    return _extended(understand(yaml_text.read(data, source), source), source)
+    content = understand(yaml_text.read(data, source), source)
+    return replace(content, inherited=content.as_inherited) if path.parent == PRESETS else _extended(content, source)
 
 
 def _extended(content: Content, source: str) -> Content:
@@ -220,8 +257,10 @@ def _extended(content: Content, source: str) -> Content:
     path = preset_path(content.extends, source)
     under = understand(yaml_text.read(path.read_bytes(), content.extends), content.extends)
     kept = {name: found for name, found in under.values.items() if name not in content.left_out}
+    requires = content.require == Requirements()
     return Content(
         values={**kept, **content.values},
-        require=content.require if content.require != Requirements() else under.require,
+        require=under.require if requires else content.require,
         description=content.description or under.description,
+        inherited=Inherited(frozenset(kept) - frozenset(content.values), under.require.frameworks, requires),
     )

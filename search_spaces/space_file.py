@@ -57,6 +57,17 @@ class Requirements:
 
 
 @dataclass(frozen=True)
+class Inherited:
+    """What of a space a preset said: in a preset all of it."""
+
+    knobs: frozenset[str] = frozenset()
+    frameworks: tuple[str, ...] = ()
+    """Those the preset was made for; empty for any."""
+    requires: bool = False
+    """The requirements are the preset's too."""
+
+
+@dataclass(frozen=True)
 class Content:
     """A space file, understood."""
 
@@ -67,6 +78,12 @@ class Content:
     left_out: frozenset[str] = frozenset()
     """Knobs of the extended preset that this file drops."""
     description: str = ""
+    inherited: Inherited = field(default_factory=Inherited)
+
+    @property
+    def as_inherited(self) -> Inherited:
+        """Of a preset."""
+        return Inherited(frozenset(self.values), self.require.frameworks, True)
 
 
 def understand(entry: Entry, source: str) -> Content:

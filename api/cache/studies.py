@@ -231,7 +231,7 @@ class Library:
             store.close()
 
     def _absent(self) -> bool:
-        return self._settings.own_database and not self._settings.home.database.exists()
+        return self._settings.database_is_absent
 
     def _opened(self) -> Store:
         with self._lock:

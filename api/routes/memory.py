@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
-from api.logs import paths_of
-from api.memory import WORDS, timeline_in
+from api.logs import open_below, paths_of
 from api.responses import JSON, conditional, dumps
 from api.routes.trials import trial_of
 from api.schemas.problems import problems
 from api.schemas.study_examples import MEMORY_EXAMPLE
 from api.schemas.trials import MemoryTimeline
-from autotune.documents.memory_timeline import timeline_json
+from autotune.documents.memory_timeline import read, timeline_json
 from autotune.documents.study import plain
 from autotune.errors import NotFoundError
 
@@ -50,10 +50,10 @@ def get_memory(
     """
     found = studies.snapshot(study_id)
     trial = trial_of(found, number)
-    paths = paths_of(studies.home, found.study, trial, query.attempt, WORDS)
-    timeline = timeline_in(paths.root, studies.home.runs)
+    paths = paths_of(studies.home, found.study, trial, query.attempt, "memory timeline")
+    timeline = read(paths.memory, partial(open_below, studies.home.runs))
     if timeline is None:
-        raise NotFoundError(f"trial {number} has no {WORDS} yet, or none that can be read")
+        raise NotFoundError(f"trial {number} has no memory timeline yet, or none that can be read")
     document = {
         "study": plain(found.study.spec.name),
         "trial": number,

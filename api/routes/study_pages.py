@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -18,15 +19,17 @@ from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
 from api.dashboard.why_view import Asked, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
-from api.memory import timeline_in
+from api.logs import open_below
 from api.responses import HTML, conditional
 from autotune.charts.feasibility_map import Foreseen, Pair
 from autotune.charts.foretold import Foretold
+from autotune.documents.memory_timeline import read
 from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.forecast.untried_pairs import foreseen, foretold
 from autotune.recommendation.current import running_trial
 from autotune.recommendation.export import Choice
+from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
 
@@ -67,7 +70,7 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     running = running_trial(found.trials)
     life = studies.life(found) if running is not None and running.number == number else None
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
-    timeline = timeline_in(folder, studies.home.runs) if trial.attempt else None
+    timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
     export = studies.kept(("export", found.progress, number), lambda: studies.exported(found, Choice(trial=number)))
     key = ("trial", found.stamp, number, life, logs, timeline)
     body = studies.body(

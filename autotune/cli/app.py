@@ -9,7 +9,6 @@ import typer
 
 from autotune.cli import console
 from autotune.cli.commands import compare, export, plan, read, report, retry, serve, space, start, sweep, trial, verify
-from autotune.cli.commands.remote import add_url_option
 from autotune.cli.database import add_database_option
 from autotune.cli.doctor import command as doctor
 from autotune.cli.failures import exit_code_of
@@ -91,7 +90,6 @@ def build_app() -> typer.Typer:
     app.command()(verify.verify)
     app.command()(plan.plan)
     app.add_typer(space.app, name="space")
-    add_url_option(app)
     add_database_option(app)
     return app
 

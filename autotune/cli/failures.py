@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
 from autotune.cli.screens.text import clean
-from autotune.errors import AutotuneError, UsageError
+from autotune.errors import AutotuneError, MachineError, UsageError
 from autotune.settings import DEBUG_VARIABLE, Settings, read_settings
+from autotune.wording.text import bounded
 from search_spaces.errors import SpaceError
 from trainer.child.contract import write_atomic
+
+_FULL = (MachineError, "no space is left on the disk; free some, or name another folder")
+_MENDABLE: Mapping[int | None, tuple[type[AutotuneError], str]] = {
+    errno.ENAMETOOLONG: (UsageError, "a file's name may have 255 bytes at most"),
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: (MachineError, "the disk can only be read; name another folder"),
+}
+"""Error number -> what it is to the user."""
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
@@ -32,6 +43,8 @@ def exit_code_of(run: Callable[[], None]) -> int:
         return _expected(error, error.exit_code)
     except SpaceError as error:
         return _expected(error, UsageError.exit_code)
+    except OSError as error:
+        return _of_the_files(error)
     except Exception as error:
         return _unexpected(error)
     return 0
@@ -49,8 +62,16 @@ def _code(ended: SystemExit) -> int:
 def _expected(error: Exception, code: int) -> int:
     if _settings().debug:
         traceback.print_exception(error, file=sys.stderr)
-    console.say(f"autotune: {clean(error) or type(error).__name__}")
+    console.say(f"autotune: {bounded(clean(error)) or type(error).__name__}")
     return code
+
+
+def _of_the_files(error: OSError) -> int:
+    """What the user can mend, wherever it was met."""
+    if error.errno not in _MENDABLE:
+        return _unexpected(error)
+    kind, sentence = _MENDABLE[error.errno]
+    return _expected(kind(f"{sentence}: {error.filename or _settings().home.root}"), kind.exit_code)
 
 
 def _unexpected(error: Exception) -> int:

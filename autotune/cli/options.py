@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +14,7 @@ from autotune.cli.screens.text import clean
 from autotune.domain import Study, Trial
 from autotune.errors import NotFoundError
 from autotune.ports import StopToken, Store
+from autotune.recommendation.reading import named_study
 from autotune.settings import Settings, read_settings
 
 HomeOption = Annotated[
@@ -41,6 +41,11 @@ def naming_database(database: str | None) -> Iterator[None]:
         yield
     finally:
         _database.reset(before)
+
+
+def place_named(home: Path | None) -> str:
+    """The option that names a place on this machine; empty if none was given."""
+    return "--home" if home is not None else "--database" if _database.get() is not None else ""
 
 
 def settings_for(home: Path | None) -> Settings:
@@ -74,9 +79,9 @@ def reading(home: Path | None, stop: StopToken | None = None) -> Iterator[tuple[
     settings = settings_for(home)
     if settings.own_database and not settings.home.database.exists():
         raise NotFoundError(f"there is no study in {settings.home.root} yet; `autotune start` begins one")
-    from autotune.wiring import open_store_for
+    from autotune.wiring import open_store_for, open_to_read
 
-    store = open_store_for(settings, stop)
+    store = open_to_read(settings) if stop is None else open_store_for(settings, stop, create=False)
     try:
         yield settings, store
     finally:
@@ -90,20 +95,8 @@ def find_study(store: Store, name: str | None) -> Study:
         NotFoundError: naming the nearest study there is.
     """
     studies = store.studies()
-    if not studies:
-        raise NotFoundError("there is no study yet; `autotune start` begins one")
-    if name is None:
-        return studies[0]
-    for study in studies:
-        if study.spec.name == name:
-            return study
-    for study in studies:
-        if str(study.id) == name:
-            return study
-    names = [study.spec.name for study in studies]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {clean(near[0])!r}?" if near else f"the newest is {clean(names[0])!r}"
-    raise NotFoundError(f"there is no study {clean(name)!r}; {hint}")
+    found = named_study([(study.id, study.spec.name) for study in studies], name)
+    return next(study for study in studies if study.id == found)
 
 
 def find_trial(trials: Sequence[Trial], number: int, study: Study) -> Trial:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.cli.screens.text import clean_line
+from autotune.recommendation.current import last_lines
 
 BLOCK = 1 << 16
 LONGEST_LINE = 1 << 20
@@ -45,11 +46,9 @@ def tail(path: Path, count: int) -> tuple[str, ...]:
         with path.open("rb") as stream:
             stream.seek(0, 2)
             stream.seek(max(0, stream.tell() - BLOCK))
-            text = stream.read().decode("utf-8", "replace")
+            return last_lines(stream.read(), count)
     except OSError:
         return ()
-    cleaned = (clean_line(line) for line in text.split("\n"))
-    return tuple(line for line in cleaned if line)[-count:] if count > 0 else ()
 
 
 def follow(path: Path, ended: Callable[[], bool], wait: Callable[[], None]) -> Iterator[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from autotune.documents.study import Document, plain, timestamp
+from autotune.errors import NotFoundError
 from autotune.wording.numbers import format_duration
 from autotune.wording.text import clean
 
@@ -139,20 +140,17 @@ def parse(data: bytes) -> MemoryTimeline | None:
     return MemoryTimeline(float(began_at), host, device)
 
 
-def read(path: Path) -> MemoryTimeline | None:
-    """``None`` where there is none that can be read; a link is not followed, nor a pipe waited for."""
+def plain_file(path: Path) -> int:
+    """A descriptor of a file that a trial may have written: a link is not followed, nor a pipe waited for."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def read(path: Path, opened: Callable[[Path], int] = plain_file) -> MemoryTimeline | None:
+    """``None`` where there is none that can be read; ``opened`` gives its descriptor."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        file = opened(path)
+    except (OSError, NotFoundError):
         return None
-    try:
-        return read_open(file)
-    finally:
-        os.close(file)
-
-
-def read_open(file: int) -> MemoryTimeline | None:
-    """``read`` of an open file, by its descriptor."""
     try:
         seen = os.fstat(file)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > LARGEST_BYTES:
@@ -160,6 +158,8 @@ def read_open(file: int) -> MemoryTimeline | None:
         return parse(os.pread(file, LARGEST_BYTES, 0))
     except OSError:
         return None
+    finally:
+        os.close(file)
 
 
 def _series(rows: Any) -> tuple[Point, ...] | None:

@@ -12,8 +12,10 @@ from autotune.forecast.answer import Machine
 from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import GPUS, KnownGpu, gpu_named
 from autotune.forecast.question import Question, Wanted
+from autotune.frameworks import framework_named
 from autotune.proposals.memory.dimensions import dimensions
 from autotune.proposals.times.machine import sheet_of
+from autotune.specification.build import planned
 from autotune.wording.text import clean
 from search_spaces.configuration import ModelFacts
 from search_spaces.knobs import FRAMEWORKS
@@ -66,9 +68,10 @@ def question_of(facts: Facts) -> tuple[Question, tuple[str, ...]]:
         max_prompt_length=facts.max_prompt_length,
         max_completion_length=facts.max_completion_length,
     )
-    space = preset_for(gpus, nodes)
-    question = Question(wanted.load(machine), machine, gpu, space, SearchSpace.load(space))
-    return question, (*_presumed(facts, question), *shape.notes)
+    name = preset_for(gpus, nodes)
+    space, left_out = planned(SearchSpace.load(name), framework_named(framework))
+    question = Question(wanted.load(machine), machine, gpu, name, space, left_out)
+    return question, (*_presumed(facts, question), *question.notes)
 
 
 def architecture_of(facts: ModelFacts) -> Architecture:

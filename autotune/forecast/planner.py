@@ -80,7 +80,7 @@ def plan(question: Question, models: Models, accuracy: Accuracy, count: int = BE
         best=likely or best[:1],
         permitted=_permitted(forecasts, same, freer),
         accuracy=accuracy,
-        notes=question.load.architecture.notes,
+        notes=question.notes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.domain import Configuration, Resources
+from autotune.errors import UsageError
 from autotune.forecast.answer import Load, Machine
 from autotune.forecast.architecture import Architecture
 from autotune.forecast.gpus import KnownGpu
@@ -16,7 +18,8 @@ from autotune.proposals.forecasts import Task
 from autotune.proposals.times.lengths import PRESUMED_SHARE
 from autotune.specification import build
 from autotune.specification.request import GPU_SIZE, TRL_DEFAULT_GROUP, TRL_DEFAULT_MICRO_BATCH, Complete, gpu_size
-from search_spaces.batch import batch_of
+from search_spaces.batch import batch_of, served_by
+from search_spaces.configuration import KnobValue
 from search_spaces.frameworks import facts_of
 from search_spaces.space import SearchSpace
 
@@ -67,6 +70,13 @@ class Question:
     gpu: KnownGpu
     space_name: str
     space: SearchSpace
+    left_out: str = ""
+    """The knobs of a preset that the framework lacks, in a sentence; empty without one."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was presumed or left out, in sentences."""
+        return (*self.load.architecture.notes, *filter(None, [self.left_out]))
 
     @cached_property
     def resources(self) -> Resources:
@@ -97,18 +107,36 @@ class Question:
     def baseline(self) -> Configuration:
         """The framework's defaults for these rows, on the space's fixed knobs.
 
+        Where all GPUs together cannot share the rows, some of them serve the rollout, as far as the space allows.
+
         Raises:
             UsageError: the rows cannot be made on these GPUs.
         """
+        try:
+            return self._baseline({})
+        except UsageError:
+            for gpus in self._splits():
+                with contextlib.suppress(UsageError):
+                    return self._baseline(served_by(gpus))
+            raise
+
+    def _baseline(self, split: Mapping[str, KnobValue]) -> Configuration:
         load = self.load
         request = Complete(
             framework=load.framework,
-            baseline={"num_generations": load.num_generations},
+            baseline={"num_generations": load.num_generations, **split},
             rows_per_update=load.rows_per_update,
             max_prompt_length=load.max_prompt_length,
             max_completion_length=load.max_completion_length,
         )
         return build.baseline_of(request, self.space, self.resources)
+
+    def _splits(self) -> tuple[int, ...]:
+        """GPUs that the space may give to a rollout server, fewest first."""
+        listed = {**self.space.values, **{name: (value,) for name, value in self.space.fixed.items()}}
+        if "vllm" not in listed.get("rollout_engine", ()) or "server" not in listed.get("rollout_mode", ()):
+            return ()
+        return tuple(sorted(int(n) for n in listed.get("rollout_gpus", ()) if 0 < int(n) < self.machine.total))
 
     def tokens(self, configuration: Configuration) -> float:
         """Completion tokens of one cycle, which ends when generations and updates meet."""

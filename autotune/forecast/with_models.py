@@ -66,7 +66,7 @@ def recorded_on(gpu: KnownGpu, settings: Settings) -> tuple[StudyReading, ...]:
     """Studies in the home's own database that ran on such GPUs; none is created by looking, no server is asked."""
     if not settings.own_database or not settings.home.database.is_file():
         return ()
-    store = open_store(settings.database)
+    store = open_store(settings.database, create=False)
     try:
         found = []
         for study in store.studies():

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from autotune.frameworks.packaged import Packaged
-from autotune.frameworks.port import ExportNames
+from autotune.frameworks.packaged import Packaged, as_usage
+from autotune.frameworks.port import ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
 from trainer.child.contract import TrialSpec
 from trainer.frameworks import trl
+from trainer.frameworks.common.accelerate_file import FILE_KEY, named_file, read_file
+from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.gpu_split import split
+from trainer.frameworks.common.imported import Imported
 from trainer.frameworks.trl import import_config, server
 from trainer.frameworks.trl.exported import ACCELERATE, CONFIG, PROMPTS, RUN
+from trainer.frameworks.trl.import_config import NO_LAUNCH
+
+
+def _own(files: Mapping[str, str]) -> dict[str, str]:
+    """Without the file that the accelerate file names."""
+    return {key: text for key, text in files.items() if key != FILE_KEY}
 
 
 class TrlFramework(Packaged):
@@ -22,6 +33,25 @@ class TrlFramework(Packaged):
     reader = import_config
     own_script = "TRL's own script"
     names = ExportNames(config=CONFIG, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
+    takes_accelerate = True
+
+    def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
+        with as_usage():
+            beside = named_file(source.accelerate, source.accelerate_name) if source.accelerate else {}
+            return {**self.reader.named_files(source.text, source.name), **beside}
+
+    def read_keys(self, source: Source, files: Mapping[str, str]) -> Mapping[str, Any]:
+        return super().read_keys(source, _own(files))
+
+    def import_config(
+        self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
+    ) -> Imported:
+        with as_usage():
+            launch = read_file(source.accelerate, source.accelerate_name, files) if source.accelerate else NO_LAUNCH
+            return import_config.import_config(source.text, source.name, fields, processes, _own(files), launch)
+
+    def launched(self, imported: Imported) -> int:
+        return imported.processes if isinstance(imported, import_config.Imported) else 0
 
     def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
         configuration, attempt = assignment.trial.configuration, assignment.trial.attempt

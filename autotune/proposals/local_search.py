@@ -10,14 +10,15 @@ See docs/decisions/0028-moves-first.md.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autotune.domain import FailureReason, Phase, Trial
+from autotune.domain import Configuration, FailureReason, Phase, Resources, Trial
 from autotune.proposals.candidate_grid import STEPS, CandidateGrid, Dimension, Mask, Point, steps_for
 from autotune.proposals.translation import Observation, OptunaTrialStatus
-from search_spaces.configuration import Configuration, KnobValue
-from search_spaces.knobs import Knob
+from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS, Knob
 from search_spaces.knobs.restart import restart_between
+from search_spaces.space import SearchSpace
 
 PAYS = 0.02
 """In log tokens/hour: a move that gained no more may be noise, and the base stays."""
@@ -386,3 +387,43 @@ def _value(evidence: Observation) -> float | None:
 def _phases(trials: Sequence[Trial], base: Observation | None) -> Mapping[str, float]:
     measured = next((t for t in trials if base is not None and t.number == base.number), None)
     return {} if measured is None else measured.phase_shares
+
+
+LISTED = 50_000
+"""Candidates that are listed at most; a space with as many was drawn from."""
+KEPT = 16
+"""Neighbourhoods remembered: a climb asks about the same base again and again."""
+
+
+@dataclass
+class Nearby:
+    """The legal configurations that differ from one in one knob, where the space is too large to be listed.
+
+    Of such a space the candidates are drawn by chance (``SearchSpace.candidates``), and hardly any two of them differ
+    in one knob alone. Each neighbour comes once, in an order that depends on nothing but the arguments.
+
+    With a knob goes what follows from it: the settings only it brings into play, or else other rows, where it takes
+    their memory, and the steps per generation, which are counted in micro-batches.
+    """
+
+    space: SearchSpace
+    baseline: Configuration
+    resources: Resources
+    knobs: Mapping[str, Knob] = field(default_factory=lambda: KNOBS)
+    _known: dict[tuple[str, bool], tuple[Configuration, ...]] = field(default_factory=dict)
+
+    def of(self, base: Configuration, *, same_learning: bool) -> tuple[Configuration, ...]:
+        """Those of ``base``, it among them where it is a candidate itself."""
+        key = (base.key, same_learning)
+        if key not in self._known:
+            if len(self._known) >= KEPT:
+                del self._known[next(iter(self._known))]
+            found = (c for name in self.space.values for c in self._along(name, base, same_learning))
+            self._known[key] = tuple(dict.fromkeys(found))
+        return self._known[key]
+
+    def _along(self, name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:
+        followers = {n for n in self.space.values if n in self.knobs and name in self.knobs[n].needs}
+        free = {name, *(followers or (ROWS, STEPS))}
+        narrow = self.space.about(base, free)
+        return narrow.candidates(self.baseline, self.resources, same_learning=same_learning, limit=LISTED)

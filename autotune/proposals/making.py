@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from autotune.domain import Configuration, Resources
 from autotune.ports import Proposer
 from autotune.proposals.forecasts import Background, Task
-from autotune.proposals.nearby import LISTED, Nearby
+from autotune.proposals.local_search import LISTED, Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY, openings, strong_defaults, without_memory_savers
 from autotune.proposals.proposer import TwoTrackProposer
 from autotune.proposals.samplers import named_sampler

@@ -1,10 +1,15 @@
-"""What a study tries before its sampler is asked: competent defaults, and those without what saves memory."""
+"""What a study tries before a model is asked: strong defaults, the same without memory savers, spread-out points."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from autotune.domain import Configuration
+from autotune.proposals.candidate_grid import CandidateGrid, Mask
+from autotune.proposals.translation import Observation, OptunaTrialStatus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Knob
 
@@ -60,3 +65,46 @@ def without_memory_savers(candidates: Sequence[Configuration], start: Configurat
 def _number(configuration: Configuration, name: str) -> float:
     value = configuration.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+STARTUP_TRIALS = 6
+"""Decided trials before a model is asked; until then draws are spread out, or around ``start``."""
+
+SPREAD = 3
+"""Uniform draws of which the one least like what was tried is taken: one alone often leaves a knob at one
+value through a short study; many would go to the corners, which run out of memory first."""
+
+
+def startup(
+    grid: CandidateGrid,
+    left: Mask,
+    evidence: Sequence[Observation],
+    seed: int,
+    start: Mapping[str, KnobValue] | None,
+) -> int | None:
+    """The choice while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on.
+
+    Args:
+        grid: the candidates.
+        left: those that may be chosen; at least one.
+        evidence: what is known, by trial number.
+        seed: 32 bits, uniform.
+        start: coordinates along some dimensions that are good elsewhere, to begin at.
+    """
+    if sum(e.standing is not OptunaTrialStatus.PENDING for e in evidence) >= STARTUP_TRIALS:
+        return None
+    if start is None:
+        return spread(grid, left, evidence, seed)
+    indices = np.flatnonzero(left)
+    return grid.nearest(grid.moved(int(indices[seed % len(indices)]), start), left)
+
+
+def spread(grid: CandidateGrid, left: Mask, evidence: Sequence[Observation], seed: int) -> int:
+    """Of ``SPREAD`` uniform draws from ``left``, the one least like what was tried."""
+    points = [p for e in evidence if (p := grid.point(e.configuration)) is not None]
+    indices = np.flatnonzero(left)
+    drawn = np.zeros_like(left)
+    for turn in range(SPREAD):
+        digest = hashlib.sha256(f"{seed}/{turn}".encode()).digest()
+        drawn[indices[int.from_bytes(digest[:8], "big") % len(indices)]] = True
+    return grid.farthest(points, drawn, seed)

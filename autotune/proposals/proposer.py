@@ -19,15 +19,14 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.local_search import headline_base, headline_move, permitted_base, permitted_move
-from autotune.proposals.nearby import Nearby
-from autotune.proposals.openings import COMPETENT, ROOMY
+from autotune.proposals.local_search import Nearby, headline_base, headline_move, permitted_base, permitted_move
+from autotune.proposals.openings import COMPETENT, ROOMY, spread, startup
 from autotune.proposals.samplers import StudySampler, Turn
-from autotune.proposals.startup import spread, startup
 from autotune.proposals.translation import (
     Frozen,
     Observation,
     OptunaTrialStatus,
+    Read,
     asked,
     distributions,
     evidence,
@@ -124,11 +123,12 @@ class TwoTrackProposer:
         self._baseline = complete_baseline
         self._knobs = knobs
         self._keys: dict[int, list[RestartKey]] = {}
+        self._read: Read = {}
 
     def seeded(self, seed: int) -> TwoTrackProposer:
         """The same for a study of another seed; what was worked out of the candidates is shared."""
         other = copy.copy(self)
-        other._seed, other._memory = seed, dominance.RegionCache()
+        other._seed, other._memory, other._read = seed, dominance.RegionCache(), {}
         return other
 
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
@@ -145,7 +145,7 @@ class TwoTrackProposer:
         """``process``: what a candidate has to agree with; ``None``: with nothing."""
         trials = self._as_candidates(history)
         out = {t.configuration.key for t in trials if is_taken(t)}, self._regions(trials)
-        known = evidence(trials)
+        known = evidence(trials, self._read)
         same = tuple(e for e in known if self._learns_the_same(e.configuration))
         point = _Point(trials, known, same, self._sampler.fit(trials, known), out, process)
         opening = self._opening(point)
@@ -207,7 +207,7 @@ class TwoTrackProposer:
         if self._sampler.forecasts:
             trials, grid = self._as_candidates(history), self._order(number)[0].grid
             grid.without((), self._regions(trials))  # which keeps what each region rules out
-            self._sampler.fit(trials, evidence(trials)).prepare(grid)
+            self._sampler.fit(trials, evidence(trials, self._read)).prepare(grid)
 
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out

@@ -66,10 +66,20 @@ def is_taken(trial: Trial) -> bool:
     return not trial.inconclusive
 
 
-def evidence(trials: Iterable[Trial]) -> tuple[Observation, ...]:
-    """What ``trials`` teach, by trial number."""
-    found = (_evidence(trial) for trial in sorted(trials, key=lambda t: t.number))
-    return tuple(e for e in found if e is not None)
+Read = dict[int, tuple[Trial, Observation | None]]
+"""By number, trials and what each teaches."""
+
+
+def evidence(trials: Iterable[Trial], kept: Read | None = None) -> tuple[Observation, ...]:
+    """What ``trials`` teach, by trial number; a trial in ``kept`` is not read again."""
+    kept, found = {} if kept is None else kept, []
+    for trial in sorted(trials, key=lambda t: t.number):
+        before = kept.get(trial.number)
+        if before is None or before[0] is not trial:
+            before = kept[trial.number] = trial, _evidence(trial)
+        if before[1] is not None:
+            found.append(before[1])
+    return tuple(found)
 
 
 def _evidence(trial: Trial) -> Observation | None:

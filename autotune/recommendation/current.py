@@ -1,24 +1,51 @@
-"""How a study stands and what it answers, as JSON; and whether its running trial shows a sign of life."""
+"""How a study stands and what it answers, as JSON; and what the files of a trial say of it."""
 
 from __future__ import annotations
 
+import os
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from autotune.documents.memory_timeline import MemoryTimeline
+from autotune.documents.memory_timeline import read as read_timeline
 from autotune.documents.recommendation import recommendation_json
 from autotune.documents.study import Document, budget_json, plain, study_json, trial_json
 from autotune.domain import Study, Trial, TrialState
+from autotune.errors import NotFoundError
 from autotune.insights.standings import count
 from autotune.recommendation.reading import StudyReading
 from autotune.settings import HomePaths
-from trainer.child.contract import CurrentPhase, RunPaths, read_phase
+from autotune.wording.text import clean_line
+from trainer.child.contract import CurrentPhase, NoteRecord, RunPaths, read_phase
 
 Life = tuple[CurrentPhase, float]
 """The phase a running trial is in, and the UTC seconds at which its process last marked one."""
 
-
 LARGEST_MARK = 4096
 """Bytes; a mark has far fewer."""
+LOG_LINES = 20
+"""Read of a failed trial's log."""
+LOG_BYTES = 1 << 16
+"""The end of a log in which its last lines are looked for."""
+
+
+@dataclass(frozen=True)
+class TrialReading:
+    """What is known of a trial's last attempt beside what it measured."""
+
+    notes: tuple[NoteRecord, ...]
+    log: str
+    """Where its log is, on the machine of the study; empty before the first attempt."""
+    log_tail: tuple[str, ...]
+    """The last ``LOG_LINES`` lines of it, if the trial failed."""
+    timeline: MemoryTimeline | None
+    life: Life | None
+    """Of a trial that is running."""
+    now: float
+    """UTC seconds of the study's machine when this was read."""
 
 
 def answer_document(found: StudyReading) -> Document:
@@ -30,6 +57,46 @@ def answer_document(found: StudyReading) -> Document:
 def attempt_paths(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> RunPaths:
     """Where an attempt (the last unless told) keeps its files."""
     return RunPaths(home.attempt(study.id, study.spec.name, trial.number, attempt or trial.attempt))
+
+
+def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> Path:
+    """The log of an attempt; of the last one by default, where the outcome says it is."""
+    recorded = trial.outcome.log_path if trial.outcome is not None else ""
+    if recorded and attempt in (None, trial.attempt):
+        return Path(recorded)
+    return attempt_paths(home, study, trial, attempt).log
+
+
+def read_trial(
+    home: HomePaths, study: Study, trial: Trial, notes: tuple[NoteRecord, ...], opened: Callable[[Path], int]
+) -> TrialReading:
+    """The trial's files and notes as they are now; ``opened`` gives a descriptor, or raises ``OSError`` or
+    ``NotFoundError``."""
+    paths, log = attempt_paths(home, study, trial), log_of(home, study, trial)
+    return TrialReading(
+        notes=notes,
+        log=str(log) if trial.attempt else "",
+        log_tail=_log_tail(log, opened) if trial.state is TrialState.FAIL else (),
+        timeline=read_timeline(paths.memory, opened) if trial.attempt else None,
+        life=sign_of_life(paths) if trial.state is TrialState.RUNNING else None,
+        now=time.time(),
+    )
+
+
+def _log_tail(path: Path, opened: Callable[[Path], int]) -> tuple[str, ...]:
+    """None where the log cannot be read."""
+    try:
+        with os.fdopen(opened(path), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+            return last_lines(file.read(LOG_BYTES), LOG_LINES)
+    except (OSError, NotFoundError):
+        return ()
+
+
+def last_lines(data: bytes, count: int) -> tuple[str, ...]:
+    """The last ``count`` lines of a log that are not blank, safe for a terminal."""
+    cleaned = (clean_line(line) for line in data.decode("utf-8", "replace").split("\n"))
+    return tuple(line for line in cleaned if line)[-count:] if count > 0 else ()
 
 
 def sign_of_life(paths: RunPaths) -> Life | None:

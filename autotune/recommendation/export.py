@@ -7,12 +7,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from autotune.domain import RecommendationRow, Study, Trial, TrialState
 from autotune.errors import UsageError
 from autotune.frameworks import Beside, Integration, framework_named
-from autotune.ports import Store
 from autotune.recommendation.reading import StudyReading
 from autotune.recommendation.recommend import native_best, row_of
 from autotune.statistics import evidence
@@ -21,11 +20,12 @@ from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.text import clean
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.native import is_native
-from trainer.child.contract import write_atomic
+from trainer.child.contract import NoteRecord, write_atomic
 from trainer.frameworks.common.exported import Export, Wanted
 
 HERE = "{here}"
 README = "README.md"
+TRAIN = "train.jsonl"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Exported:
     native: RecommendationRow | None
     """The best the framework's own settings reproduce, where ``row`` needs more."""
     prompts: Path | None
-    """File to copy as ``prompts/train.jsonl``."""
+    """File to copy as ``prompts/train.jsonl``; ``None`` where it is not needed, or not on this machine."""
 
 
 def chosen(reading: StudyReading, choice: Choice) -> RecommendationRow:
@@ -103,7 +103,15 @@ def supporting(row: RecommendationRow, trials: Sequence[Trial]) -> list[Trial]:
     return evidence.basis([t for t in trials if t.number in row.trials])
 
 
-def build(reading: StudyReading, choice: Choice, store: Store) -> Exported:
+class HasNotes(Protocol):
+    """A store, or whatever else can read the notes of a trial."""
+
+    def notes(self, study_id: int, number: int) -> Sequence[NoteRecord]:
+        """Of the last attempt, in the order they were added."""
+        ...
+
+
+def build(reading: StudyReading, choice: Choice, store: HasNotes) -> Exported:
     """The files of a choice.
 
     Raises:
@@ -161,6 +169,12 @@ def _threads(study: Study, row: RecommendationRow, facts: Mapping[str, Mapping[s
     return max(1, study.spec.resources.cpu_cores // training_gpus(row.configuration, study.spec.resources))
 
 
+def missing_prompts(exported: Exported) -> str:
+    """The file of prompts that the command needs and ``write`` does not write; empty if there is none."""
+    needed = exported.export.prompts and exported.prompts is None
+    return f"{exported.framework.names.prompts}/{TRAIN}" if needed else ""
+
+
 def write(exported: Exported, study: Study, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
     """Write everything into ``folder``; returns the files.
 
@@ -170,7 +184,7 @@ def write(exported: Exported, study: Study, folder: Path, *, force: bool = False
     texts = {**exported.export.files, README: readme(exported, study)}
     if exported.prompts is not None:
         try:
-            texts[f"{exported.framework.names.prompts}/train.jsonl"] = exported.prompts.read_text(encoding="utf-8")
+            texts[f"{exported.framework.names.prompts}/{TRAIN}"] = exported.prompts.read_text(encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{exported.prompts} cannot be read: {error.strerror or error}") from None
     files = put(texts, folder, force=force)

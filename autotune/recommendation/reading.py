@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
 from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
-from autotune.wording.text import differing, knob_value
+from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
 
@@ -60,7 +61,7 @@ class StudyReading:
     """A study with its trials, and what follows from them, each worked out when it is first asked for."""
 
     study: Study
-    trials: Sequence[Trial]
+    trials: tuple[Trial, ...]
     """All, by number."""
     spent: tuple[float, float] = (0.0, 0.0)
     """Wall seconds and GPU seconds, over all runs of the tuner."""
@@ -69,6 +70,8 @@ class StudyReading:
     fingerprint: Fingerprint | None = None
     stored: Recommendation | None = None
     """The newest recommendation the study itself gave; trials may have ended since."""
+    verified: Event | None = None
+    """The newest event of ``autotune verify``."""
     known_answer: Answer | None = None
     """``answer``, where it was worked out before."""
 
@@ -145,6 +148,15 @@ class StudyReading:
         return neighbours(self.trials, self.recommendation.rows[0].configuration)
 
 
+@dataclass(frozen=True)
+class ReadingPage:
+    """A reading with only some of its trials, as a server hands it on."""
+
+    reading: StudyReading
+    next_since: int | None
+    """The first trial of the next page; ``None`` on the last."""
+
+
 def read_study(store: Store, study: Study) -> StudyReading:
     """The study as it is now."""
     return StudyReading(
@@ -154,6 +166,7 @@ def read_study(store: Store, study: Study) -> StudyReading:
         limits=last_budget(store, study),
         fingerprint=store.fingerprint(study.id),
         stored=store.recommendation(study.id),
+        verified=last_event(store, study, "verified"),
     )
 
 
@@ -161,3 +174,23 @@ def fits(row: RecommendationRow, limit_bytes: int) -> bool:
     """Whether its peak was measured and is at most ``limit_bytes``."""
     peak = row.device_peak or row.host_peak
     return peak is not None and peak <= limit_bytes
+
+
+def named_study(studies: Sequence[tuple[int, str]], name: str | None) -> int:
+    """Among (id, name) of studies, newest first: the id of the study of that name or id, or of the newest.
+
+    Raises:
+        NotFoundError: naming the nearest study there is.
+    """
+    if not studies:
+        raise NotFoundError("there is no study yet; `autotune start` begins one")
+    if name is None:
+        return studies[0][0]
+    names = {known: number for number, known in reversed(studies)}
+    if name in names:
+        return names[name]
+    if name in (str(number) for number, _ in studies):
+        return int(name)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean {clean(near[0])!r}?" if near else f"the newest is {clean(studies[0][1])!r}"
+    raise NotFoundError(f"there is no study {clean(name)!r}; {hint}")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import NamedTuple
 
 from autotune.domain import (
     ALONE,
@@ -44,10 +45,11 @@ def recommend(
     if anchor is None:
         return None
     notes: list[str] = []
+    unproven: list[_Unproven] = []
     rows: list[RecommendationRow] = []
     for leader in evidence.leaders(trials, spec.baseline, spec.framework):
         floor = rows[0].tokens_per_hour if rows else 0.0
-        kept = _kept(spec, trials, leader, anchor.configuration, floor, notes)
+        kept = _kept(spec, trials, leader, anchor.configuration, floor, notes, unproven)
         if kept is not None:
             notes += _disturbance(trials, leader, kept, anchor.configuration)
             notes += _warm_ups(trials, leader, {kept, anchor.configuration})
@@ -61,7 +63,7 @@ def recommend(
         baseline=_baseline_sentence(spec, trials),
         reference=anchor.number,
         ended_by=ended_by,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys([*_unproven_notes(unproven), *notes])),
         fingerprint=fingerprint,
         created_at=now,
     )
@@ -101,7 +103,13 @@ def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LE
 
 
 def _kept(
-    spec: StudySpec, trials: Sequence[Trial], leader: Leader, anchor: Configuration, floor: float, notes: list[str]
+    spec: StudySpec,
+    trials: Sequence[Trial],
+    leader: Leader,
+    anchor: Configuration,
+    floor: float,
+    notes: list[str],
+    unproven: list[_Unproven],
 ) -> Configuration | None:
     """The configuration the row may name: the leader, else the best other one whose lead over the reference is proven
     and that is faster than ``floor`` (tokens/hour), else the reference."""
@@ -114,8 +122,10 @@ def _kept(
     for configuration in _candidates(spec, trials, leader, anchor):
         if evidence.speed(evidence.feasible(trials)[configuration]) <= floor:
             continue
-        proven = _proven(spec, trials, configuration, anchor, notes)
-        if proven and not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
+        doubt = _doubt(spec, trials, configuration, anchor)
+        if doubt is not None:
+            unproven.append(doubt)
+        elif not _earns_less(trials, Leader(leader.row, configuration), anchor, notes):
             return configuration
     return anchor if leader.row is Row.SAME_LEARNING else None
 
@@ -140,14 +150,23 @@ def _candidates(
     yield from others
 
 
-def _proven(
-    spec: StudySpec, trials: Sequence[Trial], configuration: Configuration, anchor: Configuration, notes: list[str]
-) -> bool:
-    """Whether it is faster than the reference beyond noise and disturbance; else a note says why it is not named."""
+class _Unproven(NamedTuple):
+    """A fast configuration that is not recommended, because its gain is not proven."""
+
+    configuration: Configuration
+    disturbed: bool
+    """Because other programs ran, not because the interval includes no gain."""
+    sentence: str
+
+
+def _doubt(
+    spec: StudySpec, trials: Sequence[Trial], configuration: Configuration, anchor: Configuration
+) -> _Unproven | None:
+    """Why it is not faster than the reference beyond noise and disturbance; ``None`` if it is."""
     found = evidence.gain(trials, configuration, anchor)
     bad = disturbed(trials, (configuration, anchor))
     if found is not None and found.low > 0 and bad.leaves(found):
-        return True
+        return None
     name = "the baseline" if anchor == spec.baseline else "the reference"
     why = (
         "the interval includes no gain, so it is not recommended."
@@ -155,8 +174,19 @@ def _proven(
         else f"{bad.cause} disturbed {bad.cycles} of the {bad.of} cycles this rests on, so it is not recommended; "
         "give the study more budget on a quiet machine."
     )
-    notes.append(f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}")
-    return False
+    sentence = f"{_changes_sentence(configuration, anchor)} measured {_gain_sentence(found)} against {name}: {why}"
+    return _Unproven(configuration, not bad.few, sentence)
+
+
+def _unproven_notes(unproven: Sequence[_Unproven]) -> Iterator[str]:
+    """For each reason one note: the first configuration in full, and how many others there are."""
+    for disturbed_ones in (False, True):
+        found = {one.configuration: one.sentence for one in unproven if one.disturbed is disturbed_ones}
+        if found:
+            others = len(found) - 1
+            are = "another configuration is" if others == 1 else f"{others} other configurations are"
+            more = f" For the same reason {are} not recommended." if others else ""
+            yield next(iter(found.values())) + more
 
 
 def _earns_less(trials: Sequence[Trial], leader: Leader, anchor: Configuration, notes: list[str]) -> bool:

@@ -1,7 +1,8 @@
 """How an attempt ended, decided from what is left when its processes are gone. Pure.
 
 The order of belief: the child's own report, then why the tuner stopped it, then its exit code and
-the kernel's counters, then the framework's known strings in the log.
+the kernel's counters, then the error that ended the processes by the log. The log is asked only where the child's own
+error tells of another process, or where there is none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from enum import StrEnum
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool
 from autotune.ports import Diagnosis, Framework
-from trainer.child.contract import CurrentPhase, Result, StartupPart
+from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, last_error
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _CYCLE_PHASES = frozenset(phase.value for phase in Phase)
@@ -50,6 +51,10 @@ REASONS = {
     Stop.NOT_READY: FailureReason.TIMEOUT,
 }
 OF_SERVER = (Stop.SERVER, Stop.NOT_READY)
+STUCK_SYNC_S = 60.0
+"""A weight sync that shows no progress for so long when the trial's time is over is stuck; one takes seconds."""
+MARKING = 0
+"""The rank whose phase is known."""
 READ_ITS_LOG = "read the rollout server's log, server.txt beside the trial's"
 PORT_TAKEN = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
 
@@ -87,6 +92,8 @@ class Ending:
     """Trials its process had run before this one."""
     compiled: bool = False
     """A compiler ran in it."""
+    silent_s: float = 0.0
+    """Seconds since its last sign of progress."""
 
     @property
     def log_is_servers(self) -> bool:
@@ -106,14 +113,22 @@ def outcome_of(ending: Ending, framework: Framework, log_path: str) -> Outcome:
     elif ending.result is not None and not _drowned(ending.stop, ending.result):
         outcome = _reported(ending, ending.result, framework)
     elif ending.stop is not None and ending.stop in REASONS:
-        pool = Pool.HOST if ending.stop is Stop.MEMORY else None
-        outcome = _wedged(ending, framework, Outcome(REASONS[ending.stop], _phase(ending), pool, ending.why))
+        outcome = _wedged(ending, framework, _stopped(ending, REASONS[ending.stop]))
     else:
         outcome = _by_exit(ending, framework)
     outcome = replace(outcome, log_path=log_path)
     if not outcome.ok and not outcome.suggestion:
         outcome = replace(outcome, suggestion=framework.suggest(outcome))
     return outcome
+
+
+def _stopped(ending: Ending, reason: FailureReason) -> Outcome:
+    """What the tuner ended it for; a sync that did not end before the trial's time did is a hang."""
+    pool = Pool.HOST if ending.stop is Stop.MEMORY else None
+    stuck = ending.stop is Stop.HANG or (ending.stop is Stop.DEADLINE and ending.silent_s >= STUCK_SYNC_S)
+    if stuck and _phase(ending) == Phase.SYNC.value:
+        return Outcome(FailureReason.HANG, Phase.SYNC.value, None, f"weight sync: rank {MARKING} waits; {ending.why}")
+    return Outcome(reason, _phase(ending), pool, ending.why)
 
 
 def _by_server(ending: Ending, framework: Framework) -> Outcome:
@@ -143,16 +158,23 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
         return Outcome(message=ending.why if ending.stop is Stop.LINGERED else "")
     phase = result.phase.value if result.phase else _phase(ending)
     outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, _by_rank(result))
-    own = framework.diagnose(f"{result.detail}\n{result.message}")
+    own = framework.diagnose(result.detail) or framework.diagnose(result.message)
     if outcome.reason is FailureReason.CANCELLED and ending.stop is None:
         # Nobody here asked for that: a launcher ends all ranks when one of them has failed.
         return _by_log(ending, framework, outcome, own)
     if outcome.reason is not FailureReason.CRASH:
         return _advised(outcome, own)
-    if own is not None and own.reason is not FailureReason.CRASH and not _killed(own):
+    if own is not None and own.nearness is Nearness.CAUSE:
         return _diagnosed(own, outcome)
-    # An exception the child does not know, or one that only tells of another process: its words may be in the log.
+    if own is None and _says_why(result):
+        return outcome
+    # Its exception only tells of another process, whose words may be in the log.
     return _by_log(ending, framework, outcome, own)
+
+
+def _says_why(result: Result) -> bool:
+    """Whether the child's own error, of which no text is known, is the cause: those of a lost connection are not."""
+    return bool(last_error(result.detail, SIGNS) or last_error(result.message, SIGNS))
 
 
 def _by_rank(result: Result) -> str:
@@ -171,7 +193,7 @@ def _by_exit(ending: Ending, framework: Framework) -> Outcome:
 def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis | None) -> Outcome:
     """``plain`` as far as the log does not know better; ``own`` is what the child's exception says."""
     logged = framework.diagnose(ending.log_tail)
-    found = own if logged is None or (own is not None and logged.reason is FailureReason.CRASH) else logged
+    found = _nearer(own, logged)
     if _RANK_KILLED.search(ending.log_tail) and ending.oom_kills > 0:
         said = logged.message if logged is not None and _killed(logged) else ""
         sentence = "a rank was killed by the kernel's out-of-memory killer"
@@ -180,12 +202,30 @@ def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis
         # What the child met may be what its rollout server had met before.
         served = framework.diagnose(ending.server_log)
         found = served if served is not None and served.reason is not FailureReason.CRASH else found
-    if found is None:
-        return plain
+    if found is None or found.nearness is Nearness.ECHO:
+        return _by_line(ending, plain, found)
     if _killed(found):
         sentence = "a rank was killed from outside by SIGKILL, and not by the kernel's out-of-memory killer"
         return replace(plain, reason=FailureReason.CRASH, pool=None, message=f"{sentence}: {found.message}")
     return _diagnosed(found, plain)
+
+
+def _nearer(own: Diagnosis | None, logged: Diagnosis | None) -> Diagnosis | None:
+    """Of what the child and the log say, what is nearer to the cause."""
+    if own is None or logged is None:
+        return own or logged
+    return logged if logged.nearness > own.nearness else own
+
+
+def _by_line(ending: Ending, plain: Outcome, echo: Diagnosis | None) -> Outcome:
+    """With the error the log ends with, where no text of it is known; else with what only tells of another."""
+    own = "" if ending.result is None else last_error(ending.result.detail, SIGNS)
+    said = own or last_error(ending.log_tail, SIGNS)
+    if not said:
+        return plain if echo is None else _diagnosed(echo, plain)
+    if echo is not None:
+        return replace(plain, message=said[:400])
+    return replace(plain, message=f"{plain.message}; the log says: {said[:400]}")
 
 
 def _wedged(ending: Ending, framework: Framework, outcome: Outcome) -> Outcome:

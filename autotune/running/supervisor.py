@@ -85,6 +85,7 @@ class _Attempt:
         self._vigil = Vigil.begin(self._pulse())
         self._ticked = self._guarded = float("-inf")
         self._reported_at: float | None = None
+        self._silent_s = 0.0
 
     def run(self, watcher: Watcher, stop: StopToken) -> Ending:
         """Runs the attempt to its end; called once."""
@@ -189,6 +190,7 @@ class _Attempt:
 
     def _must_stop(self, stop: StopToken) -> tuple[Stop, str] | None:
         now = self._clock.monotonic()
+        self._silent_s = now - self._vigil.progress.at
         if self._watchdog.error is not None:
             raise self._watchdog.error
         if (over := self._over_limit()) is not None:
@@ -252,6 +254,7 @@ class _Attempt:
         ending = Ending(
             exit_code=self._processes.exit_code,
             seconds=self._clock.monotonic() - self._began,
+            silent_s=self._silent_s,
             stop=stop,
             why=sentence,
             result=result,

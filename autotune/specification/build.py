@@ -19,12 +19,13 @@ from autotune.domain import (
 from autotune.errors import UsageError
 from autotune.frameworks import Integration
 from autotune.specification.request import Complete, Request, default_group, default_micro_batch, study_name
+from search_spaces import baseline as baselines
 from search_spaces import legality
 from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.knobs import defaults, key_of
 from search_spaces.legality import passthrough
-from search_spaces.objective import per_micro_batch
+from search_spaces.objective import per_micro_batch, quantized
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
 from trainer.frameworks.common.imported import located
 
@@ -52,18 +53,33 @@ def load_space(request: Request, resources: Resources) -> SearchSpace:
     return SearchSpace.load(request.space or preset_for(resources.gpus, resources.nodes))
 
 
-def fitted(space: SearchSpace, framework: Integration) -> SearchSpace:
-    """A preset made for other frameworks, with the knobs that ``framework`` can set too.
+def fitted(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str]:
+    """``space`` without what only a preset listed and ``framework`` cannot set, and a sentence on what went.
 
     Raises:
-        SpaceError: it has no such knob.
+        SpaceError: nothing is left to search.
     """
-    named = space.require.frameworks
-    if not named or framework.name in named:
-        return space
-    data = space.as_json()
-    knobs = {name: values for name, values in data["knobs"].items() if name in framework.supported}
-    return SearchSpace.from_json({"knobs": knobs, "require": {**data["require"], "frameworks": [framework.name]}})
+    found, left = space.fitted(framework.name, framework.supported)
+    verb = "is" if len(left) == 1 else "are"
+    return found, f"{', '.join(left)} {verb} left out of the space: {framework.title} has no such knob" if left else ""
+
+
+def planned(space: SearchSpace, framework: Integration, *, server: bool = False) -> tuple[SearchSpace, str]:
+    """``space`` as ``fitted`` makes it, for a question about ``framework`` rather than a study.
+
+    Where vLLM would generate on GPUs of its own unless something says otherwise, and neither the space nor ``server``
+    says so, it generates beside the training.
+
+    Raises:
+        SpaceError: nothing is left to search.
+    """
+    space, said = fitted(space, framework)
+    listed = {*space.values, *space.fixed}
+    if server or not listed.isdisjoint(("rollout_mode", "rollout_gpus")) or "rollout_engine" not in listed:
+        return space, said
+    if defaults(framework.name).get("rollout_mode") != "server":
+        return space, said
+    return replace(space, fixed=Configuration({**space.fixed, "rollout_mode": "colocate"})), said
 
 
 _SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
@@ -143,31 +159,52 @@ def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> 
     }
     batch = ("micro_batch_size", "gradient_accumulation_steps")
     fixed = {name: value for name, value in space.fixed.items() if name not in own and name not in batch}
+    if space.fixed.get("rollout_mode") == "server" and space.fixed.get("rollout_gpus"):  # these do not train
+        own["rollout_engine"] = space.fixed.get("rollout_engine", own["rollout_engine"])
     values = {**own, **fixed, **request.baseline}
     ranks = data_ranks(values, resources)
-    micro = default_micro_batch(resources.framework)
-    values.setdefault("micro_batch_size", min(micro, max(1, rows // ranks)))
+    if request.config is None:
+        values = baselines.spread(values, resources)
+    if "micro_batch_size" not in values:
+        values["micro_batch_size"] = _micro_batch(values, ranks, rows, resources.framework)
     if "gradient_accumulation_steps" not in values:
         values["gradient_accumulation_steps"] = _accumulation(values, ranks, rows)
     return space.complete(values, resources)
 
 
+def _micro_batch(values: Mapping[str, KnobValue], ranks: int, rows: int, framework: str) -> int:
+    """The framework's own, or the largest smaller one that makes the rows. Raises ``UsageError``."""
+    usual = min(default_micro_batch(framework), max(1, rows // ranks))
+    if "gradient_accumulation_steps" in values:
+        return usual
+    for micro in range(usual, 0, -1):
+        if _reached({**values, "micro_batch_size": micro}, ranks, rows) is not None:
+            return micro
+    raise UsageError(f"{rows} rows per update cannot be shared by {_choose(ranks, ranks)}")
+
+
 def _accumulation(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int:
     """What brings an update to ``rows``, or within the tolerance. Raises ``UsageError``."""
+    found, micro = _reached(values, ranks, rows), int(values["micro_batch_size"])
+    if found is None:
+        made = f"cannot be made of micro-batches of {micro} rows on {_choose(ranks, micro * ranks)}"
+        raise UsageError(f"{rows} rows per update {made}")
+    return found
+
+
+def _reached(values: Mapping[str, KnobValue], ranks: int, rows: int) -> int | None:
     micro, group = int(values["micro_batch_size"]), int(values["num_generations"])
     found, _ = fit(ranks, micro, group, values.get("steps_per_generation", ACCUMULATION), rows)
-    if rows_allowed(ranks * micro * found, rows, ranks):
-        return found
-    raise UsageError(
-        f"{rows} rows per update cannot be made of micro-batches of {micro} rows on "
-        f"{ranks} training process{'es' if ranks > 1 else ''}; "
-        f"choose --effective-batch as a multiple of {micro * ranks}"
-    )
+    return found if rows_allowed(ranks * micro * found, rows, ranks) else None
+
+
+def _choose(ranks: int, multiple: int) -> str:
+    return f"{ranks} training process{'es' if ranks > 1 else ''}; choose --effective-batch as a multiple of {multiple}"
 
 
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
     """Raises ``UsageError`` with every rule the baseline breaks."""
-    violations = legality.check(baseline, resources)
+    violations = legality.check_baseline(baseline, resources)
     if violations:
         said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)
         raise UsageError(said if request.config is None else located(said, request.config_name, request.lines))
@@ -186,6 +223,7 @@ def resources_for(machine: Resources, request: Complete, facts: ModelFacts, soft
         model=facts,
         software=dict(software),
         per_micro_batch=per_micro_batch(request.framework, request.passthrough),
+        quantized=quantized(request.passthrough),
     )
 
 

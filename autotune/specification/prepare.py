@@ -75,7 +75,7 @@ def prepare(
     python = Interpreter(request.python, settings.home.root)
     may = Open.of(request, machine, bundled)
     whole = complete(request, python, machine, bundled, talk)
-    whole, space = _searched(whole, framework, machine, talk)
+    whole, space = searched(whole, framework, machine, talk)
     if is_folder(whole.model):
         build.model_digest(Path(whole.model))
     found = python.probe(whole.rewards, packages_of(whole), framework.environment)
@@ -123,15 +123,15 @@ def _specified(
     )
 
 
-def _searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
+def searched(whole: Complete, framework: Integration, machine: Resources, talk: Talk) -> tuple[Complete, SearchSpace]:
     """The space of the search, and the request with what this machine changes of its baseline."""
     build.refuse_server(framework, whole.baseline, machine)
     space = build.load_space(whole, machine)
-    if whole.space is None:
-        space = build.fitted(space, framework)
+    space, lacked = build.fitted(space, framework)
     space, left_out = build.without_server(space, framework)
-    if left_out:
-        talk(left_out)
+    for said in (lacked, left_out):
+        if said:
+            talk(said)
     if not machine.gpus and hardware.emulates_bf16():
         whole, space, left_out = cpu_bf16.avoided(whole, space)
         if left_out:
@@ -148,15 +148,27 @@ def _judged(
     talk: Talk,
 ) -> int:
     """How many combinations are legal. Raises ``UsageError`` where none is, or where the baseline is not."""
+    check_baseline(whole, framework, space, baseline, resources, talk)
+    legal = space.candidates(baseline, resources, same_learning=False)
+    if not legal:
+        raise UsageError(_nothing_legal(space, baseline, resources))
+    return len(legal)
+
+
+def check_baseline(
+    whole: Complete,
+    framework: Integration,
+    space: SearchSpace,
+    baseline: Configuration,
+    resources: Resources,
+    talk: Talk,
+) -> None:
+    """Raises ``UsageError`` where no trial could run ``baseline``; ``talk`` is told of what is legal and surprises."""
     build.check_passthrough(whole, baseline, resources)
     build.check_baseline(whole, baseline, resources)
     for note in legality.notes(baseline, resources):
         talk(f"the baseline has {note}")
     _check_supported(framework, space, baseline)
-    legal = space.candidates(baseline, resources, same_learning=False)
-    if not legal:
-        raise UsageError(_nothing_legal(space, baseline, resources))
-    return len(legal)
 
 
 def present_fingerprint(spec: StudySpec, settings: Settings, talk: Talk) -> Fingerprint:

@@ -18,24 +18,28 @@ from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 
 MICRO, ACCUMULATION, COMPLETION = "micro_batch_size", "gradient_accumulation_steps", "max_completion_length"
+SHARED = "sequence_parallel_size"
+"""Ranks that share a sequence have its rows together."""
 
 
-def with_config(request: Request, imported: Imported, fields: Mapping[str, Field], ranks: int) -> Request:
+def with_config(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> Request:
     """The request with what the file says where the command line says nothing.
 
     Args:
         request: of the command line, with ``config`` set.
         imported: the file, understood.
         fields: the keys of the installed framework, for its defaults.
-        ranks: training processes; rows per update are micro-batch x accumulation x ranks.
+        processes: that train; rows per update are micro-batch x accumulation x ranks with rows of their own.
 
     Raises:
-        UsageError: the file's model is neither a folder nor a hub id, or its prompts cannot be read.
+        UsageError: the file's model is neither a folder nor a hub id, its prompts cannot be read, or only a shell knows
+            what neither says.
     """
     framework = framework_named(request.framework)
+    _ask(request, imported)
     request = _at_its_rows(request, imported, fields, framework.launched(imported))
-    knobs = _knobs(request, imported, fields, ranks)
-    rows = request.rows_per_update or ranks * int(knobs[MICRO]) * int(knobs[ACCUMULATION])
+    knobs = _knobs(request, imported, fields, processes)
+    rows = request.rows_per_update or _rows(knobs, processes)
     length = request.max_completion_length or imported.max_completion_length or _default(fields, COMPLETION)
     own_prompts = bool(request.task or request.data)
     if imported.dataset and not own_prompts and not framework.reads_datasets:
@@ -57,15 +61,21 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
     )
 
 
+def _ask(request: Request, imported: Imported) -> None:
+    """Raises ``UsageError`` for what the file does not say and the command line does not either."""
+    for field, sentence in imported.asked.items():
+        if not getattr(request, field) and not (request.task and field == "rewards"):  # a task has its own
+            raise UsageError(sentence)
+
+
 def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:
     """A file written for another number of processes keeps its rows per update."""
     if not launched or request.rows_per_update is not None:
         return request
-    own = _knobs(request, imported, fields, launched)
-    return replace(request, rows_per_update=launched * int(own[MICRO]) * int(own[ACCUMULATION]))
+    return replace(request, rows_per_update=_rows(_knobs(request, imported, fields, launched), launched))
 
 
-def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], ranks: int) -> dict[str, KnobValue]:
+def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], processes: int) -> dict[str, KnobValue]:
     """The file's knobs under those of ``--set``; another batch on the command line changes the accumulation."""
     framework = request.framework
     knobs: dict[str, KnobValue] = {
@@ -74,7 +84,7 @@ def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], ra
         **imported.knobs,
         **request.baseline,
     }
-    rows = request.rows_per_update
+    rows, ranks = request.rows_per_update, _ranks(knobs, processes)
     if rows is None or rows == ranks * int(knobs[MICRO]) * int(knobs[ACCUMULATION]):
         return knobs
     if MICRO not in imported.knobs and MICRO not in request.baseline:
@@ -82,6 +92,15 @@ def _knobs(request: Request, imported: Imported, fields: Mapping[str, Field], ra
     if ACCUMULATION not in request.baseline and rows % (ranks * int(knobs[MICRO])) == 0:
         knobs[ACCUMULATION] = rows // (ranks * int(knobs[MICRO]))
     return knobs
+
+
+def _rows(knobs: Mapping[str, KnobValue], processes: int) -> int:
+    return _ranks(knobs, processes) * int(knobs[MICRO]) * int(knobs[ACCUMULATION])
+
+
+def _ranks(knobs: Mapping[str, KnobValue], processes: int) -> int:
+    """Ranks with rows of their own (``search_spaces.batch.data_ranks``)."""
+    return max(1, processes // int(knobs.get(SHARED, 1)))
 
 
 def _model(request: Request, imported: Imported) -> str:
@@ -101,9 +120,10 @@ def _rewards(request: Request, imported: Imported) -> tuple[RewardSpec, ...]:
 
 
 def _passthrough(request: Request, imported: Imported) -> dict[str, Any]:
-    """The file's other keys; weights of rewards the command line replaces go with them."""
-    replaced = bool(request.rewards or request.task)
-    return {key: value for key, value in imported.passthrough.items() if not (replaced and key == "reward_weights")}
+    """The file's other keys; weights of rewards and the revision of a model that the command line replaces go."""
+    gone = {"reward_weights"} if request.rewards or request.task else set()
+    gone |= {"model_revision"} if request.model and request.model != imported.model else set()
+    return {key: value for key, value in imported.passthrough.items() if key not in gone}
 
 
 def _default(fields: Mapping[str, Field], key: str) -> Any:

@@ -17,7 +17,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
+from autotune.statistics.distributions import normal_below
 from autotune.statistics.noise import Prior, Run
 
 Array = NDArray[np.float64]
@@ -63,12 +65,11 @@ class Components:
         variances = (share * self.spreads[:, None] ** 2 + steps[None, :]).ravel()
         masses = (self.weights[:, None] * weights[None, :]).ravel()
         deviations = np.sqrt(variances)
-        low, high = 0.0, 5.0 * float(deviations.max())
-        for _ in range(40):
-            middle = 0.5 * (low + high)
-            outside = float(masses @ _outside(middle / deviations))
-            low, high = (middle, high) if outside > 1.0 - level else (low, middle)
-        return 0.5 * (low + high)
+
+        def missed(width: float) -> float:
+            return 2.0 * float(masses @ normal_below(-width / deviations)) - (1.0 - level)
+
+        return float(optimize.brentq(missed, 0.0, 8.0 * float(deviations.max())))
 
 
 def estimated(runs: Sequence[Run], prior: Prior) -> Components:
@@ -135,17 +136,3 @@ def _inverse_chi_squared(prior: Prior) -> tuple[Array, Array]:
     logs = -0.5 * prior.degrees * (_CYCLE + np.exp(-_CYCLE))
     weights = np.exp(logs - logs.max())
     return prior.variance * np.exp(_CYCLE), weights / weights.sum()
-
-
-def _outside(values: Array) -> Array:
-    """The probability that a standard normal lies further from 0 than ``values`` >= 0, to 2e-7.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 7.1.26.
-    """
-    x = values / math.sqrt(2.0)
-    t = 1.0 / (1.0 + 0.3275911 * x)
-    series = 1.061405429
-    found: Array = np.full_like(t, series)
-    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        found = found * t + factor
-    return found * t * np.exp(-x * x)

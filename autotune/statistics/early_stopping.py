@@ -195,13 +195,8 @@ def physical_limit(sample: Sample, least: Mapping[str, float]) -> float:
     return -math.log(sum(hours.values()))
 
 
-@functools.lru_cache(maxsize=4096)
-def _whole_quantile(tail: float, degrees: int) -> float:
-    return student_quantile(1.0 - tail, degrees)
-
-
 def _quantile(tail: float, degrees: float) -> float:
-    return _whole_quantile(tail, max(1, math.floor(degrees)))
+    return student_quantile(1.0 - tail, max(1, math.floor(degrees)))
 
 
 def _lost(limit: float, rival: Rival, sample: Sample, *, physical: bool) -> Decision:

@@ -21,6 +21,7 @@ BUSY_TIMEOUT_S = 10.0
 def open_store(
     address: str | Path,
     *,
+    create: bool = True,
     busy_timeout_s: float = BUSY_TIMEOUT_S,
     patience: OutageLimits | None = None,
     clock: Clock | None = None,
@@ -29,8 +30,11 @@ def open_store(
 ) -> Store:
     """Open, and on first use create, the database at a path, ``:memory:``, ``sqlite:///`` or ``postgresql://``.
 
+    A SQLite file that cannot be written, as on a read-only mount, is opened for reading.
+
     Args:
         address: where it is.
+        create: make the file, its folder and the tables if they are not there; without it their absence is an error.
         busy_timeout_s: how long a transaction waits for another process's to end.
         patience: how long a server may be away once the store is open; while opening it is not waited for.
         clock: the machine's unless told.
@@ -38,11 +42,12 @@ def open_store(
         stop: at level 2 a server that is away is not waited for any longer.
 
     Raises:
-        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours.
+        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours;
+            without ``create``, none.
         StoreError: a server that does not answer or lets nobody in.
         StudyBusyError: it must be migrated, and a tuner is running a study in it.
     """
-    backend = backend_of(address, busy_timeout_s)
+    backend = backend_of(address, busy_timeout_s, create=create)
     try:
         return SqlStore(
             backend,
@@ -50,6 +55,7 @@ def open_store(
             clock or SystemClock(),
             talk or logging.getLogger(__name__).warning,
             stop,
+            create=create,
         )
     except StoreError as error:
         if backend.remote:

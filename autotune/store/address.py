@@ -18,7 +18,7 @@ __all__ = ["backend_of"]
 _MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 
 
-def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
+def backend_of(address: str | Path, busy_timeout_s: float, *, create: bool = True) -> Backend:
     """The database ``address`` names: a path, ``:memory:``, ``sqlite:///path`` or ``postgresql://...``.
 
     Raises:
@@ -29,7 +29,7 @@ def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
             return SqliteMemory()
         if not str(address).strip():
             raise UnfitDatabaseError("the database has no name; give a file, or a postgresql:// address")
-        return SqliteFile(Path(os.path.expanduser(address)).absolute(), busy_timeout_s)
+        return SqliteFile(Path(os.path.expanduser(address)).absolute(), busy_timeout_s, create=create)
     if address in _MEMORY:
         return SqliteMemory()
     url = _parsed(address)
@@ -42,7 +42,7 @@ def backend_of(address: str | Path, busy_timeout_s: float) -> Backend:
         raise UnfitDatabaseError(
             "a SQLite database is named by its path alone: sqlite:////folder/file.db, without options"
         )
-    return SqliteFile(Path(url.database).absolute(), busy_timeout_s)
+    return SqliteFile(Path(url.database).absolute(), busy_timeout_s, create=create)
 
 
 def _parsed(address: str) -> URL:

@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, select, text, update
 
+from autotune.documents import codec
 from autotune.domain import Fingerprint, Recommendation, StudySpec
-from autotune.store import codec
 from autotune.store.models import FingerprintRow, RecommendationRow, StudyRow
 from trainer.child.contract import encode
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from autotune.documents.codec import CodecError
 from autotune.errors import StoreError
 from autotune.store.backend import Backend
-from autotune.store.codec import CodecError
 
 __all__ = ["explained"]
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, select
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import CycleRecord, Peaks, StartupRecord
-from autotune.store import codec
 from autotune.store.models import (
     AttemptRow,
     CycleRow,

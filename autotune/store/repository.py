@@ -41,14 +41,21 @@ class SqlStore:
     """
 
     def __init__(
-        self, backend: Backend, patience: OutageLimits, clock: Clock, talk: Talk, stop: StopToken | None
+        self,
+        backend: Backend,
+        patience: OutageLimits,
+        clock: Clock,
+        talk: Talk,
+        stop: StopToken | None,
+        *,
+        create: bool = True,
     ) -> None:
-        """Creates or migrates the tables. Raises ``StoreError``."""
+        """Migrates the tables; makes them only with ``create``. Raises ``StoreError``."""
         self._backend = backend
         with explained(backend):
             self._engine = backend.engine()
             try:
-                prepare(backend, self._engine, talk)
+                prepare(backend, self._engine, talk, create=create)
             except BaseException:
                 self._engine.dispose()
                 raise

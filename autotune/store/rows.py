@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 from sqlalchemy import Row
 
+from autotune.documents import codec
 from autotune.domain import (
     Beforehand,
     Configuration,
@@ -27,7 +28,6 @@ from autotune.domain import (
     TrialState,
 )
 from autotune.errors import StoreError
-from autotune.store import codec
 from autotune.store.models import CycleRow, EventRow, PhaseRow, StudyRow, TrialRow
 
 __all__ = [

@@ -29,14 +29,20 @@ _ALEMBIC = threading.Lock()
 """Alembic keeps its context in module globals, so two threads must not migrate at once."""
 
 
-def prepare(backend: Backend, engine: Engine, talk: Talk) -> None:
+def prepare(backend: Backend, engine: Engine, talk: Talk, *, create: bool = True) -> None:
     """Bring the database to ``HEAD``: quick when it is there, one process at a time when not.
 
     Raises:
-        UnfitDatabaseError: it is of a newer version, or holds another application's tables under our names.
+        UnfitDatabaseError: it is of a newer version, or holds another application's tables under our names, or holds
+            none of ours and ``create`` is off.
         StudyBusyError: it is of an older version, and a tuner is running a study in it.
     """
-    if _known_version(backend, engine) == HEAD and backend.ready(engine):
+    version = _known_version(backend, engine)
+    if version is None and not create:
+        raise UnfitDatabaseError(
+            f"{backend.place} holds no study; `autotune start` begins one, or name another database"
+        )
+    if version == HEAD and backend.ready(engine):
         return
     with _ALEMBIC, backend.creation(engine):
         if not backend.ready(engine):

@@ -6,11 +6,13 @@ Settings and why: docs/decisions/0001-own-tables.md.
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import quote
 
 from filelock import FileLock, Timeout
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event
@@ -53,9 +55,10 @@ class SqliteFile:
 
     remote = False
 
-    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, busy_timeout_s: float, *, create: bool = True) -> None:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
+        self._create = create
 
     @property
     def place(self) -> str:
@@ -64,20 +67,37 @@ class SqliteFile:
     def engine(self) -> Engine:
         if self._path.is_dir():
             raise StoreError(f"{self.place} is a folder; name a file in it")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(
-            URL.create("sqlite", database=str(self._path)),
-            connect_args={"timeout": self._busy_timeout_s},
-            hide_parameters=True,
-        )
+        if self._create:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        elif not self._path.is_file() or not self._path.stat().st_size:
+            raise StoreError(f"there is no {self.place}; `autotune start` makes one")
+        engine = create_engine(self._url(), connect_args={"timeout": self._busy_timeout_s}, hide_parameters=True)
         _prepare(engine)
         return engine
+
+    def _url(self) -> URL:
+        if not self._read_only():
+            return URL.create("sqlite", database=str(self._path))
+        log = self._path.with_name(f"{self._path.name}-wal")
+        # Where no log can be made, SQLite reads a file in its mode only if told that nobody changes it.
+        options = {} if log.exists() else {"immutable": "1"}
+        return URL.create(
+            "sqlite", database=f"file:{quote(str(self._path))}", query={"mode": "ro", **options, "uri": "true"}
+        )
+
+    def _read_only(self) -> bool:
+        """The file is there, and it or its folder cannot be written."""
+        return self._path.is_file() and not (os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK))
 
     def turn(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     @contextmanager
     def creation(self, engine: Engine) -> Iterator[None]:  # noqa: ARG002 - another database locks inside itself
+        if self._read_only():
+            raise StoreError(
+                f"{self.place} must be brought to this version, and cannot be written; copy it to a folder that can"
+            )
         try:
             with FileLock(f"{self._path}.lock", timeout=_CREATION_TIMEOUT_S):
                 yield
@@ -88,6 +108,8 @@ class SqliteFile:
             ) from None
 
     def ready(self, engine: Engine) -> bool:
+        if self._read_only():
+            return True
         with engine.connect() as connection:
             return connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 

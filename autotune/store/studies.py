@@ -8,9 +8,9 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import Beforehand, Event, Fingerprint, Recommendation, Study, StudySpec, StudyStatus
 from autotune.errors import AlreadyExistsError, FinishedTrialError, NotFoundError
-from autotune.store import codec
 from autotune.store.models import EventRow, FingerprintRow, RecommendationRow, SessionRow, StudyRow
 from autotune.store.rows import event_of, study_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
+from autotune.documents import codec
 from autotune.domain import Outcome, Trial, TrialDraft, TrialState
 from autotune.errors import FinishedTrialError, NotFoundError
-from autotune.store import codec
 from autotune.store.measurements import facts_of, notes_of, worst_case_of
 from autotune.store.models import AttemptRow, TrialRow
 from autotune.store.rows import AttemptFacts, trial_of

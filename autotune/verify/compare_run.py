@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from autotune.domain import Configuration, Phase, Study, Trial
 from autotune.domain.measures import phase_seconds
 from autotune.statistics.distributions import t95
-from search_spaces.batch import training_gpus
+from search_spaces.batch import data_ranks, training_gpus
 
 TOLERANCE = 0.05
 """How far observed and expected may be apart, as a share."""
@@ -145,7 +145,7 @@ def _number(value: object) -> float | None:
 def shape_of(study: Study, configuration: Configuration) -> CycleShape:
     """The rows of a cycle under ``configuration``; by ``num_iterations`` each row serves several updates."""
     spec = study.spec
-    ranks = training_gpus(configuration, spec.resources)
+    processes, ranks = training_gpus(configuration, spec.resources), data_ranks(configuration, spec.resources)
     micro = int(configuration.get("micro_batch_size", 1))
     accumulation = int(
         configuration.get("gradient_accumulation_steps", max(1, spec.workload.rows_per_update // (micro * ranks)))
@@ -155,7 +155,7 @@ def shape_of(study: Study, configuration: Configuration) -> CycleShape:
     updates = math.lcm(steps * iterations, accumulation) // accumulation
     generations = updates * accumulation // (steps * iterations)
     trained = ranks * micro * accumulation * updates
-    return CycleShape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, ranks)
+    return CycleShape(ranks * micro * steps * generations, trained, updates, ranks * micro * steps, processes)
 
 
 def observe(steps: Sequence[LoggedUpdate], shape: CycleShape) -> ObservedRun | None:

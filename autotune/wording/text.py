@@ -48,6 +48,14 @@ def clean(text: object) -> str:
     return " ".join(clean_line(line) for line in str(text).splitlines()).strip()
 
 
+def bounded(text: str, longest: int = 400) -> str:
+    """``text`` with each word of more than ``longest`` characters cut in the middle, and its length said."""
+    return " ".join(
+        word if len(word) <= longest else f"{word[: longest // 4]}...{word[-20:]} ({len(word):,} characters)"
+        for word in text.split(" ")
+    )
+
+
 def clean_line(line: str) -> str:
     """``clean`` for a log line: tabs become spaces and of a redrawn line only the last state is kept."""
     bare = _ESCAPES.sub("", line)

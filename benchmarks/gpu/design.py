@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain import Configuration, Resources
-from autotune.proposals.space_filling import spread
+from autotune.proposals.sweep import spread
 from search_spaces import legality
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS

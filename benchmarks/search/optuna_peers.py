@@ -19,7 +19,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 from optuna.trial import FrozenTrial
 
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
-from autotune.proposals.startup import STARTUP_TRIALS, startup
+from autotune.proposals.openings import STARTUP_TRIALS, startup
 from autotune.proposals.translation import Observation, OptunaTrialStatus, asked, distributions, frozen_trials
 
 GP_NEEDS, CMAES_NEEDS = ("torch", "scipy"), ("cmaes",)

@@ -209,6 +209,11 @@ KNOBS = (
         restart=Restart.ENGINE,
         memory=(),
         order=("auto", "dummy"),
+        others=(
+            *("hf", "safetensors", "pt", "npcache", "mistral", "bitsandbytes", "gguf", "sharded_state", "tensorizer"),
+            *("fastsafetensors", "instanttensor", "ipc_cache", "modelexpress", "runai_streamer"),
+            "runai_streamer_sharded",
+        ),  # LoadFormats of vLLM 0.8 to 0.31 (vllm/model_executor/model_loader/__init__.py)
         needs=VLLM,
         frameworks=engine_settings(
             "load_format",

@@ -20,7 +20,18 @@ from search_spaces.legality import (
 from search_spaces.legality.case import Case, Reference, Rule, Violation
 from search_spaces.legality.nearest import in_words, nearest
 
-__all__ = ["RULES", "Case", "Reference", "Rule", "Violation", "check", "is_legal", "notes", "violation"]
+__all__ = [
+    "RULES",
+    "Case",
+    "Reference",
+    "Rule",
+    "Violation",
+    "check",
+    "check_baseline",
+    "is_legal",
+    "notes",
+    "violation",
+]
 
 RULES: tuple[Rule, ...] = (
     *knob_rules.RULES,
@@ -44,10 +55,19 @@ def check(
         resources: facts that are not known (``None``, no software) rule nothing out.
         baseline: what rows, prompts and reuse are compared with; without it ``resources`` says.
     """
+    return _check(configuration, resources, Reference.of(baseline, resources))
+
+
+def check_baseline(baseline: Mapping[str, KnobValue], resources: Resources) -> tuple[Violation, ...]:
+    """Every rule that ``baseline`` breaks by itself: as often as it trains on a generation, it may."""
+    return _check(baseline, resources, Reference.own(baseline, resources))
+
+
+def _check(configuration: Mapping[str, KnobValue], resources: Resources, reference: Reference) -> tuple[Violation, ...]:
     broken = [(name, domain) for name, v in configuration.items() if (domain := knob_rules.domain_problem(name, v))]
     if broken:
         return tuple(Violation("unknown_knob" if _unknown(n) else "knob_domain", f"{text}.") for n, text in broken)
-    case = Case(configuration, resources, Reference.of(baseline, resources))
+    case = Case(configuration, resources, reference)
     return tuple(violation(case, rule, sentence) for rule in RULES if (sentence := rule.judge(case)) is not None)
 
 

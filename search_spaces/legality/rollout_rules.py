@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_spaces.configuration import COMPILER, NOT_THERE
+from search_spaces.framework_names import TITLES
 from search_spaces.knobs import defaults
 from search_spaces.legality.case import COMPARED, Case, rule
 
@@ -70,6 +71,8 @@ def batched_tokens(case: Case) -> str | None:
         return None
     batch, size = case.batch, case.at_least_one("tensor_parallel_size")
     steps = batch.accumulation if case.facts.sizes_engine_by_update else batch.steps
+    # Ranks that share a sequence each generate their part of its micro-batches.
+    steps = -(-steps // case.at_least_one("sequence_parallel_size"))
     sequences = batch.micro * size * steps
     if sequences <= tokens:
         return None
@@ -133,15 +136,19 @@ def sleep_mode(case: Case) -> str | None:
     ("expandable_segments", "sleep_level"),
 )
 def expandable_segments(case: Case) -> str | None:
-    """Expandable segments need CUDA, and an engine that does not sleep."""
+    """Expandable segments need CUDA and, with vLLM before 0.20.1, an engine that does not sleep.
+
+    Later ones switch them off around their memory pool (vllm/device_allocator/cumem.py:380); ms-swift does so itself
+    (swift/rlhf_trainers/rollout_mixin.py:502).
+    """
     if case.get("expandable_segments") is not True:
         return None
     if not case.on_gpu:
         return "expandable_segments acts on CUDA's allocator, and this is a CPU run"
     level = case.number("sleep_level") or 0
-    if not case.colocated or level == 0:
+    if not case.colocated or level == 0 or case.facts.stops_expandable_segments or not case.vllm_before(0, 20, 1):
         return None
-    return f"expandable_segments cannot be used with sleep_level {level}: vLLM's memory pool refuses it"
+    return f"expandable_segments cannot be used with sleep_level {level}: vLLM before 0.20.1 refuses it"
 
 
 @rule(("host_allocator",))
@@ -151,6 +158,58 @@ def host_allocator(case: Case) -> str | None:
     if not case.on_gpu or value in (None, "default"):
         return None
     return f"host_allocator {value} is for runs on a CPU, and this one is on a GPU"
+
+
+@rule(("rollout_engine", "rollout_mode"), ("rollout_mode", "rollout_engine"))
+def quantized_weights(case: Case) -> str | None:
+    """vLLM is given the weights of a model loaded in 4 or 8 bit only where it was built for them.
+
+    TRL and Open-R1 send ``param.data``, which is packed (TRL 1.16 trl/generation/vllm_generation.py:445). TRL builds a
+    colocated engine for 4 bit and refuses 8 (:337); TRL 0.18 builds it for neither (trl/trainer/grpo_trainer.py:647);
+    ms-swift for 4 (swift/rlhf_trainers/rollout_mixin.py:496).
+    """
+    loaded = case.resources.quantized
+    if not case.vllm or not loaded:
+        return None
+    title, colocated = TITLES.get(case.framework, case.framework), loaded in case.facts.quantizes_engine
+    if not case.server:
+        why = f"{title} builds no engine for packed weights of {loaded}"
+        return None if colocated else f"{_loading(case)} cannot be used with rollout_engine vllm: {why}"
+    if not case.facts.sends_packed_weights:
+        return None
+    takes = "only a colocated engine takes" if colocated else "vLLM cannot load"
+    return f"{_loading(case)} cannot be used with rollout_mode server: {title} sends packed weights, which {takes}"
+
+
+def _loading(case: Case) -> str:
+    """The user's key that loads the model in 4 or 8 bit."""
+    bits = case.resources.quantized.split()[0]
+    return f"quant_bits {bits}" if case.framework == "ms_swift" else f"load_in_{bits}bit"
+
+
+@rule(("rollout_engine", "fsdp"), ("fsdp", "rollout_engine"))
+def quantized_shards(case: Case) -> str | None:
+    """Adapters are merged into whole weights before vLLM gets them, which packed shards are not (TRL#5975)."""
+    loaded = case.resources.quantized
+    if not case.vllm or not loaded or case.get("fsdp") != "fsdp2" or case.facts.merges_in_shards:
+        return None
+    why = "adapters cannot be merged into packed shards"
+    return f"{_loading(case)} cannot be used with fsdp fsdp2 and rollout_engine vllm: {why}"
+
+
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Those of vLLM's attention on a CPU (0.31, vllm/v1/attention/backends/cpu_attn.py:69)."""
+
+
+@rule(("rollout_engine",), ("rollout_engine",))
+def cpu_head_size(case: Case) -> str | None:
+    """vLLM's attention on a CPU has kernels for some head sizes only."""
+    size = case.resources.model.head
+    if not case.vllm or case.on_gpu or size is None or size in CPU_HEAD_SIZES:
+        return None
+    *others, last = CPU_HEAD_SIZES
+    known = f"{', '.join(map(str, others))} and {last}"
+    return f"the model's attention heads have {size} values each, and vLLM on a CPU takes {known}"
 
 
 @rule(("rollout_engine", "rollout_mode", "rollout_quantization", "kv_cache_dtype"), ("rollout_quantization",))
@@ -204,6 +263,9 @@ RULES = (
     sleep_mode,
     expandable_segments,
     host_allocator,
+    quantized_weights,
+    quantized_shards,
+    cpu_head_size,
     engine_fp8,
     token_budget,
 )

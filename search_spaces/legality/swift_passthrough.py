@@ -9,11 +9,19 @@ from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
 
 Settings = Mapping[str, Any]
+_LMDEPLOY = "LMDeploy was removed in 3.5; remove the argument (use_vllm true generates with vLLM)"
+_MEGATRON = "it belongs to Megatron-SWIFT, which a trial does not run; give a run of `swift rlhf`"
 GONE: Mapping[str, str] = {
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
+    "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
     "train_type": "since 4.0 it is tuner_type",
+    "sft_type": "since 4.0 it is tuner_type",
+    **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),
+    "lmdeploy_cache_max_entry_count": _LMDEPLOY,
+    **dict.fromkeys(("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"), _MEGATRON),
+    **dict.fromkeys(("expert_model_parallel_size", "micro_batch_size", "global_batch_size", "train_iters"), _MEGATRON),
 }
-"""Arguments ms-swift once had -> what to do instead (S16)."""
+"""Arguments ms-swift's ``rlhf`` does not have -> what to do instead: those it once had (S16), and Megatron-SWIFT's."""
 
 
 def problems(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> list[tuple[str, str]]:
@@ -28,14 +36,22 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
 
 
 def _evaluation(settings: Settings, batch: Batch) -> str | None:
-    """S5."""
-    if settings.get("eval_strategy") in (None, "no"):
+    """S5: ms-swift 4.6 checks it where it evaluates (``rlhf_trainers/args_mixin.py:232``)."""
+    if not _evaluates(settings):
         return None
     rows, group = settings.get("per_device_eval_batch_size", 1), settings.get("num_generations_eval") or batch.group
     if not isinstance(rows, int) or not isinstance(group, int) or group < 1 or (rows * batch.ranks) % group == 0:
         return None
     product = f"per_device_eval_batch_size {rows} × {batch.ranks} = {rows * batch.ranks}"
     return f"{product} is not divisible by the {group} generations of evaluation"
+
+
+def _evaluates(settings: Settings) -> bool:
+    """``eval_strategy`` follows ``save_strategy`` (``arguments/sft_args.py:402``), and is ``no`` where nothing is to be
+    evaluated (``sft_args.py:231``, ``base_args/data_args.py:124``)."""
+    strategy = settings.get("eval_strategy") or settings.get("save_strategy") or "steps"
+    data = any(settings.get(key) for key in ("val_dataset", "cached_val_dataset", "eval_dataset"))
+    return strategy != "no" and (data or (settings.get("split_dataset_ratio") or 0) > 0)
 
 
 def _liger(settings: Settings) -> str | None:

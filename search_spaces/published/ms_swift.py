@@ -254,14 +254,15 @@ BASELINES = (
             "top_p": 1.0,
             "top_k": 80,
         },
-        max_prompt_length=2048,
+        max_prompt_length=1024,
         max_completion_length=1024,
         dataset="AI-MO/NuminaMath-TIR#10000",
         rewards=("accuracy", "format"),
         source=f"{_AT}internal/vllm_72b_4gpu.sh",
         notes=(
-            "The engine takes 2048 tokens, fewer than the 2048 of a prompt and the 1024 of a completion together; "
-            "raise max_model_len where prompts are that long.",
+            "Its engine takes 2048 tokens of prompt and completion together, so prompts of up to 1024 are used; of "
+            "longer ones ms-swift would cut the completion. With a larger max_model_len, --max-prompt-length may be "
+            "2048, as published.",
         ),
     ),
 )

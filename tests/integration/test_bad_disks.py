@@ -12,14 +12,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from api.serving import Address, Serving
+from autotune.cli.app import build_app
+from autotune.cli.failures import exit_code_of
 from autotune.errors import StoreError
 from autotune.store import open_store
 from tests.contracts.store_cases import begin
 from tests.e2e.commands import autotune, tagged, written_cycles
 from tests.fixtures.schemas import OLD, restore
 from tests.support import factories as make
+from tests.support.served import settings_in, whole_study
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -165,41 +170,63 @@ def make_model(folder: Path) -> None:
     (folder / "model" / "model.safetensors").write_bytes(b"")
 
 
-@pytest.mark.parametrize("command", [START, ("status",), ("trials",)])
-def test_a_home_that_may_only_be_read_is_one_sentence(
-    small_disk: Path, tmp_path: Path, command: tuple[str, ...]
-) -> None:
+def test_a_study_cannot_begin_in_a_home_that_may_only_be_read(small_disk: Path, tmp_path: Path) -> None:
     home = small_disk / "home"
     home.mkdir()
-    store = open_store(home / "autotune.sqlite")
-    begin(store)
-    store.close()
     make_read_only(small_disk)
     make_model(tmp_path)
-    before = files(small_disk)
-    done = autotune(*command, home=home, cwd=tmp_path, timeout=PATIENCE_S)
+    done = autotune(*START, home=home, cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     [line] = done.stderr.splitlines()
     assert str(home) in line
     assert "cannot be written (Read-only file system)" in line
     assert "--home" in line
-    assert files(small_disk) == before
+    assert files(small_disk) == {}
 
 
-def test_a_database_that_may_only_be_read_is_one_sentence(small_disk: Path, tmp_path: Path) -> None:
-    path = small_disk / "studies.db"
-    store = open_store(path)
-    begin(store)
-    store.close()
+READING = (("status",), ("trials", "--json"), ("show", "1"), ("best", "--json"), ("report",))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_archived_study_can_be_read(
+    small_disk: Path, tmp_path: Path, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reading command says on a read-only mount what it says on a disk that can be written."""
+
+    def said() -> list[tuple[int, str, str]]:
+        found = []
+        for command in READING:
+            code = exit_code_of(lambda words=command: build_app()([*words, *place], prog_name="autotune"))  # type: ignore[misc]
+            found.append((code, *capsys.readouterr()))
+        return found
+
+    grow(small_disk)
+    whole_study(settings_in(small_disk))
+    home = small_disk / "home"
+    monkeypatch.setenv("AUTOTUNE_HOME", str(tmp_path / "none" if named else home))
+    place = ("--database", str(home / "autotune.sqlite")) if named else ()
+    before, writable = files(small_disk), said()
+    assert [code for code, _, _ in writable] == [0] * len(READING), writable
     make_read_only(small_disk)
-    before = files(small_disk)
-    done = autotune("status", "--database", str(path), home=tmp_path / "home", cwd=tmp_path, timeout=PATIENCE_S)
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert str(path) in line
-    assert "written" in line
+    assert said() == writable
     assert files(small_disk) == before
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_archived_study_can_be_served(small_disk: Path) -> None:
+    grow(small_disk)
+    settings = settings_in(small_disk)
+    whole_study(settings)
+    make_read_only(small_disk)
+    said: list[str] = []
+    serving = Serving(settings, said.append, Address())
+    try:
+        for path in ("/readyz", "/", "/api/v1/studies", "/studies/1"):
+            assert httpx.get(serving.url + path).status_code == 200, path
+    finally:
+        serving.close()
+    assert said == []
 
 
 @pytest.mark.parametrize("command", [START, ("status",), ("best",)])

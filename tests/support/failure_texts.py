@@ -47,6 +47,23 @@ ENGINE = (
         "lower max_model_len",
     ),
     Row(
+        "To serve at least one request with the models's max seq len (16384), (7.00 GB KV cache is needed, which is "
+        "larger than the available KV cache memory (2.31 GB). Based on the available memory,  the estimated maximum "
+        "model length is 5392. Try increasing `gpu_memory_utilization` or decreasing `max_model_len`.",
+        OOM,
+        CACHE,
+        "engine",
+        "lower max_model_len",
+    ),
+    Row(
+        "The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in KV cache "
+        "(21456). Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine.",
+        OOM,
+        CACHE,
+        "engine",
+        "lower max_model_len",
+    ),
+    Row(
         "Free memory on device cuda:0 (21.3/79.1 GiB) on startup is less than desired GPU memory utilization "
         "(0.9, 71.19 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
         OOM,
@@ -108,6 +125,31 @@ ENGINE = (
         DEVICE,
         None,
         "lower gpu_memory_utilization",
+    ),
+    Row(
+        "CUDA Error: invalid argument at /workspace/csrc/cumem_allocator.cpp:88",
+        OOM,
+        DEVICE,
+        None,
+        "lower gpu_memory_utilization",
+    ),
+    Row(
+        "Expandable segments are not compatible with memory pool. Please track the pytorch issue for the latest.",
+        ILLEGAL,
+        None,
+        "engine",
+        "expandable_segments false",
+    ),
+    Row("vLLM does not support in-flight 8-bit quantization.", ILLEGAL, None, "engine", "4 bit instead of 8"),
+    Row("Unsupported CPU attention configuration: head_dim=24", ILLEGAL, None, "engine", "rollout_engine transformers"),
+    Row("    assert param_data.shape == loaded_weight.shape", ILLEGAL, None, None, "weights in 4 bit"),
+    Row("    assert param.size() == loaded_weight.size()", ILLEGAL, None, None, "weights in 4 bit"),
+    Row(
+        "Attempted to load weight (torch.Size([64, 1])) into parameter (torch.Size([8, 16]))",
+        ILLEGAL,
+        None,
+        None,
+        "weights in 4 bit",
     ),
     Row(
         "1 validation error for SchedulerConfig\n  Value error, max_num_batched_tokens (4096) must be greater than or "
@@ -206,6 +248,7 @@ MEMORY = (
     Row("torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory", OOM, DEVICE),
     Row("torch.cuda.OutOfMemoryError: Allocation on device", OOM, DEVICE),
     Row("HIP out of memory. Tried to allocate 2.00 GiB", OOM, DEVICE),
+    Row("NPU out of memory. Tried to allocate 3.00 GiB (NPU 1; 60.97 GiB total capacity)", OOM, DEVICE),
     Row(
         "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call",
         OOM,
@@ -401,13 +444,22 @@ TRAINING = (
         None,
         "auto",
     ),
-    Row(
-        "Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
-        "- ds train_batch_size=8 vs hf train_batch_size (calculated)=4\nThe easiest method is to set these to 'auto'.",
-        ILLEGAL,
-        None,
-        None,
-        "auto",
+    *(
+        Row(
+            "Please correct the following DeepSpeed config values that mismatch TrainingArguments values:\n"
+            f"- ds {key} vs hf {other}\nThe easiest method is to set these DeepSpeed config values to 'auto'.",
+            ILLEGAL,
+            None,
+            None,
+            words,
+        )
+        for key, other, words in (
+            ("train_batch_size=8", "train_batch_size (calculated)=4", "leave out the batch sizes"),
+            ("train_micro_batch_size_per_gpu=2", "per_device_train_batch_size=4", "leave out the batch sizes"),
+            ("gradient_accumulation_steps=2", "gradient_accumulation_steps=4", "leave out the batch sizes"),
+            ("gradient_clipping=0.5", "max_grad_norm=1.0", "gradient_clipping auto"),
+            ("optimizer.params.lr=0.001", "learning_rate=1e-06", "write auto"),
+        )
     ),
     Row(
         "Unable to JIT load the cpu_adam op due to it not being compatible due to hardware/software issue. None",
@@ -479,7 +531,15 @@ KILLS = (
 )
 """A process was killed; that it was for want of memory, only the kernel can tell."""
 
+RAYLET = (
+    "(raylet) [2026-01-03 04:05:06,117 E 7 7] (raylet) node_manager.cc:3069: 3 Workers (tasks / actors) killed due to "
+    "memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 9, IP: 10.1.1.1) over the last time"
+)
+"""Ray's memory monitor killed workers."""
+
 TIMEOUTS = (
+    "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to "
+    "(10.1.2.3, 29501).",
     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000)",
     "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to "
     "complete",

@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from autotune.documents import codec
 from autotune.domain import Study, Trial, TrialState
 from autotune.ports import Store
-from autotune.store import codec, open_store
+from autotune.store import open_store
 from tests.support import factories
 from tests.support.shared import made_once
 from trainer.child.contract import StartupPart

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune import wiring
 from autotune.domain import Budget
@@ -157,3 +158,9 @@ def test_looking_for_a_study_creates_no_database_and_finds_the_one_of_that_name(
     assert found is not None
     assert found.digest == f.study_spec().digest
     assert wiring.stored(settings, "second") is None
+
+
+def test_a_proposer_works_on_one_thread_beside_the_trials() -> None:
+    with threadpool_limits(limits=2, user_api="blas"):
+        wiring.proposer_for(f.study_spec())
+        assert {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"} == {1}

@@ -17,6 +17,7 @@ NAMES = {
     "key_value_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
     "vocabulary": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions", "max_sequence_length"),
+    "head_size": ("head_dim",),
 }
 LARGEST_HEADER = 100_000_000
 """Bytes; safetensors' own limit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import console
-from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.screens.text import clean, clean_line, rate
+from autotune.cli.source import UrlOption, source_at
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
 from autotune.domain import Study, Trial
 from autotune.errors import UsageError
-from autotune.recommendation.reading import read_study
 from autotune.settings import HomePaths
 from search_spaces.framework_names import SHORT
 
@@ -66,6 +67,7 @@ def export(
     ] = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
+    url: UrlOption = None,
 ) -> None:
     """Write the answer as the framework's own files, and the one command that trains with them.
 
@@ -80,20 +82,20 @@ def export(
     """
     from autotune.recommendation.export import build, write
 
-    with reading(home) as (_, store):
-        found = find_study(store, study)
+    with source_at(home, url) as source:
+        read = source.read(study)
+        found, word = read.study, _format(read.study, form)
         if optuna is not None:
-            _write_optuna(found, store.trials(found.id), optuna, as_json=as_json)
+            _write_optuna(found, read.trials, optuna, as_json=as_json)
             return
-        word = _format(found, form)
-        choice = choice_of(row, trial, native_only)
-        made = build(read_study(store, found), choice, store)
+        made = build(read, choice_of(row, trial, native_only), source)
+        made = made if source.home else replace(made, prompts=None)
     folder = (output or Path(f"{HomePaths(Path()).study(found.id, found.spec.name).name}-{word}")).absolute()
     files = write(made, found, folder, force=force)
     if as_json:
         console.document(_document(made, found, folder, files))
-        return
-    _tell(made, folder, files)
+    else:
+        _tell(made, folder, files)
 
 
 def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json: bool) -> None:
@@ -129,7 +131,7 @@ def choice_of(row: int, trial: int | None, native_only: bool) -> Choice:
 
 
 def _document(made: Exported, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:
-    from autotune.recommendation.export import command_of, seam_sentence, shell_line
+    from autotune.recommendation.export import command_of, missing_prompts, seam_sentence, shell_line
 
     words, place, environment = command_of(made.export, folder)
     return {
@@ -143,11 +145,12 @@ def _document(made: Exported, study: Study, folder: Path, files: tuple[Path, ...
         "launcher": seam_sentence(made) or None,
         "native_only": None if made.native is None else row_json(made.native),
         "diff": plain(made.export.diff) or None,
+        "missing": missing_prompts(made) or None,
     }
 
 
 def _tell(made: Exported, folder: Path, files: tuple[Path, ...]) -> None:
-    from autotune.recommendation.export import native_sentence, seam_sentence, shell_line
+    from autotune.recommendation.export import missing_prompts, native_sentence, seam_sentence, shell_line
 
     row = made.row
     sure = "confirmed" if row.confirmed else "not confirmed"
@@ -164,6 +167,8 @@ def _tell(made: Exported, folder: Path, files: tuple[Path, ...]) -> None:
     if seams:
         console.line(f"launcher {seams}")
         console.line(f"         {native_sentence(made.native)}")
+    if missing := missing_prompts(made):
+        console.line(f"missing  {missing}: the study's prompts stay where it ran; put them there")
     if made.export.server:
         console.line(f"first    sh {clean(folder / 'server.sh')}")
     console.line("train    " + shell_line(made.export, made.framework.names.run, folder))

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli import console, exit_codes
-from autotune.cli.commands.space import FrameworkOption, GenerationsOption, NodesOption, RowsOption, space_named
+from autotune.cli.commands.space import (
+    FrameworkOption,
+    GenerationsOption,
+    NodesOption,
+    RowsOption,
+    framework_word,
+    space_for,
+)
 from autotune.cli.options import HomeOption, JsonOption, settings_for
-from autotune.cli.screens.text import clean
-from autotune.errors import UsageError
 from autotune.settings import Settings
-from search_spaces.framework_names import resolved
-from search_spaces.knobs import FRAMEWORKS
 
 if TYPE_CHECKING:
     from autotune.forecast.question import Question, Wanted
@@ -79,7 +82,7 @@ def plan(
       autotune plan --model ./Qwen2.5-32B --need
       autotune plan --model ./Qwen2.5-7B --gpu h100 --gpus 8 --format json | jq '.best[0].configuration'
     """
-    framework = _framework(framework)
+    framework = framework_word(framework)
     from autotune.forecast.model_file import model_at
     from autotune.forecast.question import Wanted
 
@@ -100,13 +103,6 @@ def plan(
         _show_plan(_question(wanted, gpu, gpus, nodes, space), settings_for(home), as_json)
 
 
-def _framework(word: str) -> str:
-    name = resolved(word)
-    if name not in FRAMEWORKS:
-        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
-    return name
-
-
 def _question(wanted: Wanted, gpu: str, gpus: int, nodes: int, space: str | None) -> Question:
     from autotune.forecast.answer import Machine
     from autotune.forecast.gpus import gpu_named
@@ -114,7 +110,7 @@ def _question(wanted: Wanted, gpu: str, gpus: int, nodes: int, space: str | None
 
     kind = gpu_named(gpu)
     machine = Machine(kind.name, kind.memory, gpus, nodes)
-    return Question(wanted.load(machine), machine, kind, *space_named(space, gpus, nodes))
+    return Question(wanted.load(machine), machine, kind, *space_for(wanted.framework, space, gpus, nodes))
 
 
 def _show_plan(asked: Question, settings: Settings, as_json: bool) -> None:

@@ -12,10 +12,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.cli import console
-from autotune.cli.options import HomeOption, JsonOption, StudyArgument, find_study, reading
+from autotune.cli.options import HomeOption, JsonOption, StudyArgument
 from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.live import failure_words
-from autotune.cli.screens.shell_words import command_line, short_path
+from autotune.cli.screens.shell_words import short_path
 from autotune.cli.screens.study import end_screen
 from autotune.cli.screens.tables import (
     PERMITTED_NOTE,
@@ -28,18 +28,12 @@ from autotune.cli.screens.tables import (
     trials_table,
 )
 from autotune.cli.screens.text import brief, clean, clock_time
+from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import trial_json
 from autotune.domain import Study, Trial, TrialKind, TrialState
 from autotune.insights.why_words import why_json
-from autotune.recommendation.current import (
-    Life,
-    answer_document,
-    attempt_paths,
-    running_trial,
-    sign_of_life,
-    status_document,
-)
-from autotune.recommendation.reading import Source, StudyReading, last_event, read_study
+from autotune.recommendation.current import Life, answer_document, running_trial, status_document
+from autotune.recommendation.reading import Source, StudyReading
 from autotune.wording.sentences import phase_words
 
 BEST_SHOWN = 5
@@ -53,7 +47,9 @@ class Sort(StrEnum):
     NUMBER = "number"
 
 
-def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def status(
+    study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
+) -> None:
     """How a study stands: budget, what runs, counts, best so far.
 
     \b
@@ -61,14 +57,15 @@ def status(study: StudyArgument = None, as_json: JsonOption = False, home: HomeO
       autotune status
       autotune status my-study --json
     """
-    with reading(home) as (settings, store):
-        found = read_study(store, find_study(store, study))
+    with source_at(home, url) as source:
+        found = source.read(study)
         running = running_trial(found.trials)
-        life = None if running is None else sign_of_life(attempt_paths(settings.home, found.study, running))
-        if as_json:
-            console.document(status_document(found, life, time.time()))
-        else:
-            console.show(_status_screen(found, life, time.time()))
+        more = None if running is None else source.trial(found.study, running)
+    life, now = (None, time.time()) if more is None else (more.life, more.now)
+    if as_json:
+        console.document(status_document(found, life, now))
+    else:
+        console.show(_status_screen(found, life, now))
 
 
 def _status_screen(found: StudyReading, life: Life | None, now: float) -> RenderableType:
@@ -124,6 +121,7 @@ def trials(
     sort: Annotated[Sort, typer.Option("--sort", help="Best first, or in the order they ran.")] = Sort.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
+    url: UrlOption = None,
 ) -> None:
     """All trials, best first, with only the knobs that differ.
 
@@ -133,9 +131,9 @@ def trials(
       autotune trials --state fail --sort number
       autotune trials my-study --json | jq '.trials[0]'
     """
-    with reading(home) as (_, store):
-        found = find_study(store, study)
-        every = store.trials(found.id)
+    with source_at(home, url) as source:
+        read = source.read(study)
+    found, every = read.study, read.trials
     chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
     ordered = best_first(chosen) if sort is Sort.SPEED else sorted(chosen, key=lambda t: t.number)
     if as_json:
@@ -151,7 +149,9 @@ def trials(
         console.say(columns.legend())
 
 
-def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None) -> None:
+def best(
+    study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
+) -> None:
     """The recommendation, or the best so far; it says which.
 
     \b
@@ -163,10 +163,9 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
     from autotune.cli.screens.why import why_screen
     from autotune.forecast.explain import explain
 
-    with reading(home) as (settings, store):
-        read = read_study(store, find_study(store, study))
-        verified = last_event(store, read.study, "verified")
-    found, recommendation = read.study, read.recommendation
+    with source_at(home, url) as source:
+        read = source.read(study)
+    found, recommendation, verified = read.study, read.recommendation, read.verified
     why = explain(read)
     if as_json:
         console.document({**answer_document(read), "why": why_json(why)})
@@ -181,8 +180,8 @@ def best(study: StudyArgument = None, as_json: JsonOption = False, home: HomeOpt
             read.trials,
             ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
             spent_wall_s=read.spent[0],
-            files={"runs": short_path(settings.home.study(found.id, found.spec.name))},
-            next_command=command_line(f"export {shlex.quote(found.spec.name)}", settings) if answered else "",
+            files={} if source.home is None else {"runs": short_path(source.home.study(found.id, found.spec.name))},
+            next_command=source.command(f"export {shlex.quote(found.spec.name)}") if answered else "",
         )
     )
     if why is not None:

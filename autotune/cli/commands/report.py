@@ -54,6 +54,8 @@ def report_command(
         console.document(_document(_read(study, home)))
         return
     target = None if output == STANDARD_OUTPUT else Path(os.path.expanduser(output))
+    if target is not None and target.is_dir():
+        raise UsageError(f"{target} is a folder; name a file, such as {target / 'report.md'}")
     if target is not None and target.suffix.lower() in PAGES:
         _page(target, study, home, force=force)
         return
@@ -97,8 +99,6 @@ def _refuse_to_overwrite(paths: list[Path], *, force: bool) -> None:
     if len(set(paths)) < len(paths):
         raise UsageError(f"{paths[0]} would be the plot; name the report itself, such as {paths[0].with_suffix('.md')}")
     for path in paths:
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder; name a file, such as {path / 'report.md'}")
         if path.exists() and not force:
             raise UsageError(f"{path} is there already; --force overwrites it")
 

@@ -14,6 +14,7 @@ from autotune.cli.screens.space import counted, knob_table, shown
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
 from search_spaces import legality
+from search_spaces.baseline import spread
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
@@ -85,17 +86,18 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """List the knobs of a space: values, class, how the framework is told, and how many combinations are legal."""
-    name, found = space_named(space, gpus, nodes)
+    framework = framework_word(framework)
+    name, found, left_out = space_for(framework, space, gpus, nodes)
     needed = found.require.gpus or int(found.require.device == "cuda")
     gpus, nodes = gpus or needed, max(nodes, found.require.nodes)
     question = _question(framework, gpus, nodes, ranks, rows=rows_per_update)
     baseline = _beside(found, question)
     told = found.explain(baseline, question.resources)
     if as_json:
-        console.document(shown(name, found, question.resources.framework, told))
+        console.document({**shown(name, found, question.resources.framework, told), "left_out": left_out})
         return
     console.show(knob_table(found, question.resources.framework))
-    for text in counted(name, found, told, question.resources):
+    for text in counted(name, found, told, question.resources, left_out):
         console.line(text)
 
 
@@ -136,7 +138,7 @@ def check(
 
 
 def _check_configuration(question: Question, as_json: bool) -> bool:
-    found = legality.check(question.configuration, question.resources)
+    found = legality.check_baseline(question.configuration, question.resources)
     notes = () if found else legality.notes(question.configuration, question.resources)
     if as_json:
         violations = [v.as_json() for v in found]
@@ -151,36 +153,59 @@ def _check_configuration(question: Question, as_json: bool) -> bool:
 
 
 def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
-    name, space = space_named(name, question.resources.gpus, question.resources.nodes)
+    machine = question.resources
+    server = "rollout_gpus" in question.configuration
+    name, space, left_out = space_for(machine.framework, name, machine.gpus, machine.nodes, server=server)
     baseline = _beside(space, question)
     told = space.explain(baseline, question.resources)
-    own = legality.check(baseline, question.resources) if question.configuration else ()
+    own = legality.check_baseline(baseline, question.resources) if question.configuration else ()
     if as_json:
-        console.document({"space": name, "as_given": [v.as_json() for v in own], **told.as_json()})
+        given = [v.as_json() for v in own]
+        console.document({"space": name, "left_out": left_out, "as_given": given, **told.as_json()})
         return told.legal > 0
     for violation in own:
         console.line(f"as given, {violation.rule}: {clean(violation.sentence)}")
     for rule, count in told.removed.items():
         console.line(f"{rule} removes {count} of {told.combinations}:")
         console.line(f"  {clean(told.examples[rule].sentence)}")
-    for text in counted(name, space, told, question.resources):
+    for text in counted(name, space, told, question.resources, left_out):
         console.line(text)
     return told.legal > 0
 
 
-def space_named(name: str | None, gpus: int, nodes: int) -> tuple[str, SearchSpace]:
-    """The space asked for, or the preset for the machine, with its name.
+def framework_word(word: str) -> str:
+    """The catalogue's name for ``word``. Raises ``UsageError`` naming those there are."""
+    name = resolved(word)
+    if name not in FRAMEWORKS:
+        raise UsageError(f"--framework {clean(name)}: expected one of {', '.join(FRAMEWORKS)}.")
+    return name
+
+
+def space_for(
+    framework: str, name: str | None, gpus: int, nodes: int, *, server: bool = False
+) -> tuple[str, SearchSpace, str]:
+    """The space asked for, or the preset for the machine: its name, what it is for ``framework``, and what went.
+
+    Args:
+        framework: by a name or word of it.
+        name: of a preset or a file; ``None``: the preset for the machine.
+        gpus: of each node.
+        nodes: machines.
+        server: a rollout server was asked for.
 
     Raises:
-        UsageError: there is no such space, or it cannot be read.
+        UsageError: there is no such space or framework, or it cannot be read.
     """
+    from autotune.frameworks import framework_named
+    from autotune.specification.build import planned
     from search_spaces.space import SearchSpace, preset_for
 
     wanted = name or preset_for(gpus, nodes)
     try:
-        return wanted, SearchSpace.load(wanted)
+        space, said = planned(SearchSpace.load(wanted), framework_named(framework), server=server)
     except SpaceError as error:
         raise UsageError(str(error)) from None
+    return wanted, space, said
 
 
 def _given(
@@ -215,9 +240,7 @@ def _question(
     given: Mapping[str, KnobValue] | None = None,
     rows: int | None = None,
 ) -> Question:
-    framework = resolved(framework)
-    if framework not in FRAMEWORKS:
-        raise UsageError(f"--framework {clean(framework)}: expected one of {', '.join(FRAMEWORKS)}.")
+    framework = framework_word(framework)
     if ranks is not None and gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
 
@@ -235,7 +258,15 @@ def _question(
 
 def _beside(space: SearchSpace, question: Question) -> Configuration:
     """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
-    return Configuration({**space.fixed, **question.configuration})
+    from autotune.specification.request import TRL_DEFAULT_MICRO_BATCH, default_group, default_micro_batch
+
+    name = question.resources.framework
+    given = {"num_generations": default_group(name), **space.fixed, **question.configuration}
+    if "micro_batch_size" not in given:
+        micro = given["micro_batch_size"] = default_micro_batch(name)
+        # With one row of a rank, as ms-swift has it, no update of a few GPUs would hold a group.
+        given.setdefault("gradient_accumulation_steps", max(1, TRL_DEFAULT_MICRO_BATCH // micro))
+    return Configuration(spread(given, question.resources))
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:

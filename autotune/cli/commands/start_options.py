@@ -31,7 +31,7 @@ _FRAMEWORK = typer.Option("--framework", help=f"What you train with: {', '.join(
 FrameworkOption = Annotated[str, _FRAMEWORK]
 StartFrameworkOption = Annotated[str | None, _FRAMEWORK]
 AccelerateOption = Annotated[
-    Path | None, typer.Option("--accelerate", help="The accelerate file beside an Open-R1 recipe.", metavar="FILE")
+    Path | None, typer.Option("--accelerate", help="The accelerate file that launches TRL or Open-R1.", metavar="FILE")
 ]
 OpenR1Option = Annotated[
     str | None, typer.Option("--openr1", help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")

@@ -77,7 +77,8 @@ def accelerate_text(path: Path, framework: Integration, config: Path | None) -> 
     """The text of ``--accelerate``. Raises ``UsageError`` where it is none, or would not be read."""
     if not framework.takes_accelerate or config is None:
         raise UsageError(
-            "--accelerate is the file you launch Open-R1 with, beside its recipe: --framework openr1 --config"
+            "--accelerate is the file that `accelerate launch` is given beside a configuration of TRL or Open-R1; name "
+            "the configuration with --config"
         )
     return config_text(path, "--accelerate")
 

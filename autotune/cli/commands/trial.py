@@ -14,31 +14,23 @@ from autotune.cli.options import HomeOption, JsonOption, StudyArgument, TrialArg
 from autotune.cli.runlog import follow, read_lines, tail
 from autotune.cli.screens.text import clean
 from autotune.cli.screens.trial import NUMERICS, trial_screen
-from autotune.documents import memory_timeline
+from autotune.cli.source import UrlOption, source_at
 from autotune.documents.study import plain, trial_json
-from autotune.domain import Study, Trial, TrialState
+from autotune.domain import Trial
 from autotune.errors import NotFoundError
 from autotune.insights.roofline import roof_of
 from autotune.insights.usage_json import usage_json
-from autotune.recommendation.current import attempt_paths
-from autotune.settings import HomePaths
-
-LOG_LINES = 20
-"""Shown of a failed trial's log."""
+from autotune.recommendation.current import attempt_paths, log_of
 
 POLL_S = 0.5
 
 
-def log_of(home: HomePaths, study: Study, trial: Trial, attempt: int | None = None) -> Path:
-    """The log of an attempt; of the last one by default, where the outcome says it is."""
-    recorded = trial.outcome.log_path if trial.outcome is not None else ""
-    if recorded and attempt in (None, trial.attempt):
-        return Path(recorded)
-    return attempt_paths(home, study, trial, attempt).log
-
-
 def show(
-    number: TrialArgument, study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None
+    number: TrialArgument,
+    study: StudyArgument = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    url: UrlOption = None,
 ) -> None:
     """One trial in full: knobs, outcome, phases, memory, GPU, lengths, and whether its speed is normal.
 
@@ -47,22 +39,22 @@ def show(
       autotune show 7
       autotune show 3 my-study --json
     """
-    with reading(home) as (settings, store):
-        found = find_study(store, study)
-        trial = find_trial(store.trials(found.id), number, found)
-        notes = store.notes(found.id, number)
-        roof = roof_of(found, store.fingerprint(found.id))
-    log = log_of(settings.home, found, trial)
-    last = tail(log, LOG_LINES) if trial.state is TrialState.FAIL else ()
+    with source_at(home, url) as source:
+        read = source.read(study)
+        found = read.study
+        trial = find_trial(read.trials, number, found)
+        more = source.trial(found, trial)
+    roof = roof_of(found, read.fingerprint)
     if as_json:
         document = trial_json(trial, found.spec.baseline, cycles=True)
-        guards = {note.name: plain(note.data) for note in notes if note.name in NUMERICS}
-        more = {"usage": usage_json(trial, roof), "numerics": guards, "log_tail": plain(last)}
-        console.document({"study": found.spec.name, "trial": {**document, **more}})
+        guards = {note.name: plain(note.data) for note in more.notes if note.name in NUMERICS}
+        beside = {"usage": usage_json(trial, roof), "numerics": guards, "log_tail": plain(more.log_tail)}
+        console.document({"study": found.spec.name, "trial": {**document, **beside}})
         return
-    where = str(log) if trial.attempt else ""
-    timeline = memory_timeline.read(attempt_paths(settings.home, found, trial).memory) if trial.attempt else None
-    console.show(trial_screen(trial, found, log=last, log_path=where, notes=notes, timeline=timeline, roof=roof))
+    screen = trial_screen(
+        trial, found, log=more.log_tail, log_path=more.log, notes=more.notes, timeline=more.timeline, roof=roof
+    )
+    console.show(screen)
 
 
 def logs(

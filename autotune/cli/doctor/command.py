@@ -128,9 +128,9 @@ def _places(settings: Settings) -> list[Finding]:
 
 
 def _studies(settings: Settings) -> Sequence[Study]:
-    from autotune.wiring import open_store_for
+    from autotune.wiring import open_to_read
 
-    store = open_store_for(settings)
+    store = open_to_read(settings)
     try:
         return store.studies()
     finally:

@@ -49,7 +49,7 @@ def check_disk(root: Path, usage: Callable[[Path], int] | None = None) -> Findin
 
 def check_database(settings: Settings, studies: Callable[[], int], schema: str = "") -> Finding:
     """The database opens and can be read; ``studies`` counts what is in it. Its address is shown without secrets."""
-    if settings.own_database and not settings.home.database.exists():
+    if settings.database_is_absent:
         return Finding("database", Verdict.OK, f"none yet; `autotune start` makes {settings.database_shown}")
     try:
         number = studies()

@@ -47,8 +47,8 @@ def _reach(name: str, framework: str) -> str:
     return "-" if setting is None else setting.reach.value
 
 
-def counted(name: str, space: SearchSpace, told: Explanation, resources: Resources) -> list[str]:
-    """Lines: how many combinations there are, and how many are legal on the machine."""
+def counted(name: str, space: SearchSpace, told: Explanation, resources: Resources, left_out: str = "") -> list[str]:
+    """Lines: how many combinations there are, how many are legal on the machine, and what the framework lacks."""
     machine = f"{resources.framework}, " + (
         f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}" if resources.gpus else "CPU"
     )
@@ -58,6 +58,7 @@ def counted(name: str, space: SearchSpace, told: Explanation, resources: Resourc
     lines = [
         f"{clean(name)}: {len(space.values)} knobs searched, {len(space.fixed)} fixed, {space.size} combinations",
         f"{machine}: {about}{told.combinations} that differ, {about}{told.legal} legal",
+        *filter(None, [left_out]),
     ]
     if not told.legal and told.removed:
         from search_spaces.space import preset_names

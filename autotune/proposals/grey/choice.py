@@ -1,4 +1,4 @@
-"""The choice: expected improvement, times the probability that it holds, for each second it is expected to cost."""
+"""Chooses a candidate: the highest expected improvement x probability of holding / expected seconds of its trial."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import SURE
-from autotune.proposals.grey.surfaces import Array, cdf
+from autotune.proposals.grey.surfaces import Array
+from autotune.statistics.distributions import normal_below
 
 LIKELY = 0.75
-"""While anything is at least as likely to hold, nothing that is less likely is chosen: a failed trial costs as much as
-another, tells less, and may cost a restart beside. A search with a memory model has its own bars (``likely_from``)."""
+"""Least probability of holding of a candidate that is chosen, while any has it: a failed trial costs as much as
+another, tells less, and may need a restart. A search with a memory model has its own limits (``likely_from``)."""
 SEVERAL = 5
 """Measured trials from which a forecast of memory is trusted more, so that less room than ``SURE`` is enough."""
 LESS_LIKELY = 0.6
 """What is enough from then on. The fastest that fits often lies right below the limit, where a forecast is never sure:
 with 0.75 throughout, the three best rows of a recorded table stayed untried in most searches."""
-FAILURES, OF_TRIALS = 2, 30
-"""Of so many trials so many may run out of memory ..."""
+MAX_OOMS, OOM_WINDOW = 2, 30
 CAREFUL = 0.95
-"""... and when they have, nothing less likely than this is chosen while anything is as likely: then a failure more is
-bad luck, not a risk that was taken."""
+"""After ``MAX_OOMS`` of ``OOM_WINDOW`` trials ran out of memory, only candidates that hold with this probability are
+chosen, while there are any."""
 BARS = (CAREFUL, SURE, LIKELY, LESS_LIKELY)
 """Where nothing is likely enough, the next of these is asked for."""
 TIE = 0.01
@@ -37,7 +37,7 @@ FAR = -20.0
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is expected of each candidate."""
+    """Predictions for each candidate: speed, memory, cost of its trial."""
 
     value: Array
     """Mean of the natural logarithm of tokens/hour."""
@@ -60,7 +60,7 @@ def log_improvement(value: Array, spread: Array, best: float) -> Array:
     z = (value - best) / spread
     density = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi)
     near = np.maximum(z, FAR)
-    close = near * cdf(near) + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
+    close = near * normal_below(near) + np.exp(-0.5 * near * near) / math.sqrt(2.0 * math.pi)
     far = np.minimum(z, FAR) ** -2.0
     tail = density + np.log(far) + np.log1p(-3.0 * far + 15.0 * far * far)
     shape: Array = np.where(z < FAR, tail, np.log(np.maximum(close, 1e-300)))
@@ -80,7 +80,7 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
         measured: trials that held.
         ran_out: trials that ran out of memory.
     """
-    if ran_out >= FAILURES * max(1.0, (measured + ran_out) / OF_TRIALS):
+    if ran_out >= MAX_OOMS * max(1.0, (measured + ran_out) / OOM_WINDOW):
         return CAREFUL
     return SURE if measured < SEVERAL else LESS_LIKELY
 

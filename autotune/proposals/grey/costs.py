@@ -1,4 +1,4 @@
-"""What a trial of a candidate is expected to cost, in seconds: the start if one is needed, warm-up, cycles.
+"""Expected seconds of a candidate's trial: the start if one is needed, warm-up, cycles.
 
 Pure, and read off the history: which process is there to go on with, and whether processes go on at all.
 """
@@ -22,8 +22,8 @@ CYCLES = 3
 
 
 @dataclass(frozen=True)
-class Course:
-    """How trials of the study go."""
+class TrialCosts:
+    """What a trial of the study costs beside its cycles, and which process the next one may continue in."""
 
     last: Configuration | None
     """What the process holds that the next trial may go on with; ``None``: it needs a new one."""
@@ -65,8 +65,8 @@ class Course:
         return found
 
 
-def course(trials: Sequence[Trial], framework: str = "trl", device: str = "") -> Course:
-    """How the next trial goes, by the search trials before it, in the order of their numbers.
+def trial_costs(trials: Sequence[Trial], framework: str = "trl", device: str = "") -> TrialCosts:
+    """The costs of the next trial, by the search trials before it, in the order of their numbers.
 
     On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md).
     """
@@ -76,7 +76,7 @@ def course(trials: Sequence[Trial], framework: str = "trl", device: str = "") ->
     goes_on = goes_on and device != "cpu" and processes_go_on(trials, framework)
     protocol = newest.protocol if newest is not None else None
     timed = CYCLES if protocol is None else (protocol.looks[0] if protocol.looks else protocol.recorded)
-    return Course(
+    return TrialCosts(
         last=newest.configuration if newest is not None and goes_on else None,
         start_s=max((start_s(t) for t in trials), default=0.0),
         warm_up=1.0 if protocol is None else float(protocol.warmup + protocol.natural),

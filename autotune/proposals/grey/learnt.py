@@ -1,4 +1,4 @@
-"""What trials alone teach of candidates, without any formula: speeds, failures and peaks by surfaces.
+"""Predicts speeds, failures and peaks of candidates by surfaces through what trials measured, without any formula.
 
 Where the phases of every measured trial are known and their sum is what speed follows from, each phase has a surface of
 its own, because it depends on fewer knobs than the whole does; otherwise there is one surface through the speeds.
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from optuna.trial import FrozenTrial
 
-from autotune.proposals.grey.surfaces import Array, Axes, cdf, columns, fit
+from autotune.proposals.grey.surfaces import Array, Axes, columns, fit
 from autotune.proposals.translation import OptunaTrialStatus
+from autotune.statistics.distributions import normal_below
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 56
 """Of a longer history only the fastest and the newest are told: a fit is cubic in their number."""
@@ -29,12 +30,12 @@ PEAKS_FROM = 3
 MARK_STEPS = 6
 """Of the search for the parameters of the surface through successes and failures."""
 OPTIMISM = 0.8
-"""What is believed of a candidate far from any trial, where 1 is a trial that held and -1 one that failed."""
+"""Prior mean of the surface through successes (+1) and failures (-1)."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one trial taught."""
+    """What one trial measured, at its place by the axes."""
 
     place: tuple[float, ...]
     """By the axes."""
@@ -66,8 +67,8 @@ def fastest(tried: Sequence[Tried]) -> list[Tried]:
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """What is believed of the points asked about."""
+class Predictions:
+    """Predicted values of the points that may be proposed, by surfaces through what was measured."""
 
     value: Array
     spread: Array
@@ -95,7 +96,7 @@ def selected(lessons: Sequence[Lesson]) -> tuple[Lesson, ...]:
     return tuple(x for n, x in enumerate(lessons) if n in kept or x.standing is OptunaTrialStatus.PENDING)
 
 
-def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Learnt:
+def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | None = None) -> Predictions:
     """What ``lessons`` say of ``asked``, (m, d).
 
     Args:
@@ -111,7 +112,7 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
     if peaks and limit is not None:
         holds = holds * _fits(axes, told, peaks, asked, limit)
     if not held:
-        return Learnt(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
+        return Predictions(np.zeros(len(asked)), np.ones(len(asked)), holds, 0.0)
     pending = _places(axes, [one for one in told if one.standing is OptunaTrialStatus.PENDING])
     points = np.concatenate([asked, _places(axes, held)])
     rows, cycle_s = phase_rows(held), None
@@ -123,7 +124,7 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
     else:
         value, spread = _as_a_whole(axes, told, held, pending, points)
     best = float(value[len(asked) :].max())
-    return Learnt(value[: len(asked)], spread[: len(asked)], holds, best, cycle_s)
+    return Predictions(value[: len(asked)], spread[: len(asked)], holds, best, cycle_s)
 
 
 def phase_rows(held: Sequence[Lesson]) -> tuple[tuple[str, ...], ...]:
@@ -202,7 +203,7 @@ def _fits(axes: Axes, told: Sequence[Lesson], peaks: Sequence[Lesson], asked: Ar
     failed = _places(axes, [one for one in told if one.memory])
     surface = fit(axes, _places(axes, peaks), np.log([[float(one.peak or 1.0) for one in peaks]]))
     belief = surface.bounded(failed, np.full(len(failed), math.log(limit)), +1).at(asked)
-    return cdf((math.log(limit) - belief.mean[0]) / np.sqrt(belief.variance[0]))
+    return normal_below((math.log(limit) - belief.mean[0]) / np.sqrt(belief.variance[0]))
 
 
 def _places(axes: Axes, lessons: Sequence[Lesson]) -> Array:

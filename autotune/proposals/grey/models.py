@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,41 +16,56 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals import memory, times
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.forecasts import Background, PeakForecast, PeakModel, Task, TimeForecast, TimeModel
-from autotune.proposals.grey.memo import Memo
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import Features as TimeTable
 from autotune.proposals.times import PhaseTimes, probed, roofline
+
+Value = TypeVar("Value")
+
+KEPT = 8
+
+
+class Memo(Generic[Value]):
+    """The newest ``KEPT`` results by their arguments; safe for several threads."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._results: OrderedDict[Hashable, Future[Value]] = OrderedDict()
+
+    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """What ``compute`` gives for ``key``; whatever it raises, and then nothing is kept."""
+        with self._lock:
+            result = self._results.get(key)
+            mine = result is None
+            if result is None:
+                result = self._results[key] = Future()
+                while len(self._results) > self._kept:
+                    self._results.popitem(last=False)
+        if mine:
+            try:
+                result.set_result(compute())
+            except BaseException as error:
+                with self._lock:
+                    self._results.pop(key, None)
+                result.set_exception(error)
+        return result.result()
+
 
 Candidates = tuple[Configuration, ...]
 Places = NDArray[np.int64]
 
 
-@runtime_checkable
-class TabledTimes(TimeModel, Protocol):
-    """A model that keeps what it needs of the candidates of a study, so that they are read once."""
-
-    def at(self, candidates: Candidates, places: Places) -> TimeForecast:
-        """``forecast`` of some of ``candidates``; always the same tuple of a track."""
-        ...
-
-
-@runtime_checkable
-class TabledPeaks(PeakModel, Protocol):
-    """The same for memory."""
-
-    def at(self, candidates: Candidates, places: Places) -> PeakForecast: ...
-
-
 def times_at(model: TimeModel, grid: CandidateGrid, places: Places) -> TimeForecast:
     """The forecast of some candidates, in the order of ``places``."""
-    if isinstance(model, TabledTimes):
+    if isinstance(model, KeptTimes):
         return model.at(grid.candidates, places)
     return model.forecast([grid.candidates[i] for i in places])
 
 
 def peaks_at(model: PeakModel, grid: CandidateGrid, places: Places) -> PeakForecast:
     """The same for memory."""
-    if isinstance(model, TabledPeaks):
+    if isinstance(model, KeptPeaks):
         return model.at(grid.candidates, places)
     return model.forecast([grid.candidates[i] for i in places])
 
@@ -72,7 +90,7 @@ def models_for(task: Task, background: Background | None = None) -> Models:
     if device is not None and device.shared != (task.resources.device == "cpu"):
         device = None
     carried = times.carried_over(roofline, task, device, known.earlier)
-    before = PhaseTimes(device, carried=carried, seen=times.Seen(task))
+    before = PhaseTimes(device, carried=carried, seen=times.FeatureCache(task))
     peaks = MemoryModel.before(task, memory.carried_over(task, known.earlier) if known.earlier else ())
     return Models(task, KeptTimes(before.fitted(task, ())), KeptPeaks(peaks))
 

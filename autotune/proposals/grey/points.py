@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial
 
 from autotune.proposals.grey.choice import LIKELY, Outlook
-from autotune.proposals.grey.learnt import Learnt, Tried, fastest
+from autotune.proposals.grey.learnt import Predictions, Tried, fastest
 from autotune.proposals.grey.surfaces import Array, Axes, columns
 from autotune.proposals.translation import STARTUP
 
@@ -56,7 +56,7 @@ class DrawnPool:
     def forecast(self, held: Sequence[FrozenTrial]) -> None:  # noqa: ARG002
         return None
 
-    def outlook(self, found: Learnt) -> Outlook:
+    def outlook(self, found: Predictions) -> Outlook:
         seconds = np.ones(len(self.found)) if found.cycle_s is None else self.cycles * found.cycle_s
         if self.startup_s is not None and found.cycle_s is not None:
             seconds = seconds + self.restarts * self.startup_s

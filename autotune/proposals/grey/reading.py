@@ -1,4 +1,4 @@
-"""Grids and trials as the grey-box sampler reads them."""
+"""Reads grids and trials for the grey-box sampler: axes, places, shortlists, which trials its models see."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.statistics.distributions import normal_hazard
+
 Array = NDArray[np.float64]
 
 LENGTH = 0.35
@@ -140,7 +142,7 @@ class Surfaces:
         belief = self.at(inputs)
         mean, variance = belief.mean[0], belief.variance[0]
         room = side * (mean - bounds) / np.sqrt(variance)
-        ratio = np.exp(-0.5 * room * room - math.log(math.sqrt(2.0 * math.pi)) - log_cdf(room))
+        ratio = normal_hazard(room)
         shrunk = np.clip(1.0 - ratio * (ratio + room), 0.05, 1.0)
         telling = shrunk < 1.0 - 1.0 / UNTOLD
         if not telling.any():
@@ -221,19 +223,6 @@ def _posterior(alike: Array, targets: Array, here: Array) -> tuple[Array, Array]
     of_knobs = np.einsum("pab,pjab->pj", along, 1.0 - 1.0 / lifted)
     of_noise = noise * np.trace(pull, axis1=1, axis2=2)
     return value, np.concatenate([of_knobs, along.sum(axis=(1, 2))[:, None], of_noise[:, None]], axis=1)
-
-
-def cdf(z: Array) -> Array:
-    """Of the standard normal distribution."""
-    return np.array([0.5 * math.erfc(-x / math.sqrt(2.0)) for x in z.tolist()], dtype=np.float64)
-
-
-def log_cdf(z: Array) -> Array:
-    """Its logarithm, also far below zero: there ``phi(z) / -z * (1 - 1/z^2)`` (Abramowitz and Stegun 26.2.12)."""
-    low = np.minimum(z, -6.0)
-    tail = -0.5 * low * low - np.log(-low) - 0.5 * math.log(2.0 * math.pi) + np.log1p(-1.0 / (low * low))
-    found: Array = np.where(z < -6.0, tail, np.log(np.maximum(cdf(z), 1e-300)))
-    return found
 
 
 def columns(rows: Sequence[Sequence[float]], count: int) -> Array:

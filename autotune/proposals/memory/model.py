@@ -28,7 +28,8 @@ from autotune.proposals.memory.parts import (
     UNPROVEN_FRAMEWORK,
     UNPROVEN_SPREAD,
 )
-from autotune.proposals.memory.regression import Observations, Posterior, Prior, phi
+from autotune.proposals.memory.regression import Observations, Posterior, Prior
+from autotune.statistics.distributions import normal_below
 from search_spaces.frameworks import facts_of
 
 WIDEST = 2.0
@@ -107,7 +108,7 @@ class MemoryModel:
         fits = np.ones(matrix.shape[1])
         for (peak, spread), limit in zip(found, bounds, strict=True):
             if limit is not None:
-                fits = fits * phi(np.log(limit / peak) / spread)
+                fits = fits * normal_below(np.log(limit / peak) / spread)
         # An unknown limit is never the closest, unless none is known.
         known = [np.inf if limit is None else limit for limit in bounds]
         if all(limit is None for limit in bounds):

@@ -1,4 +1,4 @@
-"""Non-negative Bayesian regression of peaks on parts, with lower bounds among the observations. Pure numpy.
+"""Non-negative Bayesian regression of peaks on parts, with lower bounds among the observations. Pure.
 
 Of a trial the peak is the largest over moments of a sum of parts times coefficients; which moment it is follows from
 the coefficients and is found by turns. Residuals are relative to the observation, so the noise is one of logarithms
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column
+from autotune.statistics.distributions import normal_below, normal_hazard
 
 Square = NDArray[np.float64]
 ROUNDS = 6
@@ -22,8 +23,6 @@ NEWTON = 12
 """Steps towards the coefficients that bounds ask for; the likelihood is log-concave."""
 TOLERANCE = 1e-4
 """A change of the coefficients that is none; their spreads are a hundred times that."""
-_GRID = np.linspace(-9.0, 9.0, 18001)
-_PHI = np.array([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in _GRID.tolist()])
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def fit(prior: Prior, seen: Observations) -> Posterior:
         for _ in range(ROUNDS):
             rows = measured.rows(mean)
             information = precision + (rows.T * weights) @ rows
-            new = nonnegative(information, pull + rows.T @ weights, near=mean)
+            new = nonnegative(information, pull + rows.T @ weights)
             done = np.allclose(new, mean, rtol=TOLERANCE, atol=TOLERANCE)
             mean = new
             if done:
@@ -127,7 +126,7 @@ def log_score(posterior: Posterior, seen: Observations) -> float:
     spread = np.sqrt(np.maximum(own, 0.0) + (posterior.noise * told.noise) ** 2)
     away = np.log(heights) / spread
     measured = -0.5 * away**2 - np.log(spread) - 0.5 * math.log(2.0 * math.pi)
-    return float(np.sum(np.where(told.censored, np.log(np.maximum(phi(away), 1e-12)), measured)))
+    return float(np.sum(np.where(told.censored, np.log(np.maximum(normal_below(away), 1e-12)), measured)))
 
 
 def _noise(prior: Prior, seen: Observations, mean: Column, information: Square) -> float:
@@ -155,14 +154,14 @@ def _raised(floor: Column, information: Square, bounds: Observations, noise: flo
         rows = bounds.rows(mean)
         spread = noise * bounds.noise
         above = (rows @ mean - 1.0) / spread
-        ratio = mills(above)
+        ratio = normal_hazard(above)
         weights = ratio * (ratio + above) / spread**2
         # Newton's step for log Phi is least squares with these weights and targets.
         gradient = rows.T @ (ratio / spread)
         curvature = (rows.T * weights) @ rows
         whole = information + curvature
         pull = whole @ (mean - floor) + gradient - information @ (mean - floor)
-        new = floor + nonnegative(whole, pull, near=mean - floor)
+        new = floor + nonnegative(whole, pull)
         done = np.allclose(new, mean, rtol=TOLERANCE, atol=TOLERANCE)
         mean = new
         if done:
@@ -170,64 +169,15 @@ def _raised(floor: Column, information: Square, bounds: Observations, noise: flo
     return mean, whole
 
 
-def nonnegative(information: Square, pull: Column, near: Column | None = None) -> Column:
-    """The minimum of x'Hx/2 - g'x over x >= 0: Lawson and Hanson's active set, on the normal equations.
+def nonnegative(information: Square, pull: Column) -> Column:
+    """The minimum of x'Hx/2 - g'x over x >= 0, by scipy's non-negative least squares on H's Cholesky factor.
 
     Args:
         information: H, positive definite.
         pull: g.
-        near: the minimum of a problem like this one: what is zero there is tried to be zero here. There is one minimum.
     """
-    free: Column = np.asarray(np.linalg.solve(information, pull), dtype=np.float64)
-    if np.all(free >= 0.0):
-        return free
-    tolerance = 1e-10 * max(1.0, float(np.abs(pull).max()))
-    found = np.zeros_like(pull)
-    passive = np.zeros(len(pull), dtype=np.bool_)
-    if near is not None and (near > 0.0).any():
-        guess, tried = near > 0.0, np.zeros_like(pull)
-        tried[guess] = np.linalg.solve(information[np.ix_(guess, guess)], pull[guess])
-        if np.all(tried[guess] > 0.0):
-            # The least over these coordinates: whatever else has to enter, does so from here.
-            found, passive = tried, guess
-    for _ in range(10 * len(pull)):
-        slope = np.where(passive, -np.inf, pull - information @ found)
-        enter = int(np.argmax(slope))
-        if slope[enter] <= tolerance:
-            break
-        passive[enter] = True
-        found = _shrunk(information, pull, found, passive)
-    return found
+    from scipy import linalg, optimize
 
-
-def _shrunk(information: Square, pull: Column, found: Column, passive: NDArray[np.bool_]) -> Column:
-    """The minimum over the passive coordinates, less those that would have to be negative; changes ``passive``."""
-    while passive.any():
-        wanted = np.zeros_like(found)
-        wanted[passive] = np.linalg.solve(information[np.ix_(passive, passive)], pull[passive])
-        low = passive & (wanted <= 0.0)
-        if not low.any():
-            return wanted
-        way = np.where(low & (found > wanted), found - wanted, 1.0)
-        shares = np.where(low, found / way, np.inf)
-        first = int(np.argmin(shares))
-        found = np.maximum(0.0, found + shares[first] * (wanted - found))
-        found[first], passive[first] = 0.0, False
-    return np.zeros_like(found)
-
-
-def phi(values: Column) -> Column:
-    """The standard normal distribution function, interpolated to 1e-7."""
-    found: Column = np.interp(values, _GRID, _PHI)
-    return found
-
-
-def mills(values: Column) -> Column:
-    """Density over distribution function of the standard normal; tends to -x for very negative x."""
-    low = np.minimum(values, -6.0)
-    tail = -low - 1.0 / low + 2.0 / low**3  # asymptotic, to 1e-3 at -6
-    middle = np.clip(values, -6.0, 38.0)
-    density = np.exp(-0.5 * middle**2) / math.sqrt(2.0 * math.pi)
-    exact = np.array([0.5 * math.erfc(-v * math.sqrt(0.5)) for v in np.ravel(middle).tolist()])
-    found: Column = np.where(values < -6.0, tail, density / exact.reshape(np.shape(middle)))
+    lower = linalg.cholesky(information, lower=True)
+    found: Column = optimize.nnls(lower.T, linalg.solve_triangular(lower, pull, lower=True))[0]
     return found

@@ -18,10 +18,9 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForecast, TimeModel
 from autotune.proposals.grey.choice import Outlook, likely
-from autotune.proposals.grey.costs import Course, course
-from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Learnt, Tried, fastest
-from autotune.proposals.grey.memo import Memo
-from autotune.proposals.grey.models import Models, models_for, peaks_at, times_at
+from autotune.proposals.grey.costs import TrialCosts, trial_costs
+from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
+from autotune.proposals.grey.models import Memo, Models, models_for, peaks_at, times_at
 from autotune.proposals.grey.points import Params
 from autotune.proposals.grey.reading import axes, compared, cycle_seconds, identity, likely_enough, places, ranked, told
 from autotune.proposals.grey.surfaces import Array, Axes
@@ -80,7 +79,7 @@ class FittedGrey(StudySampler):
         self._shortlists = shortlists
         resources = models.task.resources if models is not None else None
         place = (resources.framework, resources.device) if resources is not None else ("trl", "")
-        self.course: Course = course(self.trials, *place)
+        self.costs: TrialCosts = trial_costs(self.trials, *place)
 
     @property
     def needs_local_search(self) -> bool:  # type: ignore[override]
@@ -245,21 +244,21 @@ class _Pool:
         measured = self.fitted.evidence_of(held[:COMPARED])
         forecast, (level, best) = _forecast(times, self.grid, self.indices, measured)
         restarts = self._restarts()
-        seconds = self.fitted.course.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
+        seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
         value = level - forecast.log_seconds
         outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
         return outlook, best if held else float(value.min())
 
-    def outlook(self, found: Learnt) -> Outlook:
+    def outlook(self, found: Predictions) -> Outlook:
         cycle_s, restarts = found.cycle_s, self._restarts()
         if cycle_s is None:
             measured = [s for t in self.fitted.read if t.feasible and (s := cycle_seconds(t)) is not None]
             cycle_s = min(measured, default=1.0) * np.exp(np.clip(found.best - found.value, -3.0, 3.0))
         holds = found.holds * self.fitted.fits(self.grid, self.indices)
-        return Outlook(found.value, found.spread, holds, self.fitted.course.seconds(cycle_s, restarts), restarts)
+        return Outlook(found.value, found.spread, holds, self.fitted.costs.seconds(cycle_s, restarts), restarts)
 
     def _restarts(self) -> Indices:
-        return self.fitted.course.restarts([self.grid.candidates[i] for i in self.indices])
+        return self.fitted.costs.restarts([self.grid.candidates[i] for i in self.indices])
 
 
 def _forecast(

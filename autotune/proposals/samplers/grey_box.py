@@ -17,7 +17,7 @@ from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.proposals.grey.choice import Outlook, choice
-from autotune.proposals.grey.learnt import Learnt, Lesson, Tried, fastest, learnt, passes
+from autotune.proposals.grey.learnt import Lesson, Predictions, Tried, fastest, learnt, passes
 from autotune.proposals.grey.points import Legal, Params, Points, number
 from autotune.proposals.grey.surfaces import Array, Axes, columns
 from autotune.proposals.translation import BOUND, INCOMPARABLE, OOM, PEAK, PHASES, OptunaTrialStatus
@@ -56,7 +56,7 @@ class Pool(Protocol):
         """
         ...
 
-    def outlook(self, found: Learnt) -> Outlook:
+    def outlook(self, found: Predictions) -> Outlook:
         """What the trials taught, with what the points cost."""
         ...
 
@@ -184,7 +184,7 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             self._say(found, taught)
         return pool.outlook(found), found.best
 
-    def _say(self, found: Learnt, taught: Sequence[Lesson]) -> None:
+    def _say(self, found: Predictions, taught: Sequence[Lesson]) -> None:
         if found.by_phases or self._warned or not any(one.standing is OptunaTrialStatus.FEASIBLE for one in taught):
             return
         self._warned = True

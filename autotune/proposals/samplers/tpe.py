@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import optuna
 
+from autotune.proposals.openings import STARTUP_TRIALS
 from autotune.proposals.samplers.base import FirstSampler, StudySampler, Turn, UniformSampler
-from autotune.proposals.startup import STARTUP_TRIALS
 
 
 class TpeSampler(StudySampler):

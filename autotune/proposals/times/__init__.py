@@ -1,19 +1,18 @@
 """The phase-time model: how long a cycle takes, phase by phase, before and while trials are run."""
 
 from autotune.proposals.times.accounts import carried_over
-from autotune.proposals.times.features import Features, features
+from autotune.proposals.times.features import FeatureCache, Features, features
 from autotune.proposals.times.machine import SHEETS, Hardware, presumed, probed, sheet_of
 from autotune.proposals.times.model import PhaseTimes, Predicted, predicted
 from autotune.proposals.times.roofline import flat, roofline
-from autotune.proposals.times.seen import Seen
 
 __all__ = [
     "SHEETS",
+    "FeatureCache",
     "Features",
     "Hardware",
     "PhaseTimes",
     "Predicted",
-    "Seen",
     "carried_over",
     "features",
     "flat",

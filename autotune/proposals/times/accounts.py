@@ -1,4 +1,9 @@
-"""What a prior makes of measured trials, phase by phase: of a study's own, and of earlier ones it begins with. Pure."""
+"""What a prior makes of measured trials, phase by phase: of a study's own, and of earlier ones it begins with. Pure.
+
+A prior is trusted unless the residuals speak against it. Each measured configuration's cycle is predicted from all
+others, once with the prior and once with a constant in its place (the same columns, a level of any height: a ridge
+regression of log seconds). The prior is not trusted when its summed logarithmic score is clearly the lower one.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,19 @@ import numpy as np
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column, Earlier, Task
-from autotune.proposals.times import machine, trust
-from autotune.proposals.times.carried import Carried, row_variance
+from autotune.proposals.times import machine
 from autotune.proposals.times.features import PHASES, Features, PhaseRows, features
-from autotune.proposals.times.learning import LEVEL_SD, Residuals, Told, learn, residuals, told_of
+from autotune.proposals.times.learning import (
+    LEVEL_SD,
+    Carried,
+    MeasuredRows,
+    PhasePosterior,
+    Residuals,
+    learn,
+    measured_rows,
+    residuals,
+    row_variance,
+)
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import Measured, lengths_of, measured
 from autotune.proposals.times.roofline import flat
@@ -23,6 +37,56 @@ FLAT_LEVEL_SD = 10.0
 """Of a level without a prior."""
 
 
+LEAST_CONFIGURATIONS = 4
+"""Fewer say nothing of either."""
+MARGIN = 2.0
+"""The score by which having no prior has to be ahead (natural logarithm: seven to one)."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a prior made of the trials."""
+
+    found: Measured
+    """Seconds where the prior has them."""
+    learnt: Mapping[str, PhasePosterior]
+    foretold: Mapping[str, Column]
+    """Prior seconds of each trial, by ``Phase`` value."""
+    told: Mapping[str, MeasuredRows]
+    """Which rows were measured, by ``Phase`` value."""
+
+
+def enough_to_judge(found: Measured) -> bool:
+    """Whether there is anything to judge by."""
+    return found.different >= LEAST_CONFIGURATIONS
+
+
+def prior_holds(ours: Account, plain: Account) -> bool:
+    """Whether our prior may be trusted; ``plain`` is what none made of the same trials."""
+    return score(ours) >= score(plain) - MARGIN
+
+
+def score(account: Account) -> float:
+    """Log probability of the measured cycles, each foretold without its own rows; each configuration counts once."""
+    found = account.found
+    moment = np.zeros(len(found.whole))
+    seconds: dict[str, Column] = {}
+    for phase, known in account.learnt.items():
+        occurs = known.rows >= 0
+        seconds[phase] = np.where(occurs, 0.0, found.seconds[phase])
+        if not np.any(occurs):
+            continue
+        mean, variance = known.posterior.left_out()
+        place = known.rows[occurs]
+        seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
+        moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
+    total = np.sum(list(seconds.values()), axis=0)
+    variance_of_log = np.maximum(moment / np.square(total), 1e-6)
+    away = np.log(found.whole / total)
+    each = -0.5 * (np.square(away) / variance_of_log + np.log(2.0 * math.pi * variance_of_log))
+    return float(np.sum(each * found.shares))
+
+
 def account(
     prior: Prior,
     world: World,
@@ -30,7 +94,7 @@ def account(
     found: Measured,
     *,
     carried: Mapping[str, Carried] | None = None,
-) -> trust.Account:
+) -> Account:
     """Each phase's learnt part.
 
     Args:
@@ -41,23 +105,23 @@ def account(
         carried: by phase, what earlier studies measured.
     """
     found, seconds = foretold(prior, world, table, found)
-    told = {phase: told_of(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
+    told = {phase: measured_rows(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
     learnt = {}
     for phase in PHASES:
         sd = FLAT_LEVEL_SD if prior is flat else math.hypot(LEVEL_SD[phase], world.spread)
         begun = (carried or {}).get(phase)
         learnt[phase] = learn(phase, told[phase], seconds[phase], found, sd, carried=begun)
-    return trust.Account(found, learnt, seconds, told)
+    return Account(found, learnt, seconds, told)
 
 
-def without_prior(ours: trust.Account) -> trust.Account:
+def without_prior(ours: Account) -> Account:
     """The same trials with no opinion but which phases occur, for a comparison; no knobs are looked at together."""
     seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.foretold.items()}
     learnt = {
         phase: learn(phase, ours.told[phase], seconds[phase], ours.found, FLAT_LEVEL_SD, pairs=False)
         for phase in PHASES
     }
-    return trust.Account(ours.found, learnt, seconds, ours.told)
+    return Account(ours.found, learnt, seconds, ours.told)
 
 
 def foretold(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Column]]:
@@ -86,7 +150,7 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
 class _Rows:
     """Of one earlier study and phase."""
 
-    told: Told
+    told: MeasuredRows
     seen: Residuals
     distance: float
 
@@ -109,7 +173,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
         table = features(one.task, told.configurations)
         told, seconds = foretold(prior, world, table, told)
         for phase in PHASES:
-            rows = told_of(phase, table.phases[phase], seconds[phase], told)
+            rows = measured_rows(phase, table.phases[phase], seconds[phase], told)
             found[phase].append(_Rows(rows, residuals(phase, rows, seconds[phase], told), one.distance))
     return {phase: _joined(studies) for phase, studies in found.items() if studies}
 

@@ -1,4 +1,4 @@
-"""What of a configuration the roofline needs, as numbers; one configuration at a time, pure.
+"""Numbers the roofline needs of a configuration, and the kind of process it starts; one at a time, pure.
 
 A knob that is not set has the framework's default. Bytes are those of one weight or one cached number.
 """
@@ -186,3 +186,24 @@ def _number(value: object, otherwise: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         return otherwise
     return float(value)
+
+
+ProcessKind = tuple[bool, bool, bool, bool, bool]
+"""vLLM; as a server; engine compiles; trainer compiles; trainer is sharded."""
+
+
+def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
+    """The kind of process a configuration needs."""
+    unset = defaults(task.resources.framework, task.resources.device)
+
+    def get(name: str) -> object:
+        return configuration.get(name, unset.get(name))
+
+    vllm = get("rollout_engine") == "vllm"
+    return (
+        vllm,
+        vllm and get("rollout_mode") == "server",
+        vllm and get("enforce_eager") is not True,
+        get("torch_compile") is True,
+        get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+    )

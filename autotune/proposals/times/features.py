@@ -8,6 +8,7 @@ candidates and used for every fit (``PhaseTimes.forecast_of``).
 from __future__ import annotations
 
 import math
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.times.facts import READ, USED, facts_of
-from autotune.proposals.times.kinds import Key, key_of
+from autotune.proposals.times.facts import READ, USED, ProcessKind, facts_of, process_kind
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
 
@@ -58,7 +58,7 @@ class Features:
 
     configurations: tuple[Configuration, ...]
     phases: Mapping[str, PhaseRows]
-    starts: tuple[Key, ...]
+    starts: tuple[ProcessKind, ...]
     """What each one's start-up depends on."""
 
 
@@ -92,7 +92,7 @@ class Columns:
 
     values: NDArray[np.float64]
     """By configuration; first the knobs, then the facts."""
-    starts: tuple[Key, ...]
+    starts: tuple[ProcessKind, ...]
 
     def joined(self, others: Columns) -> Columns:
         """These, then others."""
@@ -116,7 +116,9 @@ def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
     said = {name: [row.get(name) for row in rows] for name in given}
     nothing: list[KnobValue | None] = [None] * len(rows)
     looked = list(zip(*(said.get(name, nothing) for name in READ), strict=True))
-    few = {key: (facts_of(task, row), key_of(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()}
+    few = {
+        key: (facts_of(task, row), process_kind(task, row)) for key, row in dict(zip(looked, rows, strict=True)).items()
+    }
     facts = [few[key][0] for key in looked]
     groups: dict[tuple[str, ...], _Group] = {}
     columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
@@ -246,3 +248,31 @@ def _code(knob: Knob, row: Mapping[str, KnobValue], unset: Mapping[str, KnobValu
 def coded(value: KnobValue) -> float:
     """A choice as a number: the same in every process, exact in a float."""
     return float(zlib.crc32(f"{type(value).__name__}:{value}".encode()))
+
+
+class FeatureCache:
+    """What ``features`` reads of configurations, kept, so that a fit reads only new ones; safe for several threads.
+
+    Args:
+        task: of the study; a configuration reads differently in another.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._lock = threading.Lock()
+        self._places: dict[str, int] = {}
+        self._columns = read(task, ())
+
+    def features(self, task: Task, configurations: Sequence[Configuration]) -> Features:
+        """As ``features.features``; of another task nothing is kept."""
+        if task is not self._task and task != self._task:
+            return features(task, configurations)
+        keys = [configuration.key for configuration in configurations]
+        with self._lock:
+            new = {k: c for k, c in zip(keys, configurations, strict=True) if k not in self._places}
+            if new:
+                self._columns = self._columns.joined(read(task, tuple(new.values())))
+                self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
+            columns = self._columns
+            places = np.array([self._places[key] for key in keys], dtype=np.intp)
+        return tabled(configurations, columns.at(places))

@@ -1,11 +1,17 @@
-"""The learnt part of one phase: what was measured over the prior, by the phase's own knobs. Pure."""
+"""The learnt part of one phase: what was measured over the prior, by the phase's own knobs. Pure.
+
+What earlier studies measured over their own priors are observations that a new study's model begins with: a power prior
+(Ibrahim and Chen, Statistical Science 15, 2000), with the weight put as a variance. Every row of an earlier study has
+``ROW_SD`` of scatter beside its noise, which some three trials of a study's own outweigh. What its phases take
+altogether is not carried over (``CARRIED_LEVEL_SD``): the first trial tells.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,12 +19,44 @@ from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.carried import DOUBT, Carried
-from autotune.proposals.times.carried import LEVEL_SD as CARRIED_LEVEL_SD
 from autotune.proposals.times.columns import Layout, apart, data_of, layout_of, with_pair
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
 from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior, Scales, fit_best
+
+ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
+"""Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
+CARRIED_LEVEL_SD = 2.0
+"""Of what a phase takes there altogether, over what it takes here."""
+ENOUGH = 40
+"""Measured configurations from which a study needs no other's."""
+DOUBT = 1.0
+"""Log probability by which going without has to be ahead before earlier studies are left aside (natural logarithm)."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What earlier studies measured of one phase; one array element for each different row of each study."""
+
+    own: Mapping[str, Column]
+    """By knob, as ``PhaseRows.own``."""
+    values: Column
+    """Logarithm of measured over prior seconds."""
+    noise: Column
+    """Variance each value is taken with."""
+    study: NDArray[np.intp]
+    """Which earlier study it is of: 0, 1, ..."""
+    studies: int
+    """How many there are."""
+    evidence: dict[float, float] = field(default_factory=dict, compare=False)
+    """Logarithm of the probability of ``values`` by themselves, by the standard deviation of the constant; filled as it
+    is asked for, because it is the same for every fit."""
+
+
+def row_variance(distance: float) -> float:
+    """Beside its noise, of a row carried over so many doublings."""
+    return (ROW_SD + ROW_SD_OF_DOUBLING * distance) ** 2
+
 
 LEVEL_SD: Mapping[str, float] = {
     Phase.GENERATE.value: 0.4,
@@ -42,8 +80,8 @@ NEAR = 128
 
 
 @dataclass(frozen=True)
-class Told:
-    """Which rows of a phase trials measured, and the columns of those; the same whatever the prior says."""
+class MeasuredRows:
+    """The different rows of a phase that trials measured, and their columns; the same whatever the prior says."""
 
     trials: NDArray[np.bool_]
     """The phase occurred in it."""
@@ -87,16 +125,16 @@ class Told:
         return found
 
 
-def told_of(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> Told:
+def measured_rows(phase: str, rows: PhaseRows, prior: Column, found: Measured) -> MeasuredRows:
     """What trials measured of a phase; ``rows`` and ``prior`` as of ``learn``."""
     trials = (found.seconds[phase] > LEAST_S) & (prior > 0)
     unique, places = np.unique(rows.index[trials], return_inverse=True)
     own = {name: column[unique] for name, column in rows.own.items()}
-    return Told(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
+    return MeasuredRows(trials, unique, places, tuple([rows.keys[i] for i in unique.tolist()]), own)
 
 
 @dataclass(frozen=True)
-class Learnt:
+class PhasePosterior:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
     layout: Layout
@@ -105,7 +143,7 @@ class Learnt:
     """The factor of ``SIZES`` that was chosen."""
     process: float
     """Variance between trials of one row."""
-    told: Told
+    told: MeasuredRows
     begun: bool = False
     """Earlier studies have a part in it."""
 
@@ -140,7 +178,7 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``Told``."""
+    """Of one phase: the logarithm of measured over prior seconds, of each row of a ``MeasuredRows``."""
 
     values: Column
     noise: Column
@@ -149,7 +187,7 @@ class Residuals:
     """Variance between trials of one row."""
 
 
-def residuals(phase: str, told: Told, prior: Column, found: Measured) -> Residuals:
+def residuals(phase: str, told: MeasuredRows, prior: Column, found: Measured) -> Residuals:
     """What trials measured over their prior; arguments as of ``learn``."""
     each = np.log(found.seconds[phase][told.trials] / prior[told.trials])
     process = process_variance(each, told.places)
@@ -161,13 +199,13 @@ def residuals(phase: str, told: Told, prior: Column, found: Measured) -> Residua
 
 def learn(
     phase: str,
-    told: Told,
+    told: MeasuredRows,
     prior: Column,
     found: Measured,
     level_sd: float,
     pairs: bool = True,
     carried: Carried | None = None,
-) -> Learnt:
+) -> PhasePosterior:
     """From trials.
 
     Args:
@@ -181,11 +219,11 @@ def learn(
             together are less probable than each by itself.
     """
     seen = residuals(phase, told, prior, found)
-    alone = Learnt(*_alone(told, seen, level_sd, pairs), seen.process, told)
+    alone = PhasePosterior(*_alone(told, seen, level_sd, pairs), seen.process, told)
     if carried is None:
         return alone
     own = {name: np.concatenate([column, carried.own[name]]) for name, column in told.own.items()}
-    begun = Learnt(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
+    begun = PhasePosterior(*_grown(own, level_sd, pairs, carried, seen, told.near), seen.process, told)
     ahead = begun.posterior.evidence - alone.posterior.evidence - _evidence(carried, level_sd, pairs)
     return replace(begun, begun=True) if ahead >= -DOUBT else alone
 
@@ -194,7 +232,7 @@ Fit = tuple[Layout, Posterior, float]
 """Layout, posterior, size of the effects."""
 
 
-def _alone(told: Told, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
+def _alone(told: MeasuredRows, seen: Residuals, level_sd: float, pairs: bool) -> Fit:
     layout = replace(told.layout, constant_sd=level_sd)
     data = Data(told.columns, seen.values, seen.noise, told.near)
     fitted = layout, *_best(layout, data)

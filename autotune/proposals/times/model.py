@@ -15,16 +15,14 @@ import numpy as np
 
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Column, Task, TimeForecast
-from autotune.proposals.times import machine, trust
-from autotune.proposals.times.accounts import account, without_prior
-from autotune.proposals.times.carried import ENOUGH, Carried
-from autotune.proposals.times.features import PHASES, Features, features
-from autotune.proposals.times.learning import Learnt
+from autotune.proposals.times import machine
+from autotune.proposals.times.accounts import Account, account, enough_to_judge, prior_holds, without_prior
+from autotune.proposals.times.features import PHASES, FeatureCache, Features, features
+from autotune.proposals.times.learning import ENOUGH, Carried, PhasePosterior
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import lengths_of, measured
 from autotune.proposals.times.restart import Starts, starts_of
 from autotune.proposals.times.roofline import flat, roofline
-from autotune.proposals.times.seen import Seen
 from autotune.proposals.times.world import Prior, World
 
 MOST_KEPT = 2000
@@ -44,14 +42,14 @@ class PhaseTimes:
     """``None``: what the task's machine mostly has, and wide."""
     prior: Prior = roofline
     world: World | None = None
-    learnt: Mapping[str, Learnt] = field(default_factory=dict)
+    learnt: Mapping[str, PhasePosterior] = field(default_factory=dict)
     starts: Starts = field(default_factory=Starts)
     trusted: bool = True
     carried: Mapping[str, Carried] = field(default_factory=dict)
     """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
     noise: float = 0.0
     """Standard deviation of one trial's log cycle seconds around its configuration's."""
-    seen: Seen | None = field(default=None, compare=False, repr=False)
+    seen: FeatureCache | None = field(default=None, compare=False, repr=False)
     """Configurations read before, by this model or another of the same task."""
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> PhaseTimes:
@@ -61,8 +59,8 @@ class PhaseTimes:
         carried = self.carried if self.carried and found.different < ENOUGH else {}
         ours = account(self.prior, world, table, found, carried=carried)
         trusted = True
-        if self.prior is not flat and trust.enough(found):
-            trusted = trust.holds(ours, without_prior(ours))
+        if self.prior is not flat and enough_to_judge(found):
+            trusted = prior_holds(ours, without_prior(ours))
         starts = starts_of(found, table.starts)
         noise = _noise(ours)
         return replace(self, world=world, learnt=ours.learnt, starts=starts, trusted=trusted, noise=noise)
@@ -120,7 +118,7 @@ def _spread(
     return np.sqrt(total + TOGETHER * np.maximum(np.square(together) - alone, 0.0))
 
 
-def _noise(account: trust.Account) -> float:
+def _noise(account: Account) -> float:
     found = account.found
     if not len(found.whole):
         return 0.0

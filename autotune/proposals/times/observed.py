@@ -1,4 +1,4 @@
-"""What finished trials tell of a cycle: seconds by phase, their noise, and what the cycles had to work on. Pure.
+"""Reads finished trials: seconds of a cycle by phase, their noise, and the tokens the cycles worked on. Pure.
 
 Trials that ended well and those that were stopped because they could not win count alike: both were measured. A failed
 trial may have been failing while it was timed, so it does not count.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.times.kinds import Key
+from autotune.proposals.times.facts import ProcessKind
 from autotune.proposals.times.observed import Measured, warm_up_s
 from trainer.child.contract import StartupPart
 
@@ -36,17 +36,17 @@ WARM_UP = 1.5
 class Starts:
     """What starts took; empty: nothing was measured."""
 
-    logs: Mapping[Key, float] = field(default_factory=dict)
+    logs: Mapping[ProcessKind, float] = field(default_factory=dict)
     """Sum of the logarithms of the start-up's seconds, by kind."""
-    counts: Mapping[Key, int] = field(default_factory=dict)
+    counts: Mapping[ProcessKind, int] = field(default_factory=dict)
     warm_up: float = WARM_UP
 
-    def seconds(self, task: Task, kinds: Sequence[Key], cycle_s: Column) -> Column:
+    def seconds(self, task: Task, kinds: Sequence[ProcessKind], cycle_s: Column) -> Column:
         """Of processes of these kinds, whose cycles take ``cycle_s``."""
         start = {kind: self._start(task, kind) for kind in set(kinds)}
         return np.array([start[kind] for kind in kinds], dtype=np.float64) + self.warm_up * cycle_s
 
-    def _start(self, task: Task, key: Key) -> float:
+    def _start(self, task: Task, key: ProcessKind) -> float:
         beyond = [self.logs[k] - n * math.log(presumed_s(task, k)) for k, n in self.counts.items()]
         shift = sum(beyond) / (1.0 + sum(self.counts.values()))
         count = self.counts.get(key, 0)
@@ -54,15 +54,15 @@ class Starts:
         return math.exp((math.log(presumed_s(task, key)) + shift + own) / (1.0 + count))
 
 
-def starts_of(found: Measured, kinds: Sequence[Key]) -> Starts:
+def starts_of(found: Measured, kinds: Sequence[ProcessKind]) -> Starts:
     """Of trials that came as far as their first timed cycle, and the kinds of their processes.
 
     A process tells once how long it took to be there. Where any does, a trial without that ran in a process another
     one had started, and says nothing of a start.
     """
     told = any(SPAWN in trial.startup for trial in found.trials)
-    logs: dict[Key, float] = {}
-    counts: dict[Key, int] = {}
+    logs: dict[ProcessKind, float] = {}
+    counts: dict[ProcessKind, int] = {}
     ratios = [WARM_UP]
     for trial, kind, cycle_s in zip(found.trials, kinds, found.whole.tolist(), strict=True):
         seconds, warm = sum(trial.startup.values()), warm_up_s(trial)
@@ -74,7 +74,7 @@ def starts_of(found: Measured, kinds: Sequence[Key]) -> Starts:
     return Starts(logs, counts, math.exp(sum(math.log(r) for r in ratios) / len(ratios)))
 
 
-def presumed_s(task: Task, key: Key) -> float:
+def presumed_s(task: Task, key: ProcessKind) -> float:
     """Before anything was measured."""
     device = "cpu" if task.resources.device == "cpu" else "cuda"
     vllm, server, compiled, trainer, sharded = key

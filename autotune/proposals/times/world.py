@@ -1,4 +1,4 @@
-"""What a prior is asked about beside the configurations: the task, the device, the lengths, and what was observed."""
+"""The inputs of a prior beside the configurations: task, device, lengths, and the tokens that cycles worked on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The typed client, against a real server."""
 
 import itertools
-import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ import pytest
 from api.client import Client
 from api.guard.security import Access
 from api.schemas.matches import Item
-from autotune.cli.app import build_app
-from autotune.cli.failures import exit_code_of
 from autotune.documents.memory_timeline import text_of
 from autotune.domain import Study
 from autotune.errors import MachineError, NotFoundError, UsageError
@@ -63,6 +60,9 @@ def test_everything_there_is_comes_typed(client: Client) -> None:
     assert list(client.cycles(1, 0, limit=1)) == sorted(cycles, key=lambda c: (c.index, c.rank))
     assert {c.kind.value for c in client.cycles(1, 0, kind=["recorded"])} == {"recorded"}
     (seen,) = client.fingerprints(1)
+    assert client.reading(1).study.spec.name == "first"
+    assert [t.number for t in client.reading(1).trials] == sorted(t.number for t in trials)
+    assert [note.name for note in client.trial_reading(1, 0).notes] == ["lengths"]
     assert seen.hardware["memory_bytes"] == factories.fingerprint().hardware["memory"]
 
 
@@ -167,46 +167,6 @@ def test_a_log_is_followed(settings: Settings, study: Study) -> None:
     assert client.log(1, 1, first_byte=4) == b"two\n"
     served.close()
     reader.library.close()
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """The command line as a user meets it: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("AUTOTUNE_TOKEN", TOKEN)
-
-    def running(*arguments: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = exit_code_of(lambda: build_app()(list(arguments), prog_name="autotune"))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return running
-
-
-@pytest.mark.parametrize("command", [("status",), ("trials",), ("show", "0"), ("best",)])
-def test_the_command_line_asks_a_server(url: str, client: Client, run: Any, command: tuple[str, ...]) -> None:
-    code, out, err = run(*command, "--url", url)
-    assert (code, err) == (0, ""), out
-    assert out
-    paths = {"status": "/studies/1", "show": "/studies/1/trials/0", "best": "/studies/1/recommendation"}
-    document = json.loads(run(*command, "--url", url, "--json")[1])
-    if command[0] == "trials":
-        assert document["trials"] == json.loads(client.raw("/studies/1/trials", {"limit": 500}))["trials"]
-        assert all(f"{t['number']}" in out for t in document["trials"])
-    else:
-        assert document == json.loads(client.raw(paths[command[0]]))
-
-
-def test_a_mistake_is_one_sentence_and_exit_code_2(url: str, run: Any) -> None:
-    for arguments in (("--url", url, "--home", "/nowhere"), ("--url", "nowhere"), ("other", "--url", url)):
-        code, out, err = run("status", *arguments)
-        assert (code, out, err.count("\n")) == (2, "", 1), err
-
-
-def test_trials_are_filtered_by_the_server(url: str, run: Any) -> None:
-    found = json.loads(run("trials", "--url", url, "--state", "fail", "--sort", "number", "--json")[1])["trials"]
-    assert {t["state"] for t in found} <= {"FAIL"}
-    assert [t["number"] for t in found] == sorted(t["number"] for t in found)
 
 
 def test_a_proxy_is_not_told_the_token_of_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from itertools import combinations, groupby
 import pytest
 
 from autotune.domain import Configuration, Resources
-from autotune.proposals.space_filling import levels, searched
+from autotune.proposals.sweep import levels, searched
 from benchmarks.gpu import design
 from search_spaces.configuration import ModelFacts
 from search_spaces.knobs.restart import Restart, restart_key

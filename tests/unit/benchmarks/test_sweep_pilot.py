@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autotune.domain import Configuration, Trial
 from autotune.errors import UsageError
-from autotune.proposals.space_filling import spread
+from autotune.proposals.sweep import spread
 from autotune.tables.files import write
 from autotune.tables.table import Header, RecordedTable, TableRow
 from benchmarks.search.discrimination import Criterion

@@ -53,9 +53,9 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Nothing in it starts a process of its own; the store is the real one."""
     module = Wiring(monkeypatch)
 
-    def open_store_for(settings: Any, stop: Any = None) -> Any:
+    def open_store_for(settings: Any, stop: Any = None, *, create: bool = True) -> Any:
         settings.home.prepare()
-        return open_store(settings.database)
+        return open_store(settings.database, create=create)
 
     packages = {
         "torch": "2.13.0",
@@ -82,7 +82,8 @@ def autotune(home: HomePaths, wiring: Any, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def _usual_study(store: Store) -> Study:
+def usual_study(store: Store) -> Study:
+    """A baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
     made = store.create_study(factories.study_spec(), factories.NOW)
     faster = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2)
     bigger = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1)
@@ -99,7 +100,7 @@ def _usual_study(store: Store) -> Study:
 def study(home: HomePaths) -> Study:
     """A study with a baseline, a faster trial, an OOM, a running and a waiting trial; 95 s used."""
     home.prepare()
-    made = copied_study("usual-study", str(home.database), _usual_study)
+    made = copied_study("usual-study", str(home.database), usual_study)
     log = home.attempt(made.id, "first", 2, 1) / "log.txt"
     with closing(sqlite3.connect(home.database)) as database, database:
         database.execute("UPDATE trials SET outcome = replace(outcome, ?, ?)", (LOG, str(log)))

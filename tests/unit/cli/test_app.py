@@ -1,6 +1,9 @@
+import errno
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,85 @@ def test_our_errors_are_one_line_and_their_own_code(
     assert not home.crashes.exists()
 
 
+@pytest.mark.parametrize(
+    ("number", "named", "code", "said"),
+    [
+        (errno.ENAMETOOLONG, "x" * 300, 2, "255 bytes at most: xxx"),
+        (errno.ENOSPC, "/some/file", 5, "no space is left on the disk; free some, or name another folder: /some/file"),
+        (errno.EDQUOT, None, 5, "no space is left on the disk"),
+        (errno.EROFS, "/some/file", 5, "can only be read; name another folder: /some/file"),
+    ],
+)
+def test_what_a_file_system_refuses_is_one_sentence(
+    home: HomePaths, capsys: pytest.CaptureFixture[str], number: int, named: str | None, code: int, said: str
+) -> None:
+    assert exit_code_of(raising(OSError(number, "as the system says it", named))) == code
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert named is not None or str(home.root) in line
+    assert not home.crashes.exists()
+
+
+LONG = "x" * 300
+TOO_LONG = (
+    ("status", "--home", LONG),
+    ("status", "--database", LONG),
+    ("report", "-o", LONG),
+    ("plan", "--gpu", "h100", "--model", LONG),
+    ("plan", "--gpu", "h100", "--model", "./x", "--space", LONG),
+    ("doctor", "--config", LONG),
+    ("space", "check", LONG),
+    ("space", "show", LONG),
+    ("start", "--budget", "1m", "--dry-run", "--model", f"./{LONG}"),
+    ("start", "--budget", "1m", "--dry-run", "--config", LONG),
+    ("start", "--budget", "1m", "--dry-run", "--space", LONG),
+    ("start", "--budget", "1m", "--dry-run", "--python", LONG),
+    ("start", "--budget", "1m", "--dry-run", "--data", LONG),
+    ("start", "--budget", "1m", "--dry-run", "--reward", f"{LONG}.py:reward"),
+    ("export", "-o", LONG),
+    ("serve", "--port", "0", "--token-file", LONG),
+)
+
+
+@pytest.mark.parametrize("words", TOO_LONG, ids=lambda words: " ".join(words).replace(LONG, "LONG"))
+def test_a_name_that_no_file_can_have_is_bad_usage(autotune: Run, home: HomePaths, study: Study, words: Any) -> None:
+    code, out, err = autotune(*words)
+    assert (code, out) == (2, ""), err
+    assert not home.crashes.exists()
+
+
+def test_a_word_without_end_is_cut(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
+    exit_code_of(raising(UsageError(f"--set {'9' * 4000} is no number")))
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("autotune: --set 999")
+    assert line.endswith("(4,000 characters) is no number")
+    assert len(line) < 400
+
+
+READERS = ("status", "trials", "best", "report", "export", "show 1", "logs 1", "compare 0 1", "retry 1", "verify")
+
+
+@pytest.mark.parametrize("words", READERS)
+@pytest.mark.parametrize("kind", ["absent", "below an absent folder", "empty", "text", "another application's"])
+def test_looking_makes_no_database(autotune: Run, home: HomePaths, tmp_path: Path, words: str, kind: str) -> None:
+    place = tmp_path / ("no/such" if kind == "below an absent folder" else "") / "prompts.jsonl"
+    if kind == "empty":
+        place.touch()
+    elif kind == "text":
+        place.write_text('{"prompt": "1 + 1"}\n')
+    elif kind == "another application's":
+        with closing(sqlite3.connect(place)) as database, database:
+            database.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    code, out, err = autotune(*words.split(), "--database", str(place))
+    assert (code, out) == (2, "")
+    [line] = err.splitlines()
+    assert str(place) in line
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    assert not (tmp_path / "no").exists()
+
+
 def test_a_message_of_many_lines_becomes_one_and_harmless(home: HomePaths, capsys: pytest.CaptureFixture[str]) -> None:
     exit_code_of(raising(UsageError("one\ntwo\x1b[31m three")))
     assert capsys.readouterr().err == "autotune: one two three\n"
@@ -128,7 +210,7 @@ def test_ctrl_c_inside_a_command(autotune: Run, wiring: Any, study: Study) -> No
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    wiring.open_store_for = interrupted
+    wiring.open_to_read = interrupted
     code, out, err = autotune("status")
     assert (code, out, err) == (130, "", "")
 
@@ -140,7 +222,7 @@ def test_a_crash_inside_a_command_goes_to_the_home_it_was_given(autotune: Run, w
     other = tmp_path / "other"
     other.mkdir()
     (other / "autotune.sqlite").write_text("")
-    wiring.open_store_for = broken
+    wiring.open_to_read = broken
     code, _, err = autotune("status", "--home", str(other))
     assert code == 1
     assert str(other / "crashes") in err
@@ -162,7 +244,7 @@ def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
         "sys.argv = ['autotune', '--help']\n"
         "from autotune.cli.app import main\n"
         "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
-        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'fastapi', 'pydantic', 'yaml'}\n"
+        "heavy = {'sqlalchemy', 'optuna', 'torch', 'alembic', 'numpy', 'scipy', 'fastapi', 'pydantic', 'yaml'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "sys.exit(code)\n"
@@ -181,3 +263,20 @@ def test_help_loads_nothing_heavy_and_needs_no_home(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "autotune start --budget 10m" in ended.stdout
     assert not home.exists()
+
+
+def test_status_of_a_study_loads_no_scipy(home: HomePaths, study: Study) -> None:
+    """Its import takes longer than the command."""
+    script = (
+        "import sys\n"
+        "sys.argv = ['autotune', 'status']\n"
+        "from autotune.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    code = ended.code\n"
+        "assert 'autotune.recommendation.reading' in sys.modules\n"
+        "assert 'scipy' not in sys.modules\n"
+        "sys.exit(code)\n"
+    )
+    environment = {**os.environ, "AUTOTUNE_HOME": str(home.root), "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert "+100.0 %" in ended.stdout

@@ -55,8 +55,11 @@ def test_open_r1_is_told_where_its_source_and_its_launch_are(tmp_path: Path, che
         ({"framework": "openr1"}, "name a checkout of Open-R1 with --openr1 PATH"),
         ({"framework": "openr1", "openr1": "."}, "is no checkout of Open-R1: there is no "),
         ({"openr1": "open-r1"}, "--openr1 is the checkout that Open-R1's trials run from"),
-        ({"accelerate": Path("a.yaml")}, "--accelerate is the file you launch Open-R1 with"),
-        ({"framework": "openr1", "openr1": "open-r1", "accelerate": Path("a.yaml")}, "beside its recipe"),
+        ({"accelerate": Path("a.yaml")}, "--accelerate is the file that `accelerate launch` is given"),
+        (
+            {"framework": "openr1", "openr1": "open-r1", "accelerate": Path("a.yaml")},
+            "beside a configuration of TRL or Open-R1",
+        ),
         ({"published": "openr1:nothing"}, "no published baseline"),
         ({"published": "openr1:qwen2.5-1.5b-demo"}, "name a checkout of Open-R1"),
     ],

@@ -81,7 +81,7 @@ def test_where_nothing_fits_the_exit_code_says_so(model: Path) -> None:
         (("--model", "config.json", "--framework", "other"), "expected one of trl"),
         (("--model", "config.json", "--space", "none.yaml"), "cannot be read"),
         (("--model", "config.json", "--need", "--framework", "verl"), "--need knows ZeRO"),
-        (("--model", "config.json", "--gpus", "8", "--rows-per-update", "7"), "rows per update cannot be made"),
+        (("--model", "config.json", "--gpus", "8", "--rows-per-update", "11"), "rows per update cannot be shared"),
     ],
 )
 def test_bad_input_is_one_sentence(

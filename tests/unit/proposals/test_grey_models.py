@@ -10,7 +10,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals import make_proposer, memory, times
 from autotune.proposals.forecasts import Task
-from autotune.proposals.grey.models import KeptPeaks, KeptTimes, TabledPeaks, TabledTimes, models_for
+from autotune.proposals.grey.models import KeptPeaks, KeptTimes, models_for
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories
@@ -26,9 +26,7 @@ HISTORY = [factories.finished(i, configuration=c, source="x") for i, c in enumer
 def test_what_is_kept_of_candidates_changes_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
     models = models_for(TASK)
     assert isinstance(models.times, KeptTimes)
-    assert isinstance(models.times, TabledTimes)
     assert isinstance(models.peaks, KeptPeaks)
-    assert isinstance(models.peaks, TabledPeaks)
     candidates, places = tuple(CANDIDATES), np.array([0, 5, 17, 17, len(CANDIDATES) - 1])
     asked = [candidates[i] for i in places]
     for trials in ([], HISTORY):

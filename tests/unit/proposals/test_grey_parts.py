@@ -19,10 +19,10 @@ from autotune.proposals.grey import surfaces
 from autotune.proposals.grey.choice import (
     BARS,
     CAREFUL,
-    FAILURES,
     LESS_LIKELY,
     LIKELY,
-    OF_TRIALS,
+    MAX_OOMS,
+    OOM_WINDOW,
     SEVERAL,
     Outlook,
     choice,
@@ -30,9 +30,9 @@ from autotune.proposals.grey.choice import (
     likely_from,
     log_improvement,
 )
-from autotune.proposals.grey.costs import course, processes_go_on
+from autotune.proposals.grey.costs import processes_go_on, trial_costs
 from autotune.proposals.grey.learnt import Lesson, learnt, phase_rows, summed
-from autotune.proposals.grey.memo import Memo
+from autotune.proposals.grey.models import Memo
 from autotune.proposals.grey.reading import likely_enough
 from autotune.proposals.grey.surfaces import Axes, Surfaces, fit
 from autotune.proposals.translation import OptunaTrialStatus
@@ -237,7 +237,7 @@ def _trial(number: int, startup: dict[str, float] | None = None, **knobs: object
 
 
 def test_a_restart_costs_a_start_and_no_restart_the_warm_up_alone() -> None:
-    way = course([_trial(0)])
+    way = trial_costs([_trial(0)])
     asked = [factories.configuration().with_(micro_batch_size=4), factories.configuration().with_(precision="bf16")]
     restarts = way.restarts(asked)
     assert restarts.tolist() == [Restart.NONE, Restart.PROCESS]
@@ -247,14 +247,14 @@ def test_a_restart_costs_a_start_and_no_restart_the_warm_up_alone() -> None:
 
 
 def test_after_a_failure_everything_needs_a_process() -> None:
-    way = course([_trial(0), factories.failed(1)])
+    way = trial_costs([_trial(0), factories.failed(1)])
     assert way.last is None
     assert way.restarts([factories.configuration()]).tolist() == [Restart.PROCESS]
-    assert course([]).last is None
-    assert course([_trial(0)], device="cpu").last is None
-    assert course([_trial(0)], device="cuda").last == factories.configuration()
+    assert trial_costs([]).last is None
+    assert trial_costs([_trial(0)], device="cpu").last is None
+    assert trial_costs([_trial(0)], device="cuda").last == factories.configuration()
     running = factories.trial(1, configuration=factories.configuration())
-    assert course([_trial(0), running]).last == factories.configuration()
+    assert trial_costs([_trial(0), running]).last == factories.configuration()
 
 
 def test_processes_go_on_until_one_that_could_has_not() -> None:
@@ -263,7 +263,7 @@ def test_processes_go_on_until_one_that_could_has_not() -> None:
     assert not processes_go_on([_trial(0), _trial(1, COLD, micro_batch_size=4)])
     assert processes_go_on([_trial(0), _trial(1, COLD, precision="bf16")])
     assert processes_go_on([_trial(0), _trial(2, COLD, micro_batch_size=4)])
-    assert course([_trial(0), _trial(1, COLD, micro_batch_size=4)]).last is None
+    assert trial_costs([_trial(0), _trial(1, COLD, micro_batch_size=4)]).last is None
 
 
 def test_whether_a_process_could_have_gone_on_is_asked_by_the_frameworks_own_defaults() -> None:
@@ -271,7 +271,7 @@ def test_whether_a_process_could_have_gone_on_is_asked_by_the_frameworks_own_def
     trials = [_trial(0), _trial(1, COLD, master_weights="bf16")]
     assert processes_go_on(trials, "trl")
     assert not processes_go_on(trials, "ms_swift")
-    assert course(trials, "ms_swift").last is None
+    assert trial_costs(trials, "ms_swift").last is None
 
 
 def test_a_result_is_computed_once_by_whoever_comes_first() -> None:
@@ -309,18 +309,18 @@ def test_an_error_is_raised_and_not_kept() -> None:
 def test_what_is_likely_enough_goes_by_the_trials_that_held() -> None:
     assert [likely_from(n) for n in (0, SEVERAL - 1, SEVERAL, 100)] == [SURE, SURE, LESS_LIKELY, LESS_LIKELY]
     held = [factories.finished(number) for number in range(SEVERAL - 1)]
-    failed = [factories.failed(number) for number in range(100, 100 + FAILURES - 1)]
+    failed = [factories.failed(number) for number in range(100, 100 + MAX_OOMS - 1)]
     assert likely_enough([*held, *failed]) == SURE
     assert likely_enough([*held, *failed, factories.finished(50)]) == LESS_LIKELY
     assert likely_enough([*held, factories.stopped(50)]) == LESS_LIKELY
 
 
 def test_after_so_many_failures_in_so_many_trials_no_more_are_risked() -> None:
-    few = OF_TRIALS - FAILURES
-    assert [likely_from(0, n) for n in range(FAILURES + 2)] == [SURE] * FAILURES + [CAREFUL] * 2
-    assert [likely_from(few, n) for n in (FAILURES - 1, FAILURES, 3 * FAILURES)] == [LESS_LIKELY, CAREFUL, CAREFUL]
-    many = 2 * OF_TRIALS
-    assert [likely_from(many, n) for n in (FAILURES, 2 * FAILURES, 3 * FAILURES)] == [LESS_LIKELY, LESS_LIKELY, CAREFUL]
+    few = OOM_WINDOW - MAX_OOMS
+    assert [likely_from(0, n) for n in range(MAX_OOMS + 2)] == [SURE] * MAX_OOMS + [CAREFUL] * 2
+    assert [likely_from(few, n) for n in (MAX_OOMS - 1, MAX_OOMS, 3 * MAX_OOMS)] == [LESS_LIKELY, CAREFUL, CAREFUL]
+    many = 2 * OOM_WINDOW
+    assert [likely_from(many, n) for n in (MAX_OOMS, 2 * MAX_OOMS, 3 * MAX_OOMS)] == [LESS_LIKELY, LESS_LIKELY, CAREFUL]
     held, failed = [factories.finished(n) for n in range(SEVERAL)], [factories.failed(100), factories.failed(101)]
     assert likely_enough([*held, *failed]) == CAREFUL
     # What a guard or a crash ended says nothing of memory.

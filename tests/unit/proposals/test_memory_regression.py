@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.proposals.memory.regression import Observations, Prior, fit, mills, nonnegative, phi
+from autotune.proposals.memory.regression import Observations, Prior, fit, nonnegative
 
 
 @settings(max_examples=60, deadline=None)
@@ -25,19 +23,6 @@ def test_the_minimum_is_one(seed: int, size: int, tight: bool) -> None:
     assert np.all(found >= 0.0)
     assert np.all(slope >= -1e-6)
     assert np.all(np.abs(slope[found > 0.0]) < 1e-6)
-    for near in (found, np.maximum(0.0, draw.standard_normal(size)), np.ones(size), np.zeros(size)):
-        assert nonnegative(information, pull, near) == pytest.approx(found, abs=1e-6)
-
-
-def test_the_normal_distribution() -> None:
-    normal = statistics.NormalDist()
-    values = np.linspace(-7.0, 7.0, 57)
-    assert phi(values) == pytest.approx([normal.cdf(v) for v in values], abs=1e-6)
-    inside = values[np.abs(values) < 5]
-    assert mills(inside) == pytest.approx([normal.pdf(v) / normal.cdf(v) for v in inside], rel=1e-6)
-    steps = mills(np.linspace(-60.0, 20.0, 4001))
-    assert np.all(np.diff(steps) < 0)
-    assert np.all(np.abs(np.diff(steps) + 0.02 * (np.linspace(-60.0, 20.0, 4000) < -30)) < 0.021)
 
 
 def seen(matrix: list[list[float]], level: list[float], censored: list[bool]) -> Observations:

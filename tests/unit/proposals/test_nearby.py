@@ -6,7 +6,7 @@ import pytest
 
 from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.proposals import make_proposer
-from autotune.proposals.nearby import LISTED, Nearby
+from autotune.proposals.local_search import LISTED, Nearby
 from autotune.proposals.openings import COMPETENT, ROOMY
 from search_spaces.configuration import ModelFacts
 from search_spaces.legality import check

@@ -241,6 +241,27 @@ def test_a_confirmed_lead_is_not_lost_to_one_that_is_not_proven() -> None:
     assert any("gradient_checkpointing" in note and "includes no gain" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("others", "said"), [(0, ""), (1, "another configuration is"), (3, "3 other configurations are")]
+)
+def test_one_reason_is_said_once_however_many_leaders_are_not_proven(others: int, said: str) -> None:
+    noisy = [2.0, 9.0, 15.0]
+    some = [FASTER, *(f.configuration(gradient_checkpointing=False, logprob_rows=1 << n) for n in range(others))]
+    trials = [
+        f.finished(0, cycle_seconds=[10.0, 8.0, 12.0]),
+        *(
+            f.finished(1 + n, kind=TrialKind.CONFIRM, pair=0, configuration=c, cycle_seconds=noisy)
+            for n, c in enumerate(some)
+        ),
+    ]
+    found = recommend(SPEC, trials, "")
+    assert found is not None
+    assert found.rows[0].configuration == SPEC.baseline
+    (note,) = [note for note in found.notes if "not recommended" in note]
+    assert note.count("includes no gain") == 1
+    assert note.endswith(f" For the same reason {said} not recommended." if others else "so it is not recommended.")
+
+
 def test_a_slow_hour_puts_nothing_unconfirmed_before_what_was_confirmed_in_it() -> None:
     """The search saw 5 s before 6 s; the rounds ran when the machine was half as fast, the baseline too."""
     second = f.configuration(gradient_checkpointing=False)

@@ -8,7 +8,7 @@ import pytest
 
 from search_spaces.batch import accumulated
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.legality import Violation, check, notes
+from search_spaces.legality import Case, Violation, check, notes
 
 GPU: dict[str, Any] = {"device": "cuda", "compute_capability": (9, 0)}
 
@@ -148,7 +148,7 @@ BARE: dict[str, KnobValue] = {"micro_batch_size": 8, "num_generations": 8}
         ("expandable_segments", {}, {"expandable_segments": True}),
         (
             "expandable_segments",
-            {"gpus": 1},
+            {"gpus": 1, "software": {"vllm": "0.19.1"}},
             {"expandable_segments": True, "rollout_engine": "vllm", "sleep_level": 2},
         ),
         ("host_allocator", {"gpus": 1}, {"host_allocator": "keep"}),
@@ -253,8 +253,11 @@ def test_a_rule_bites_and_its_nearest_values_are_legal(
     assert found[rule].sentence.endswith(".")
     assert "\n" not in found[rule].sentence
     for knob, value in found[rule].nearest:
-        mended = check(configuration.with_(**{knob: value}), machine)
+        moved = Case(configuration, machine).moved(knob, value).values
+        mended = check(Configuration(moved), machine)
         assert names(mended) < set(found), (knob, value)
+        left = [n for n in configuration if moved.get(n) not in (configuration[n], value)]
+        assert all(n in found[rule].sentence.partition("nearest legal")[2] for n in left), left
     if knob_values := dict(found[rule].nearest):
         assert "nearest legal: " in found[rule].sentence
         assert next(iter(knob_values)) in found[rule].sentence

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from autotune.documents import codec
 from autotune.domain import StudySpec
 from autotune.domain.differences import spec_differences
 from autotune.errors import UsageError
 from autotune.specification import build
-from autotune.store import codec
 from search_spaces.batch import batch_of, training_gpus
 from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check

@@ -137,9 +137,27 @@ def test_log_probs_are_computed_by_micro_batches() -> None:
 
 
 @pytest.mark.parametrize(
+    "settings_",
+    [
+        {"eval_strategy": "steps"},
+        {"val_dataset": ["v"], "eval_strategy": "no"},
+        {"split_dataset_ratio": 0.1, "save_strategy": "no"},
+        {"val_dataset": ["v"], "per_device_eval_batch_size": 8},
+        {"val_dataset": ["v"], "num_generations_eval": 1},
+    ],
+)
+def test_what_ms_swift_does_not_evaluate_is_not_refused(settings_: dict[str, Any]) -> None:
+    """Without data it sets ``eval_strategy`` no; where it is not said it follows ``save_strategy`` (S5)."""
+    assert not check_passthrough(settings_, {}, Resources(framework="ms_swift"))
+
+
+@pytest.mark.parametrize(
     ("settings_", "knobs", "rule", "words"),
     [
-        ({"eval_strategy": "steps", "per_device_eval_batch_size": 3}, {}, "evaluation", "not divisible by the 8"),
+        ({"val_dataset": ["v"], "per_device_eval_batch_size": 3}, {}, "evaluation", "not divisible by the 8"),
+        ({"split_dataset_ratio": 0.01}, {}, "evaluation", "per_device_eval_batch_size 1 × 1 = 1"),
+        ({"eval_dataset": ["v"], "eval_strategy": "epoch"}, {}, "evaluation", "not divisible by the 8"),
+        ({"val_dataset": ["v"], "save_strategy": "no", "eval_strategy": "steps"}, {}, "evaluation", "not divisible"),
         ({"delta": 2.0}, {"hub_kernels": True}, "liger_loss", "delta 2.0"),
         ({"log_entropy": True}, {"hub_kernels": True}, "liger_loss", "log_entropy true"),
         ({"importance_sampling_level": "sequence_token"}, {"hub_kernels": True}, "liger_loss", "sequence_token"),
@@ -148,6 +166,8 @@ def test_log_probs_are_computed_by_micro_batches() -> None:
         ({"truncation_strategy": "right"}, {}, "truncation", "use left or delete"),
         ({"warmup_ratio": 0.1, "warmup_steps": 5}, {}, "warmup", "remove one of them"),
         ({"num_infer_workers": 2}, {}, "unknown_key", "vllm_data_parallel_size"),
+        ({"use_lmdeploy": False}, {}, "unknown_key", "LMDeploy was removed in 3.5"),
+        ({"tensor_model_parallel_size": 2}, {}, "unknown_key", "Megatron-SWIFT"),
     ],
 )
 def test_arguments_ms_swift_would_refuse_are_refused_first(

@@ -185,3 +185,16 @@ def test_prompts_that_cannot_be_read_are_asked_for() -> None:
     with pytest.raises(UsageError, match=r"grpo\.yaml: the prompts of a TRL configuration are not read yet; .*--data"):
         joined(asked(), imported())
     assert joined(asked(data="/p.jsonl"), imported()).data == "/p.jsonl"
+
+
+@pytest.mark.parametrize("framework", ["ms_swift", "verl"])
+def test_ranks_that_share_a_sequence_share_its_rows(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ms-swift multiplies the accumulation it is told (``grpo_trainer.py:159``) where verl counts prompts: in both the
+    knobs count rows of 4 ranks here, and 8 GPUs have no more."""
+    monkeypatch.setattr(frameworks, "FRAMEWORKS", dict.fromkeys(("ms_swift", "verl"), TrlFramework))
+    knobs = {"micro_batch_size": 2, "gradient_accumulation_steps": 16, "sequence_parallel_size": 2}
+    whole = with_config(asked(framework=framework), imported(knobs=knobs), FIELDS, 8)
+    assert whole.rows_per_update == 4 * 2 * 16
+    assert whole.baseline == knobs
+    fewer = with_config(asked(framework=framework, rows_per_update=64), imported(knobs=knobs), FIELDS, 8)
+    assert (fewer.rows_per_update, fewer.baseline["gradient_accumulation_steps"]) == (64, 8)

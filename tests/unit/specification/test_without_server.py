@@ -54,7 +54,7 @@ def on(name: str, **changes: Any) -> Resources:
 def searched(name: str, preset: str) -> SearchSpace:
     """As ``wiring.prepare`` has it."""
     framework = framework_named(name)
-    return build.without_server(build.fitted(SearchSpace.load(preset), framework), framework)[0]
+    return build.without_server(build.fitted(SearchSpace.load(preset), framework)[0], framework)[0]
 
 
 @pytest.mark.parametrize("name", SERVERLESS)

@@ -1,39 +1,62 @@
-"""Quantiles and special functions, against scipy's."""
+"""Quantiles and special functions, against closed forms and printed tables."""
 
 from __future__ import annotations
 
 import math
+import statistics
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
 
-from autotune.statistics.distributions import digamma, inverse_trigamma, student_below, student_quantile, t95, trigamma
+from autotune.statistics.distributions import (
+    digamma,
+    inverse_trigamma,
+    normal_below,
+    normal_hazard,
+    student_quantile,
+    t95,
+    trigamma,
+)
 
-DEGREES = st.floats(1.0, 500.0)
+PROBABILITY = st.floats(1e-6, 1 - 1e-6)
 
 
-@given(st.floats(1e-6, 1 - 1e-6), DEGREES)
-def test_quantiles_of_students_t(probability: float, degrees: float) -> None:
-    assert student_quantile(probability, degrees) == pytest.approx(
-        stats.t.ppf(probability, degrees), rel=1e-6, abs=1e-9
+@given(PROBABILITY)
+def test_students_t_with_one_and_two_degrees_of_freedom(probability: float) -> None:
+    assert student_quantile(probability, 1) == pytest.approx(
+        math.tan(math.pi * (probability - 0.5)), rel=1e-6, abs=1e-9
+    )
+    share = 2.0 * probability - 1.0
+    assert student_quantile(probability, 2) == pytest.approx(
+        share * math.sqrt(2.0 / (1.0 - share * share)), rel=1e-6, abs=1e-9
     )
 
 
-@given(st.floats(-50.0, 50.0), DEGREES)
-def test_the_share_below_a_value(value: float, degrees: float) -> None:
-    assert student_below(value, degrees) == pytest.approx(stats.t.cdf(value, degrees), rel=1e-6, abs=1e-12)
+@given(PROBABILITY, st.floats(0.5, 500.0))
+def test_quantiles_of_students_t_are_symmetric(probability: float, degrees: float) -> None:
+    assert student_quantile(probability, degrees) == pytest.approx(
+        -student_quantile(1.0 - probability, degrees), rel=1e-6, abs=1e-9
+    )
 
 
 @given(st.floats(0.05, 1e4))
-def test_digamma_and_trigamma(x: float) -> None:
-    assert digamma(x) == pytest.approx(special.digamma(x), rel=1e-8, abs=1e-8)
-    assert trigamma(x) == pytest.approx(special.polygamma(1, x), rel=1e-8)
+def test_digamma_and_trigamma_by_their_recurrences(x: float) -> None:
+    assert digamma(x + 1) == pytest.approx(digamma(x) + 1 / x, rel=1e-9, abs=1e-9)
+    assert trigamma(x + 1) == pytest.approx(trigamma(x) - 1 / x**2, rel=1e-9)
 
 
-@given(st.floats(1e-4, 1e4))
-def test_the_inverse_of_trigamma(value: float) -> None:
+def test_digamma_and_trigamma_of_one() -> None:
+    assert digamma(1.0) == pytest.approx(-0.5772156649015329)
+    assert trigamma(1.0) == pytest.approx(math.pi**2 / 6)
+
+
+@given(st.floats(-18.0, 9.0))
+def test_the_inverse_of_trigamma(exponent: float) -> None:
+    value = 10.0**exponent
     assert trigamma(inverse_trigamma(value)) == pytest.approx(value, rel=1e-6)
 
 
@@ -46,7 +69,7 @@ def test_what_has_no_quantile_is_refused(probability: float, degrees: float) -> 
 def test_t_quantiles_fall_towards_the_normal() -> None:
     values = [t95(n) for n in range(1, 80)]
     assert values == sorted(values, reverse=True)
-    assert values[0] == pytest.approx(12.706, abs=5e-4)
+    assert values[0] == t95(0.3) == pytest.approx(12.706, abs=5e-4)
     assert t95(math.inf) == pytest.approx(1.960, abs=5e-4)
 
 
@@ -54,3 +77,31 @@ def test_t_quantiles_fall_towards_the_normal() -> None:
 def test_t_quantiles_have_no_step(degrees: int, quantile: float) -> None:
     """NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2."""
     assert t95(degrees) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_the_normal_distribution() -> None:
+    normal = statistics.NormalDist()
+    values = np.linspace(-7.0, 7.0, 57)
+    assert normal_below(values) == pytest.approx([normal.cdf(v) for v in values], abs=1e-12)
+    inside = values[np.abs(values) < 5]
+    assert normal_hazard(inside) == pytest.approx([normal.pdf(v) / normal.cdf(v) for v in inside], rel=1e-6)
+
+
+def test_far_below_the_mean_the_hazard_keeps_its_order() -> None:
+    steps = normal_hazard(np.linspace(-60.0, 20.0, 4001))
+    assert np.all(np.diff(steps) < 0)
+    assert np.all(np.abs(np.diff(steps) + 0.02 * (np.linspace(-60.0, 20.0, 4000) < -30)) < 0.021)
+    assert normal_hazard(np.array([-1e4, 1e4])) == pytest.approx([1e4, 0.0])
+
+
+def test_scipy_is_imported_when_a_function_is_called() -> None:
+    code = (
+        "import sys\n"
+        "import autotune.statistics.evidence, autotune.statistics.early_stopping, autotune.wiring\n"
+        "from autotune.statistics.distributions import t95\n"
+        "before = 'scipy' in sys.modules\n"
+        "t95(3.0)\n"
+        "print(before, 'scipy' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["False", "True"]

@@ -16,7 +16,7 @@ import pytest
 from autotune.domain import FailureReason, Outcome, Phase, Pool
 from autotune.frameworks import framework_named
 from autotune.running.ending import Ending, Stop, outcome_of
-from tests.support.failure_texts import CAUSES, ECHOES, KILLS, TIMEOUTS, Row
+from tests.support.failure_texts import CAUSES, ECHOES, KILLS, RAYLET, TIMEOUTS, Row
 from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, read_signs
 from trainer.child.failures import classify
 from trainer.frameworks.common import suggestions
@@ -171,7 +171,7 @@ def test_every_text_of_the_table_is_found_by_a_failure_above() -> None:
     """A text nobody can hit, or one that an earlier sign takes away, is no knowledge."""
     lines = [
         line
-        for text in (*(r.text for r in CAUSES), *KILLS, *TIMEOUTS, *ECHOES, "RayTaskError(OutOfMemoryError)")
+        for text in (*(r.text for r in CAUSES), *KILLS, *TIMEOUTS, *ECHOES, RAYLET, "RayTaskError(OutOfMemoryError)")
         for line in text.splitlines()
     ]
     taken = [(reading.sign.name, reading.line) for line in lines if (reading := read_signs(line, SIGNS)) is not None]

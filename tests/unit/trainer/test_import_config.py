@@ -248,9 +248,10 @@ def test_a_refused_key_that_does_nothing_is_let_through(text: str) -> None:
     assert text.startswith(key)
 
 
-def test_what_needs_no_trl_to_refuse_is_refused_before_trl_is_asked() -> None:
-    with pytest.raises(ConfigError, match="GRPO refuses it"):
-        read_keys("auto_find_batch_size: true", "grpo.yaml")
+def test_what_is_refused_by_name_is_not_asked_of_trl() -> None:
+    """It is told by ``import_config``, together with all that needs TRL's types to be found."""
+    assert read_keys("auto_find_batch_size: true\nbeta: 1", "grpo.yaml") == {"beta": 1}
+    assert "GRPO refuses it" in refusal("auto_find_batch_size: true")
     assert read_keys("beta: 1e-2\nnot_known: [1, {a: true}]", "g") == {"beta": "1e-2", "not_known": [1, {"a": True}]}
 
 
@@ -277,7 +278,9 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
     ids=["aliases", "merge", "nested", "many", "keys", "json", "deep", "deeper", "surrogate", "infinity"],
 )
 def test_a_hostile_file_is_refused_before_it_costs_anything(text: str, part: str) -> None:
-    assert part in refusal(text)
+    with pytest.raises(ConfigError) as caught:
+        imported(text)
+    assert part in str(caught.value)
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -303,8 +306,18 @@ def test_any_text_is_a_config_or_a_sentence(text: str) -> None:
     else:
         json.dumps([found.knobs, found.passthrough, found.dataset], allow_nan=False).encode()
         return
-    assert sentence.startswith("grpo.yaml")
-    assert len(sentence.splitlines()) == 1
+    assert all(line.startswith("grpo.yaml") for line in sentence.splitlines())
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_and_a_flood_is_cut() -> None:
+    text = "model_name_or_path: [1]\nnum_generations: many\nper_device_train_batch_size: 0\nwarmup_ratio: 0.1\n"
+    with pytest.raises(ConfigError) as caught:
+        imported(text)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"grpo.yaml, line {number}" for number in (4, 1, 2, 3)]
+    with pytest.raises(ConfigError) as caught:
+        imported("".join(f"no_such_{number}: 1\n" for number in range(500)))
+    assert len(str(caught.value).splitlines()) == 20
 
 
 PLAIN = {
@@ -349,7 +362,7 @@ ZERO_3 = {
     "gradient_accumulation_steps": "auto",
     "gradient_clipping": "auto",
     "steps_per_print": 2000,
-    "train_batch_size": 64,
+    "train_batch_size": 16,
     "train_micro_batch_size_per_gpu": "auto",
     "wall_clock_breakdown": False,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.support.openr1_cases import OWN
@@ -32,7 +34,7 @@ def test_open_r1s_own_files_are_understood() -> None:
     assert any("vllm_device: Open-R1 has no such key and passes over it" in note for note in found.notes)
     assert found.dataset == {"dataset_name": "open-r1/OpenR1-Math-220k", "dataset_prompt_column": "problem"}
     assert found.passthrough["learning_rate"] == 2e-5
-    assert set(found.passthrough) == {"learning_rate", "system_prompt", "reward_weights"}
+    assert set(found.passthrough) == {"learning_rate", "model_revision", "system_prompt", "reward_weights"}
 
 
 def test_a_servers_share_is_not_taken_from_the_recipe() -> None:
@@ -74,8 +76,8 @@ def test_a_mistake_is_one_sentence_with_its_line(text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("accelerate", "says"),
     [
-        ("distributed_type: FSDP\n", "accelerate.yaml: distributed_type: .*not with FSDP"),
-        ("num_processes: 0\n", "accelerate.yaml: num_processes: expected a whole number of at least 1, got 0"),
+        ("distributed_type: FSDP\n", "accelerate.yaml, line 1: distributed_type: .*not with FSDP"),
+        ("num_processes: 0\n", "accelerate.yaml, line 1: num_processes: expected a whole number of at least 1, got 0"),
         ("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 5}\n", "deepspeed_config.zero_stage: .*got 5"),
         (
             "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}\n",
@@ -86,3 +88,67 @@ def test_a_mistake_is_one_sentence_with_its_line(text: str, says: str) -> None:
 def test_a_mistake_in_the_accelerate_file_names_its_key(accelerate: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         import_config(OWN, "recipe.yaml", accelerate=accelerate)
+
+
+SHARDED = "distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 2\n"
+BARE = "model_name_or_path: m\nper_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind", "precision"),
+    [("", "MULTI_GPU", "bf16"), ("bf16: false\n", "'NO'", "bf16"), ("fp16: true\n", "MULTI_GPU", "fp16")],
+)
+def test_the_launchers_precision_holds_where_the_recipe_turns_none_on(recipe: str, kind: str, precision: str) -> None:
+    """``training_args.py:1802`` of transformers 4.52."""
+    accelerate = f"distributed_type: {kind}\nmixed_precision: bf16\n"
+    found = import_config(BARE + recipe, "recipe.yaml", accelerate=accelerate)
+    assert found.knobs["precision"] == precision
+    assert found.notes == ()
+
+
+def test_beside_deepspeed_transformers_wants_the_precision_twice() -> None:
+    """It compares ``bf16.enabled`` with the recipe's own (``integrations/deepspeed.py``), which a trial writes."""
+    found = import_config(BARE, "recipe.yaml", accelerate=SHARDED)
+    assert found.knobs["precision"] == "bf16"
+    assert any("line 3: mixed_precision: " in note and "bf16: true too" in note for note in found.notes)
+    with pytest.raises(ConfigError, match="line 3: mixed_precision: bf16 here and bf16 false in the recipe differ"):
+        import_config(BARE + "bf16: false\n", "recipe.yaml", accelerate=SHARDED)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("  gradient_accumulation_steps: 1\n", "line 6: .*: 1 here and gradient_accumulation_steps 4 differ"),
+        ("  gradient_clipping: 0.3\n", "line 6: .*: 0.3 here and max_grad_norm 1.0 differ"),
+        ("  deepspeed_moe_layer_cls_names: Block\n", "line 6: .*moe_layer_cls_names: a trial's DeepSpeed is not told"),
+        ("  offload_optimizer_device: elsewhere\n", "line 6: deepspeed_config.offload_optimizer_device: expected"),
+        ("dynamo_config: {dynamo_backend: INDUCTOR}\n", "line 6: dynamo_config: a trial compiles by torch_compile"),
+        ("parallelism_config: {sp_size: 2}\n", "line 6: parallelism_config: a trial splits no sequences"),
+        ("num_procs: 8\n", "line 6: accelerate has no key num_procs; did you mean num_processes"),
+    ],
+)
+def test_a_key_of_the_accelerate_file_is_honoured_or_refused_by_its_line(more: str, says: str) -> None:
+    import_config(BARE, "recipe.yaml", accelerate=SHARDED)
+    with pytest.raises(ConfigError, match=says):
+        import_config(BARE, "recipe.yaml", accelerate=SHARDED + more)
+
+
+def test_a_deepspeed_file_is_honoured_or_refused_by_its_place() -> None:
+    accelerate = "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: d.json}\n"
+    zero = {"zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 1000}, "gradient_clipping": 1.0}
+
+    def read(settings: dict[str, object], more: str = "") -> dict[str, object]:
+        files = {"deepspeed_config_file": json.dumps({**zero, **settings})}
+        return dict(import_config(BARE, "recipe.yaml", accelerate=accelerate + more, files=files).knobs)
+
+    assert read({})["zero_prefetch_bucket"] == 1000
+    for settings, says in (
+        ({"activation_checkpointing": {"partition_activations": True}}, "line 2: .*activation_checkpointing.partition"),
+        ({"optimizer": {"type": "AdamW"}}, "line 2: .*optimizer.type"),
+        ({"train_batch_size": 7}, "line 2: .*train_batch_size: 7 here and per_device_train_batch_size 2 x"),
+        ({"gradient_clipping": 0.5}, "line 2: .*gradient_clipping: 0.5 here and max_grad_norm 1.0 differ"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            read(settings)
+    with pytest.raises(ConfigError, match="line 3: mixed_precision: accelerate refuses it beside"):
+        read({}, "mixed_precision: bf16\n")

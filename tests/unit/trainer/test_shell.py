@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.frameworks.common.shell import Command, commands
+from trainer.frameworks.common.shell import Command, ShellError, commands
 from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.verl.reading import call_of
 
@@ -30,7 +30,7 @@ def test_words(script: str, words: list[str]) -> None:
     assert [word.text for word in commands(script)[-1].words] == words
 
 
-@pytest.mark.parametrize("written", ["$1", "$#", "$$", "${HOME}", "`date`", "$(date)", "${A%.x}"])
+@pytest.mark.parametrize("written", ["$1", "$$", "${HOME}", "`date`", "$(date)", "${A%.x}"])
 def test_what_only_a_shell_knows_is_marked_as_it_was_written(written: str) -> None:
     assert [word.unknown for word in the_only(f"run a={written}").words] == ["", written]
 
@@ -74,7 +74,120 @@ def test_words_of_a_list_are_read_for_verl_and_refused_for_ms_swift() -> None:
     assert call is not None
     assert [word.text for word in call.words] == ["env", "C=3", "main_ppo", "a=1"]
     assert {name: word.text for name, word in call.environment.items()} == {"B": "2", "C": "3"}
-    with pytest.raises(ValueError, match=r'"\$\{A\[@\]\}" is known to a shell only'):
+    with pytest.raises(ValueError, match=r'"\$\{A\[@\]\}" stands for a list'):
         given(f'A=(--seed 1)\n{SWIFT}"${{A[@]}}"', "run.sh")
     with pytest.raises(ValueError, match=r"model: \$1 is known to a shell only"):
         given(f"{SWIFT}--model $1", "run.sh")
+
+
+def words_of(script: str) -> list[str]:
+    """Of the last command; what only a shell knows between angle brackets."""
+    return [f"<{word.unknown}>" if word.unknown else word.text for word in commands(script)[-1].words]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("B=/d\nA=${A:-${B}/x}\nrun $A", ["run", "/d/x"]),
+        ('A=${A:-"${B:-/d}/x y"}\nrun "$A"', ["run", "/d/x y"]),
+        ("A=\nrun ${A:-1} ${A-2}", ["run", "1"]),
+        ("A=1\nrun ${A:+yes} ${B:+no} ${B+no}", ["run", "yes"]),
+        ("run ${A:=3} $A", ["run", "3", "3"]),
+        ("A=run-7b.tar.gz\nrun ${A%.*} ${A%%.*} ${A#*-} ${A##*.} ${A/run/x} ${A//./_} ${A^^}",
+         ["run", "run-7b.tar", "run-7b", "7b.tar.gz", "gz", "x-7b.tar.gz", "run-7b_tar_gz", "RUN-7B.TAR.GZ"]),
+        ("A=4 B=2\nrun $((A * (B + 1))) $(( -A / 3 )) $((${A}%3)) $((A > B && B)) $((C))",
+         ["run", "12", "-1", "1", "1", "0"]),
+        ("run ${1:-first} $#", ["run", "first", "0"]),
+        ("A=(a 'b c')\nrun ${#A[@]} ${A[1]} ${#B[@]}x \"${A[0]}\"", ["run", "2", "b", "c", "<${#B[@]}>", "a"]),
+        ("A=(a)\nif true; then A+=(b); fi\nrun x\"${A[@]}\"y", ["run", "xa", "by"]),
+        ("A=()\nrun \"${A[@]}\" ${A[@]} x", ["run", "x"]),
+        ("E='a=1  b=2'\nrun $E \"$E\"", ["run", "a=1", "b=2", "a=1  b=2"]),
+        ("for i in 1 2; do A=$A-$i; done\nA=x\nfor i in 1 2; do A=$A-$i; done\nrun $A", ["run", "x-1-2"]),
+        ("f() { run \"$1\" $# \"$@\"; }\nf a 'b c'", ["run", "a", "2", "a", "b c"]),
+        ("A=1\n(A=2; echo)\nrun $A", ["run", "1"]),
+        ("cat <<EOF > x\nrun 'no\nEOF\nrun yes", ["run", "yes"]),
+        ("cat <<-'EOF'; A=1\n\tif\n\tEOF\nrun $A", ["run", "1"]),
+        ("while [ $# -gt 0 ]; do A=$1; shift; done\nrun ${A:-none}", ["run", "none"]),
+        ("run $(echo a b) $(if [ 1 = 1 ]; then echo c; fi)", ["run", "a", "b", "c"]),
+        ("A=1\nunset A\nrun ${A:-gone}", ["run", "gone"]),
+        ("diff <(a b) <(c) x", ["diff", "x"]),
+    ],
+)  # fmt: skip
+def test_what_a_shell_works_out_without_a_program(script: str, words: list[str]) -> None:
+    assert words_of(script) == words
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ('[ "$A" = x ]', True),
+        ('[ "$A" != x ]', False),
+        ("[[ $A == x* && $N -gt 3 ]]", True),
+        ("[[ $A == y || ( $N -le 3 ) ]]", None),
+        ("[ -z $NOT ]", None),
+        ('[ -z "${NOT:-}" ]', True),
+        ('[ "$A" = x ] && [ "$N" -eq 5 ]', False),
+        ('[ "$A" = y ] || test -n "$A"', True),
+        ("! [ $N -lt 9 ]", False),
+        ("{ [ $A = y ] || [ $A = x ]; } && true", True),
+        ("[ -f /there ]", None),
+        ('[ "$A" = y ] && [ -f /there ]', False),
+        ("((N == 4))", True),
+        ("grep -q x y", None),
+    ],
+)
+def test_a_condition_holds_or_does_not_or_only_a_shell_knows(condition: str, holds: bool | None) -> None:
+    found = words_of(f"A=x N=4\nB=otherwise\nif {condition}; then B=then; fi\nrun $B")[1]
+    expected = {True: "then", False: "otherwise", None: f"<if {condition}>"}
+    assert found == expected[holds]
+
+
+def test_a_case_takes_the_first_pattern_that_fits() -> None:
+    script = 'case "$A" in\n  gpu | cuda) B=1 ;;\n  n*) B=2\n  ;;\n  *) B=3 ;;\nesac\nrun $B'
+    assert [words_of(f"A={value}\n{script}")[1] for value in ("cuda", "npu", "tpu")] == ["1", "2", "3"]
+    assert words_of(script)[1] == '<case "$A" in>'.replace(" in", "")
+
+
+def test_only_what_a_doubtful_branch_changes_is_not_known() -> None:
+    script = "A=1 B=1 C=1\nif [ -f x ]; then A=2; C=2; else A=3; C=2; fi\nrun $A $B $C"
+    assert words_of(script) == ["run", "<if [ -f x ]>", "1", "2"]
+
+
+def test_a_check_that_ends_a_script_ends_it_only_without_an_error() -> None:
+    """The command line of the tuner may give what the check misses."""
+    assert words_of('if [ "$#" -lt 1 ]; then echo usage; exit 1; fi\nrun $1') == ["run", "<$1>"]
+    assert words_of("[ -d x ] || exit 1\nA=1\nrun $A") == ["run", "1"]
+    assert words_of("run a\nexit 0\nrun b") == ["run", "a"]
+    assert words_of("run a\nif true; then exit; fi\nrun b") == ["run", "a"]
+
+
+def test_a_question_for_an_npu_is_answered_with_no() -> None:
+    """No trial runs on one."""
+    asked = "$(python3 -c 'import torch_npu' 2>/dev/null && echo npu || echo gpu)"
+    assert words_of(f"D=${{D:-{asked}}}\nrun $D") == ["run", "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("if true; then run", "expected fi"),
+        ("A=(a b", r"expected \)"),
+        ("case x in a) run", "expected esac"),
+        ("run ${A:-x", "expected }"),
+        ("for i in 1; do run", "expected done"),
+        ("(" * 60 + "run", "nested too deeply"),
+        ("run " + "${A:-" * 60 + "}" * 60, "nested too deeply"),
+        ("A=xxxxxxxxxxxxxxxx\n" + "A=$A$A\n" * 40 + "run $A", "more than 65536 characters"),
+        ("A=(x y)\n" + 'A+=("${A[@]}")\n' * 30 + "run", "more than 4096 words"),
+        ("f0() { run; }\n" + "".join(f"f{i + 1}() {{ f{i}; f{i}; }}\n" for i in range(18)) + "f18", "too often"),
+    ],
+)
+def test_a_script_that_cannot_be_read_is_refused_by_its_line(script: str, words: str) -> None:
+    with pytest.raises(ShellError, match=words) as caught:
+        commands(script)
+    assert 1 <= caught.value.line <= script.count("\n") + 1
+
+
+@pytest.mark.parametrize("sum_", ["9**9**9", "1<<9999", "1/0", "a b", "x=3", "1" * 300, "0x10.real"])
+def test_a_sum_that_is_none_is_marked(sum_: str) -> None:
+    assert words_of(f"run $(({sum_}))")[1].startswith("<")

@@ -146,7 +146,7 @@ BASE = "swift rlhf --rlhf_type grpo --model m "
     ("text", "said"),
     [
         ("echo hello", "run.sh: expected one command `swift rlhf --rlhf_type grpo ...`, found none."),
-        (f"{BASE}\n{BASE}", "found 2."),
+        (f"{BASE}\n{BASE}", "run.sh, line 2: expected one command `swift rlhf --rlhf_type grpo ...`, found 2;"),
         ("swift rlhf --model m", "run.sh: rlhf_type: expected grpo, got nothing, which means dpo."),
         ("swift rlhf --rlhf_type dpo", "run.sh, line 1: rlhf_type: expected grpo, got dpo."),
         (f"\n{BASE}--num_infer_workers 2", "line 2: ms-swift has no argument num_infer_workers; it was removed in 3.6"),
@@ -156,7 +156,7 @@ BASE = "swift rlhf --rlhf_type grpo --model m "
         (f"{BASE}--num_generations", "num_generations: expected a whole number, got nothing."),
         (f"{BASE}--use_vllm maybe", "use_vllm: expected true or false, got maybe."),
         (f"{BASE}--model $WHERE", "run.sh, line 1: model: $WHERE is known to a shell only; write its value out."),
-        (f"{BASE}--seed $(date +%s)", "seed: $(date +%s) is known to a shell only; write its value out."),
+        (f"{BASE}--beta $(date +%s)", "beta: $(date +%s) is known to a shell only; write its value out."),
         (f"{BASE}--model 'm", "run.sh, line 1: a quote (') is not closed."),
         ("swift rlhf grpo.yaml", "the arguments are in grpo.yaml; give that file instead."),
         (f"{BASE}--reward_model r", "reward_model: a trial scores with functions, not with a reward model"),
@@ -206,3 +206,92 @@ def test_quoted_words_are_read_as_a_shell_reads_them(words: list[str]) -> None:
 
     text = shlex.join(["run", *words])
     assert [word.text for word in commands(text)[0].words] == ["run", *words]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "processes"),
+    [
+        ("torchrun --nproc_per_node 8 --nnodes 4 --node_rank $RANK w/swift/cli/rlhf.py", 32),
+        ("torchrun --nproc-per-node=8 --nnodes=2 w/swift/cli/rlhf.py", 16),
+        ("python -m torch.distributed.run --nproc_per_node 4 -m swift.cli.rlhf", 4),
+        ("NPROC_PER_NODE=2 torchrun --nproc_per_node 8 swift/cli/rlhf.py", 8),
+        ("accelerate launch --num_processes 6 swift/cli/rlhf.py", 6),
+        ("accelerate launch swift/cli/rlhf.py", 0),
+        ("deepspeed --num_gpus 4 --num_nodes 2 swift/cli/rlhf.py", 8),
+        ("NPROC_PER_NODE=4 NNODES=2 swift rlhf", 8),
+        ("swift rlhf", 0),
+    ],
+)
+def test_the_launchers_processes_are_counted(launcher: str, processes: int) -> None:
+    found = import_config(f"{launcher} --rlhf_type grpo --model m", "run.sh", FIELDS)
+    assert (found.processes, found.notes) == (processes, ())
+
+
+@pytest.mark.parametrize(
+    ("launcher", "word"),
+    [
+        ("torchrun --nproc_per_node 8 --nnodes ${WORLD_SIZE} swift/cli/rlhf.py", "nnodes: ${WORLD_SIZE}"),
+        ("torchrun --nproc_per_node gpu swift/cli/rlhf.py", "nproc_per_node: gpu"),
+        ("NPROC_PER_NODE=8 NNODES=$NODES swift rlhf", "NNODES: $NODES"),
+    ],
+)
+def test_a_number_of_processes_that_only_a_shell_knows_is_told(launcher: str, word: str) -> None:
+    found = import_config(f"{launcher} --rlhf_type grpo --model m", "run.sh", FIELDS)
+    assert found.processes == 0
+    assert [word in note and "--effective-batch N says otherwise" in note for note in found.notes] == [True]
+
+
+def test_what_a_trial_does_without_never_stops_an_import() -> None:
+    text = "X=$(date) swift rlhf --rlhf_type grpo --output_dir $HOME/out --dataset $DATA --model m --run_name $(date)"
+    found = import_config(text, "run.sh", FIELDS)
+    assert not {"output_dir", "run_name", "dataset"} & {*found.passthrough, *found.dataset}
+    told = {note.split(": ")[1] for note in found.notes if "a trial does without it" in note}
+    assert told == {"X", "output_dir", "dataset", "run_name"}
+    for more in ("--output_dir out $MORE", "--num_generations $G", "--external_plugins $HOME/p.py"):
+        with pytest.raises(ConfigError, match="known to a shell only"):
+            import_config(f"swift rlhf --rlhf_type grpo {more}", "run.sh", FIELDS)
+
+
+def test_the_same_run_on_each_machine_is_one_run() -> None:
+    runs = [f"NNODES=2 NODE_RANK={rank} NPROC_PER_NODE=4 {BASE} --beta 0.1" for rank in (0, 1)]
+    assert import_config("\n".join(runs), "run.sh", FIELDS).processes == 8
+    with pytest.raises(ConfigError, match="found 2"):
+        import_config("\n".join([runs[0], runs[1].replace("0.1", "0.2")]), "run.sh", FIELDS)
+
+
+def test_a_revision_and_the_data_of_evaluation_are_kept() -> None:
+    text = f"{BASE} --model_revision step-100 --val_dataset v.jsonl --split_dataset_ratio 0.1 --quant_bits 4"
+    own = import_config(text, "run.sh", FIELDS).passthrough
+    kept = {"model_revision": "step-100", "val_dataset": ["v.jsonl"], "split_dataset_ratio": 0.1, "quant_bits": 4}
+    assert {key: own.get(key) for key in kept} == kept
+    with pytest.raises(ConfigError, match="quant_bits: expected one of 1, 2, 3, 4, 8, float8, got 5"):
+        import_config(f"{BASE} --quant_bits 5", "run.sh", FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("NPROC_PER_NODE=8 megatron rlhf --rlhf_type grpo", "line 1: `megatron rlhf` is Megatron-SWIFT"),
+        ("torchrun x/swift/cli/_megatron/rlhf.py", "line 1: `megatron rlhf` is Megatron-SWIFT"),
+        (f"{BASE} --fsdp 'full_shard auto_wrap'", "got full_shard auto_wrap; fsdp2 is its full_shard auto_wrap"),
+        (f"{BASE} --use_lmdeploy false", "no argument use_lmdeploy; LMDeploy was removed in 3.5"),
+        (f"{BASE} --multi_turn_scheduler x", "multi_turn_scheduler: multi-turn generation: a trial has one turn"),
+    ],
+)
+def test_what_a_trial_cannot_run_is_refused_by_its_name(text: str, said: str) -> None:
+    assert not named_files(text, "run.sh") if text.startswith("swift") else True
+    with pytest.raises(ConfigError) as caught:
+        import_config(text, "run.sh", FIELDS)
+    assert said in str(caught.value)
+
+
+def test_deepspeeds_second_word_must_be_the_arguments_own() -> None:
+    zero = {"zero_optimization": {"stage": 2}, "train_batch_size": 16, "gradient_clipping": 1.0}
+    text = f"NPROC_PER_NODE=4 {BASE} --per_device_train_batch_size 4 --deepspeed '{json.dumps(zero)}'"
+    assert import_config(text, "run.sh", FIELDS, 2).knobs["zero_stage"] == 2
+    for more, said in (
+        ("--max_grad_norm 0.5", "gradient_clipping: 1.0 here and max_grad_norm 0.5 differ"),
+        ("--gradient_accumulation_steps 2", "train_batch_size: 16 here and per_device_train_batch_size 4 x"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            import_config(f"{text} {more}", "run.sh", FIELDS)

@@ -71,9 +71,6 @@ MET: dict[str, tuple[str, ...]] = {
         "Missing mandatory value: actor_rollout_ref.rollout.name",
     ),
     "verl_gpus": ("ValueError: Total available GPUs 2 is less than total desired GPUs 8",),
-    "verl_segments": (
-        "AssertionError: Expandable segments are not compatible with memory pool. Please track https://github.com",
-    ),
     "ray_start": (
         "ConnectionError: Failed to connect to the default Ray cluster address at 10.0.0.1:6379",
         "Exception: The current node timed out during startup. This could happen because the raylet failed to startup",

@@ -43,6 +43,7 @@ def test_llama_like(tmp_path: Path, config: dict[str, Any]) -> None:
         "key_value_heads": 3,
         "vocabulary": 49152,
         "max_positions": None,
+        "head_size": None,
         "parameters": 44,
     }
 

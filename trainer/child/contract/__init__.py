@@ -18,6 +18,7 @@ from .codec import (
     read_spec,
     write_atomic,
 )
+from .log_lines import last_error, read_log
 from .mailbox import Letter, Mailbox, WorkerReply
 from .marks import CurrentPhase, PhaseMark, read_phase
 from .shapes import (
@@ -86,7 +87,9 @@ __all__ = [
     "dumps",
     "encode",
     "iter_complete_lines",
+    "last_error",
     "parse_record",
+    "read_log",
     "read_phase",
     "read_result",
     "read_signs",

@@ -16,8 +16,8 @@ HOST, DEVICE, CACHE = Pool.HOST, Pool.DEVICE, Pool.ROLLOUT_CACHE
 ENGINE, CAPTURE = StartupPart.ENGINE.value, StartupPart.CAPTURE.value
 
 
-def _oom(name: str, pool: Pool, *texts: str, phase: Optional[str] = None) -> Sign:
-    return Sign(name, texts, OOM, pool, phase)
+def _oom(name: str, pool: Pool, *texts: str, phase: Optional[str] = None, unless: Tuple[str, ...] = ()) -> Sign:
+    return Sign(name, texts, OOM, pool, phase, unless=unless)
 
 
 def _illegal(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
@@ -30,7 +30,13 @@ def _echo(name: str, *texts: str, phase: Optional[str] = None) -> Sign:
 
 ENGINE_MEMORY = (
     _oom("cache_none", CACHE, "No available memory for the cache blocks", phase=ENGINE),
-    _oom("cache_one_request", CACHE, "To serve at least one request with the model's max seq len", phase=ENGINE),
+    _oom("cache_one_request", CACHE, "To serve at least one request with the model… max seq len", phase=ENGINE),
+    _oom(
+        "cache_v0",
+        CACHE,
+        "max seq len (…) is larger than the maximum number of tokens that can be stored in KV cache",
+        phase=ENGINE,
+    ),
     _oom(
         "cache_node_share",
         CACHE,
@@ -58,7 +64,12 @@ ENGINE_MEMORY = (
     ),
     Sign("profiling", ("Error in memory profiling. Initial free memory",), INFRA, None, ENGINE),
     _oom("sampler", DEVICE, "CUDA out of memory occurred when warming up sampler", phase=CAPTURE),
-    _oom("wake_up", DEVICE, "CUDA Error: out of memory at …cumem_allocator"),
+    _oom(
+        "wake_up",
+        DEVICE,
+        "CUDA Error: out of memory at …cumem_allocator",
+        "CUDA Error: invalid argument at …cumem_allocator",  # what mapping into a full device is answered with
+    ),
     _oom(
         "batching_cache",
         CACHE,
@@ -80,6 +91,7 @@ MEMORY = (
         "torch.OutOfMemoryError",
         "torch.cuda.OutOfMemoryError",
         "HIP out of memory",
+        "NPU out of memory",
     ),
     _oom(
         "cuda_driver",
@@ -123,6 +135,8 @@ MEMORY = (
         "could not create a primitive",  # oneDNN, when its scratch memory is refused
         "libgomp: Thread creation failed",
         "MemoryError",
+        # oneDNN has no such kernel, and the caller takes another.
+        unless=("could not create a primitive descriptor",),
     ),
 )
 
@@ -149,6 +163,15 @@ ENGINE_SETTINGS = (
         "Total number of attention heads (…) must be divisible by tensor parallel size",
         "tensor_parallel_size (…) must divide world size",
         phase=ENGINE,
+    ),
+    _illegal("segments", "Expandable segments are not compatible with memory pool", phase=ENGINE),
+    _illegal("eight_bit_engine", "vLLM does not support in-flight 8-bit quantization", phase=ENGINE),
+    _illegal("cpu_attention", "Unsupported CPU attention configuration: ", phase=ENGINE),
+    _illegal(
+        "sent_shapes",
+        "assert param_data.shape == loaded_weight.shape",
+        "assert param.size() == loaded_weight.size()",
+        "Attempted to load weight (…) into parameter (",
     ),
     _illegal("no_vllm", "vLLM is not available and `use_vllm` is set to True", phase=ENGINE),
 )
@@ -194,11 +217,15 @@ TRAINING_SETTINGS = (
     ),
     _illegal("fused", "`fused=True` requires all the params to be floating point Tensors"),
     _illegal("untested_optimizer", "You are using an untested ZeRO Optimizer"),
+    _illegal("deepspeed_clipping", "ds gradient_clipping=… vs hf max_grad_norm="),
     _illegal(
         "deepspeed_batch",
         "Check batch related parameters. train_batch_size is not equal",
-        "Please correct the following DeepSpeed config values that mismatch",
+        "ds train_batch_size=… vs hf",
+        "ds train_micro_batch_size_per_gpu=… vs hf",
+        "ds gradient_accumulation_steps=… vs hf",
     ),
+    _illegal("deepspeed_values", "Please correct the following DeepSpeed config values that mismatch"),
     _illegal(
         "deepspeed_kernel",
         "Unable to JIT load the … op",
@@ -245,6 +272,23 @@ DEATHS = (
         ),
         OOM,
         HOST,
+        None,
+        Nearness.DEATH,
+    ),
+    Sign(
+        "raylet_killed",
+        ("Workers (tasks / actors) killed due to memory pressure (OOM)",),
+        OOM,
+        HOST,
+        None,
+        Nearness.DEATH,
+        unless=("0 Workers (tasks / actors) killed due to memory pressure",),
+    ),
+    Sign(
+        "client_socket",
+        ("The client socket has timed out after …ms while trying to connect",),
+        FailureReason.HANG,
+        None,
         None,
         Nearness.DEATH,
     ),

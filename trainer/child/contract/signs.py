@@ -36,9 +36,13 @@ class Sign:
     phase: Optional[str] = None
     """``Phase`` or ``StartupPart`` value, where the text tells it."""
     nearness: Nearness = Nearness.CAUSE
+    unless: Tuple[str, ...] = ()
+    """Texts that hold one of these and tell of something else."""
 
     def found_in(self, line: str) -> bool:
         """Whether ``line`` holds one of the texts."""
+        if any(_pattern(text).search(line) for text in self.unless):
+            return False
         return any(_pattern(text).search(line) for text in self.texts)
 
 

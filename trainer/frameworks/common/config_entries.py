@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
@@ -24,6 +25,45 @@ _SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL
 
 class ConfigError(ValueError):
     """What is wrong with a config, in one finished sentence with file and line."""
+
+
+T = TypeVar("T")
+
+
+class Faults:
+    """What is wrong with a configuration, gathered, so that a user mends it in one go."""
+
+    MOST = 20
+    """So many are told without looking for more."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """A ``ConfigError`` inside is kept, and what follows goes on."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(error)
+        if len(self._found) >= self.MOST:
+            self.told()
+
+    def of(self, read: Callable[[], T], otherwise: T) -> T:
+        """What ``read`` gives; ``otherwise`` where it raises ``ConfigError``, which is kept."""
+        with self.caught():
+            return read()
+        return otherwise
+
+    def add(self, error: ConfigError) -> None:
+        """Keep it, once."""
+        if str(error) not in self._found:
+            self._found.append(str(error))
+
+    def told(self) -> None:
+        """Raises ``ConfigError`` with all that was found, a sentence each, where there is any."""
+        if self._found:
+            raise ConfigError("\n".join(self._found))
 
 
 def problem(name: str, line: int, text: str) -> ConfigError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer.child.contract import FailureReason, Pool, Sign, read_signs
+from trainer.child.contract import FailureReason, Nearness, Pool, Sign, read_log
 
 
 @dataclass(frozen=True)
@@ -20,18 +20,21 @@ class Diagnosis:
     """The line that was recognised."""
     suggestion: str = ""
     """Empty where it depends on the phase."""
+    nearness: Nearness = Nearness.CAUSE
+    """Whether it says why, or only that something ended."""
 
 
 def read(text: str, signs: Sequence[Sign], suggestions: Mapping[str, str]) -> Diagnosis | None:
-    """The cause ``text`` tells, or else the end of a process; ``None`` if nothing in it is known.
+    """What ended the processes that wrote ``text``; ``None`` if that is not known (``read_log``).
 
     Args:
         text: of a log or an exception.
         signs: known texts, special ones before general ones.
         suggestions: by the sign's name.
     """
-    reading = read_signs(text, signs)
+    reading = read_log(text, signs)
     if reading is None:
         return None
     sign = reading.sign
-    return Diagnosis(sign.reason, sign.pool, sign.phase, reading.line[:400], suggestions.get(sign.name, ""))
+    advice = suggestions.get(sign.name, "")
+    return Diagnosis(sign.reason, sign.pool, sign.phase, reading.line[:400], advice, sign.nearness)

@@ -70,14 +70,19 @@ class Field:
         Raises:
             FieldError: it is not of the type.
         """
-        found = self._read(value) if isinstance(value, str) else value
+        found = self._chosen(self._read(value) if isinstance(value, str) else value)
         if not any(_fits(found, kind) for kind in self.kinds):
             raise FieldError(f"expected {self.expected}, got {_told(value)}{self._hint(value)}")
-        if self.choices and isinstance(found, str) and found not in self.choices:
-            close = difflib.get_close_matches(found[:80], [str(choice) for choice in self.choices], n=1)
+        if self.choices and found is not None and found not in self.choices:
+            close = difflib.get_close_matches(str(found)[:80], [str(choice) for choice in self.choices], n=1)
             ending = f"; did you mean {close[0]}" if close else ""
             raise FieldError(f"expected {self.expected}, got {show(value)}{ending}")
         return found
+
+    def _chosen(self, value: Any) -> Any:
+        """The choice that ``value`` writes: a word for a number among them, as the parsers of transformers take it."""
+        spelled = {str(choice): choice for choice in self.choices}
+        return spelled.get(value, value) if isinstance(value, str) else value
 
     def _read(self, text: str) -> Any:
         kinds = self.kinds

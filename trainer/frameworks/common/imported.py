@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -31,6 +31,9 @@ class Imported:
     """The file as it was given."""
     notes: tuple[str, ...] = ()
     """What the user may not expect, a sentence each with file and line."""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """Field of a request -> a finished sentence: the file names it by what only a shell knows, and which option of the
+    command line gives it instead."""
 
 
 def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:

@@ -1,40 +1,58 @@
-"""A user's shell script as its commands: words with their lines and places. Pure; runs nothing.
+"""A user's shell script as the commands it runs: words with their lines and places. Pure; runs no program.
 
-Read are comments, quotes, joined lines, assignments of words and of lists, ``export``, the variables assigned before
-(``$NAME``, ``${NAME}``, ``${NAME:-otherwise}``, ``"${NAME[@]}"``) and the folder of the script; redirections are left
-out. A word that depends on anything else is marked, so that only who needs it has to refuse it.
+Followed are assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, defaults and
+the other forms of ``${...}``, and the folder of the script. What depends on anything else is marked, so that only who
+needs it has to refuse it: a word with ``unknown`` in it; a variable that a condition nobody knows may have changed. The
+script is given no words of its own, and a variable that it does not set is not set.
+
+Written here because the parser that PyPI has in Python (bashlex) is under the GPL, and a parser is the smaller part:
+both a shell's expansions and the places of words, which an edit of the script needs, would be ours anyway.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
-_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[@\]|\[\*\])?(?::?-(.*))?", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+from trainer.frameworks.common import shell_values
+from trainer.frameworks.common.shell_syntax import (
+    Branches,
+    Chain,
+    Choice,
+    Denied,
+    Group,
+    Loop,
+    Part,
+    Reader,
+    ShellError,
+    Simple,
+    Statement,
+    Statements,
+    Token,
+    statements,
+)
+
+__all__ = ["CALLERS", "Command", "ShellError", "Word", "assigned", "commands"]
+
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PARAMETER = re.compile(
+    r"(#?)([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#])(\[[^\]]*\])?"
+    r"(?:(:?[-+=?]|##?|%%?|//?|\^\^?|,,?)(.*))?",
+    re.DOTALL,
+)
 _DIRNAME = r'dirname\s+(?:--\s+)?"?\$(?:0|\{(?:0|BASH_SOURCE(?:\[0\])?)\})"?'
 _OWN_FOLDER = re.compile(
     rf'\s*(?:{_DIRNAME}|cd\s+(?:--\s+)?"?\$\({_DIRNAME}\s*\)"?\s*(?:>\s*/dev/null(?:\s+2>&1)?\s*)?(?:&&|;)\s*pwd(?:\s+-P)?)\s*'
 )
 """How a script finds the folder it is in."""
-_PLAIN = re.compile(r"[^\s'\"\\$`()#;|&<>]+")
-_PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
-_ENDS = ";|&()"
-_STREAMS = "<>"
-_SPECIAL = "0123456789#?$!-"
-"""What a ``$`` before it makes a value only a shell knows."""
+_NO_NPU = re.compile(r"torch_npu|npu-smi")
+"""A command that asks for an NPU fails: no trial runs on one."""
+_SETTING = ("export", "declare", "local", "readonly", "typeset")
+_LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
 CALLERS = ("$@", "$*")
 """Words that stand for those the script itself is given."""
-
-
-class ShellError(ValueError):
-    """A line that cannot be read, and why; neither begins with a capital nor ends with a stop."""
-
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__(text)
-        self.line, self.text = line, text
 
 
 @dataclass(frozen=True)
@@ -48,7 +66,7 @@ class Word:
     end: int = 0
     """Where it stands in the script."""
     unknown: str = ""
-    """What in it only a shell would know, as it was written; it stands in ``text`` too."""
+    """What in it only a shell would know, as it was written."""
     listed: str = ""
     """How the command names the list that it stands in; empty: it stands in the command itself."""
 
@@ -63,235 +81,457 @@ class Command:
 
 
 @dataclass
-class _Script:
-    folder: str
+class _State:
     variables: dict[str, list[Word]] = field(default_factory=dict)
-    exported: dict[str, Word] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    functions: dict[str, Statement] = field(default_factory=dict)
+    given: list[Word] | None = None
+    """Words of the function that runs; ``None``: the script's own, which are not known."""
+    ended: bool = False
+
+    def copy(self) -> _State:
+        return replace(
+            self, variables=dict(self.variables), exported=set(self.exported), functions=dict(self.functions)
+        )
+
+    def become(self, other: _State) -> None:
+        self.variables, self.exported, self.functions = other.variables, other.exported, other.functions
+        self.ended = other.ended
 
 
-@dataclass
-class _Piece:
-    """A part of a word."""
-
-    text: str = ""
-    unknown: str = ""
-    several: list[Word] | None = None
-    """The words it stands for, where it is a list."""
-
-
-def commands(text: str, folder: str = ".") -> tuple[Command, ...]:
-    """Every command of the script, in its order; assignments are no commands of their own.
+def commands(
+    text: str, folder: str = ".", known: Mapping[str, str] | None = None, line: int = 1
+) -> tuple[Command, ...]:
+    """Every command that the script may run, in its order; assignments are no commands of their own.
 
     Args:
         text: the script.
         folder: that it stands in.
+        known: variables of the process that would run it.
+        line: of its beginning.
 
     Raises:
-        ShellError: a quote or bracket that is not closed.
+        ShellError: a quote, bracket or statement that is not closed, or a script that repeats itself too often.
     """
-    script, found = _Script(folder), []
-    reader = _Reader(text, script)
-    while not reader.done:
-        words, own = reader.command(), {}
-        while words and assigned(words[0])[0]:
-            name, value = assigned(words.pop(0))
-            own[name] = value
-        if words and words[0].text == "export":
-            _export(words[1:], script)
-        elif words:
-            found.append(Command(tuple(words), {**script.exported, **own}))
-        else:
-            script.variables.update({name: [value] for name, value in own.items()})
-            script.exported.update({name: value for name, value in own.items() if name in script.exported})
-    return tuple(found)
+    state = _State({name: [Word(value, 0)] for name, value in (known or {}).items()})
+    runner = _Runner(folder, state)
+    runner.run(statements(text, line))
+    return tuple(runner.found)
 
 
 def assigned(word: Word) -> tuple[str, Word]:
     """(Name, what it is set to); no name if it is no assignment."""
     found = _ASSIGNED.fullmatch(word.text)
-    return (found[1], replace(word, text=found[3])) if found else ("", word)
+    return (found[1], replace(word, text=found[2])) if found else ("", word)
 
 
-def _export(words: list[Word], script: _Script) -> None:
-    for word in words:
-        name, value = assigned(word)
-        if name:
-            script.variables[name] = [value]
-        if name or script.variables.get(word.text):
-            script.exported[name or word.text] = value if name else script.variables[word.text][0]
+@dataclass
+class _Piece:
+    """What a part of a word expands to."""
+
+    text: str = ""
+    unknown: str = ""
+    quoted: bool = True
+    several: list[Word] | None = None
+    """The words it stands for, where it is a list."""
 
 
-class _Reader:
-    """Reads one command after the other, filling in variables; a list that is assigned is remembered."""
+class _Runner:
+    """Follows a script; a status is true, false, or ``None`` if only a shell knows."""
 
-    def __init__(self, text: str, script: _Script) -> None:
-        self._text, self._at, self._line, self._script = text, 0, 1, script
+    def __init__(self, folder: str, state: _State, steps: list[int] | None = None, depth: int = 0) -> None:
+        self.found: list[Command] = []
+        self.printed: list[str] | None = []
+        """By ``echo``; ``None``: not known."""
+        self._folder, self._state = folder, state
+        self._steps, self._depth, self._line = steps if steps is not None else [0], depth, 1
 
-    @property
-    def done(self) -> bool:
-        return self._at >= len(self._text)
-
-    def command(self, closing: str = "") -> list[Word]:
-        """The words up to the end of the command, or to ``closing``; none between two ends."""
-        words: list[Word] = []
-        while not self.done:
-            self._skip_spaces(lines=bool(closing))
-            sign = self._peek()
-            if sign == "#":
-                self._skip_comment()
-            elif sign in ("", "\n", closing) or (sign in _ENDS and not closing):
-                self._take()
-                return words
-            elif sign in _STREAMS:
-                self._skip_stream()
-            else:
-                words += self._word()
-        if closing:
-            raise ShellError(self._line, f"expected {closing}")
-        return words
-
-    def _word(self) -> list[Word]:
-        """One word, or none or several where it is a list of them."""
-        start, line = self._at, self._line
-        whole, quoted = _Piece(), False
-        while not self.done and not self._peek().isspace():
-            sign = self._peek()
-            if sign == "(" and _ASSIGNED.fullmatch(whole.text):
-                self._assign_list(whole.text)
-                return []
-            if sign in _ENDS + _STREAMS:
+    def run(self, body: Statements) -> bool | None:
+        """The status of the last statement."""
+        status: bool | None = True
+        for statement in body:
+            if self._state.ended:
                 break
-            quoted = quoted or sign in "'\""
-            piece = self._piece(sign)
-            whole.text, whole.unknown = whole.text + piece.text, whole.unknown or piece.unknown
-            whole.several = piece.several if piece.several is not None else whole.several
-        if self._at == start:
-            self._take()  # a bracket within a list
-        written = self._text[start : self._at]
-        if whole.several is not None:
-            return [replace(word, listed=word.listed or written) for word in whole.several]
-        if whole.text.isdecimal() and self._peek() in tuple(_STREAMS):
-            return []  # the number of a stream
-        return [Word(whole.text, line, start, self._at, whole.unknown)] if whole.text or quoted else []
+            self._steps[0] += 1
+            if self._steps[0] > _MOST_STEPS:
+                raise ShellError(self._line, "the script repeats itself too often to be read")
+            status = self._one(statement)
+        return status
 
-    def _piece(self, sign: str) -> _Piece:
-        if sign == "\\":
-            self._take()
-            taken = self._take()
-            return _Piece("" if taken == "\n" else taken)
-        if sign == "'":
-            return _Piece(self._until("'")[1:-1])
-        if sign == '"':
-            return self._double()
-        if sign == "`":
-            written = self._until("`")
-            return _Piece(written, written)
-        return self._variable() if sign == "$" else _Piece(self._run(_PLAIN))
+    def _one(self, statement: Statement) -> bool | None:
+        if isinstance(statement, Simple):
+            return self._simple(statement)
+        if isinstance(statement, Chain):
+            return self._chain(statement)
+        if isinstance(statement, Branches):
+            return self._branches(statement)
+        if isinstance(statement, Choice):
+            return self._choice(statement)
+        if isinstance(statement, Loop):
+            return self._loop(statement)
+        if isinstance(statement, Group):
+            return self._apart(statement.body) if statement.own else self.run(statement.body)
+        if isinstance(statement, Denied):
+            status = self._one(statement.statement)
+            return None if status is None else not status
+        self._state.functions[statement.name] = statement.body
+        return True
 
-    def _run(self, plain: re.Pattern[str]) -> str:
-        """As many signs as mean nothing but themselves; at least one."""
-        found = plain.match(self._text, self._at)
-        return self._take(len(found[0]) if found else 1)
+    def _apart(self, body: Statements) -> bool | None:
+        """In a shell of its own: what it sets is gone behind it."""
+        before = self._state.copy()
+        status = self.run(body)
+        self._state.become(before)
+        return status
 
-    def _assign_list(self, assigned: str) -> None:
-        found = _ASSIGNED.fullmatch(assigned)
-        self._take()
-        if found is not None:
-            before = self._script.variables.get(found[1], []) if found[2] else []
-            self._script.variables[found[1]] = before + self.command(closing=")")
+    def _maybe(self, choices: Sequence[Statements], why: str) -> None:
+        """One of ``choices`` is run, and only a shell knows which: what they set differently is not known."""
+        before, ends = self._state.copy(), []
+        for body in choices:
+            self._state.become(before.copy())
+            self.run(body)
+            if not self._state.ended:
+                ends.append(self._state.copy())
+        self.printed = None
+        if not ends:
+            self._state.ended = True
+            return
+        self._state.become(ends[0])
+        for other in ends[1:]:
+            for name in {*self._state.variables, *other.variables}:
+                if not _same(self._state.variables.get(name), other.variables.get(name)):
+                    self._state.variables[name] = [Word(f"${name}", self._line, unknown=why)]
+            self._state.exported |= other.exported
 
-    def _until(self, quote: str) -> str:
-        end = self._text.find(quote, self._at + 1)
-        if end < 0:
-            raise ShellError(self._line, f"a quote ({quote}) is not closed")
-        return self._take(end + 1 - self._at)
-
-    def _double(self) -> _Piece:
-        line, whole = self._line, _Piece()
-        self._take()
-        while self._peek() != '"':
-            if self.done:
-                raise ShellError(line, 'a quote (") is not closed')
-            if self._peek() == "\\":
-                self._take()
-                sign = self._take()
-                whole.text += "" if sign == "\n" else sign if sign in '$`"\\' else "\\" + sign
+    def _chain(self, chain: Chain) -> bool | None:
+        status: bool | None = True
+        for (sign, statement), written in zip(chain.links, chain.written, strict=True):
+            if (sign == "&&" and status is False) or (sign == "||" and status is True):
                 continue
-            piece = self._piece(self._peek()) if self._peek() in "$`" else _Piece(self._run(_PLAIN_IN_QUOTES))
-            whole.text, whole.unknown = whole.text + piece.text, whole.unknown or piece.unknown
-            whole.several = piece.several if piece.several is not None else whole.several
-        self._take()
-        return whole
-
-    def _variable(self) -> _Piece:
-        start = self._at
-        self._take()
-        if self._peek() == "(":
-            inside = self._bracketed("(", ")")[1:-1]
-            if _OWN_FOLDER.fullmatch(inside):
-                return _Piece(self._script.folder)
-            return self._only_a_shell(start)
-        if self._peek() == "{":
-            known = _VARIABLE.fullmatch(self._bracketed("{", "}")[1:-1])
-            return self._value(known[1], bool(known[2]), known[3], start) if known else self._only_a_shell(start)
-        named = _NAME.match(self._text, self._at)
-        if named is not None:
-            return self._value(self._take(len(named[0])), False, None, start)
-        if self._peek() not in tuple("@*" + _SPECIAL):
-            return _Piece("$")
-        return _Piece("$" + self._take()) if self._peek() in "@*" else self._special(start)
-
-    def _value(self, name: str, every: bool, otherwise: str | None, start: int) -> _Piece:
-        words = self._script.variables.get(name)
-        if words is not None and every:
-            return _Piece(several=list(words))
-        if words:
-            return _Piece(words[0].text, words[0].unknown)
-        if words is None and otherwise is not None:
-            text = otherwise.strip("\"'")
-            return _Piece(text, self._text[start : self._at] if "$" in text or "`" in text else "")
-        return _Piece() if words is not None else self._only_a_shell(start)
-
-    def _special(self, start: int) -> _Piece:
-        self._take()
-        return self._only_a_shell(start)
-
-    def _only_a_shell(self, start: int) -> _Piece:
-        written = self._text[start : self._at]
-        return _Piece(written, written)
-
-    def _bracketed(self, opening: str, closing: str) -> str:
-        depth = 0
-        for place in range(self._at, len(self._text)):
-            depth += {opening: 1, closing: -1}.get(self._text[place], 0)
-            if depth == 0:
-                return self._take(place + 1 - self._at)
-        raise ShellError(self._line, f"a ${opening} is not closed")
-
-    def _skip_stream(self) -> None:
-        while self._peek() in tuple(_STREAMS + "&"):
-            self._take()
-        self._skip_spaces(lines=False)
-        self._word()
-
-    def _skip_spaces(self, lines: bool) -> None:
-        while not self.done:
-            if self._text.startswith("\\\n", self._at):
-                self._take(2)
-            elif self._peek().isspace() and (lines or self._peek() != "\n"):
-                self._take()
+            if sign in ("&&", "||") and status is None:
+                self._maybe(((statement,), ()), written)
+            elif sign == "|" or (not sign and any(other == "|" for other, _ in chain.links)):
+                self._apart((statement,))
+                status = self.printed = None
             else:
-                return
+                status = self._one(statement)
+            if self._state.ended:
+                return status
+        return status
 
-    def _skip_comment(self) -> None:
-        end = self._text.find("\n", self._at)
-        self._take((len(self._text) if end < 0 else end) - self._at)
+    def _branches(self, branches: Branches) -> bool | None:
+        possible: list[Statements] = []
+        unknown = ""
+        for arm in branches.arms:
+            status = self.run(arm.condition) if arm.written else True
+            if status is False:
+                continue
+            possible.append(arm.body)
+            if status is True:
+                break
+            unknown = unknown or f"if {arm.written}"
+        else:
+            possible.append(())
+        if not unknown:
+            return self.run(possible[0])
+        self._maybe(possible, unknown)
+        return None
 
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
+    def _choice(self, choice: Choice) -> bool | None:
+        subject = self._value(choice.subject)
+        for patterns, body in choice.arms:
+            wanted = [self._value(pattern) for pattern in patterns]
+            if subject.unknown or any(word.unknown for word in wanted):
+                self._maybe([*(body for _, body in choice.arms), ()], choice.written)
+                return None
+            if any(fnmatchcase(subject.text, word.text) for word in wanted):
+                return self.run(body)
+        return True
 
-    def _take(self, count: int = 1) -> str:
-        taken = self._text[self._at : self._at + count]
-        self._at += len(taken)
-        self._line += taken.count("\n")
-        return taken
+    def _loop(self, loop: Loop) -> bool | None:
+        words = [word for token in loop.words for word in self._words(token) if word.text not in CALLERS]
+        if loop.name and not any(word.unknown for word in words):
+            for word in words:
+                self._state.variables[loop.name] = [word]
+                self.run(loop.body)
+            return True
+        if loop.name:
+            self._state.variables[loop.name] = [Word(f"${loop.name}", self._line, unknown=loop.written)]
+        elif self._counts_words(loop.written):
+            return True
+        self._maybe((loop.body, ()), loop.written)
+        return None
+
+    def _counts_words(self, written: str) -> bool:
+        """Whether a loop goes over the words the script itself is given, of which there are none."""
+        return self._state.given is None and "$#" in written.replace("${#}", "$#")
+
+    def _simple(self, simple: Simple) -> bool | None:
+        tokens = list(simple.words)
+        own: dict[str, list[Word]] = {}
+        while tokens and tokens[0].name:
+            token = tokens.pop(0)
+            self._line = token.line
+            own[token.name] = self._assignment(token)
+        if not tokens:
+            self._set(own)
+            return True
+        self._line = tokens[0].line
+        if tokens[0].plain in _SETTING:
+            return self._settings(tokens)
+        if tokens[0].plain.startswith("(("):
+            return self._sum_alone(tokens[0].plain)
+        if tokens[0].plain in ("[", "[[", "test"):
+            return self._test(tokens)
+        words = [word for token in tokens for word in self._words(token)]
+        if len(words) > _MOST_WORDS:
+            raise ShellError(self._line, f"a command of more than {_MOST_WORDS} words is not read")
+        return self._command(words, own) if words else True
+
+    def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
+        name = words[0].text
+        function = self._state.functions.get(name)
+        if function is not None and self._depth < _DEEPEST:
+            return self._call(function, words[1:])
+        if name in ("exit", "return"):
+            # An exit with an error is a check of something that the command line of the tuner may give instead.
+            self._state.ended = name == "exit" and (len(words) < 2 or words[1].text == "0")
+            return None
+        if name in ("true", ":", "false"):
+            return name != "false"
+        if name == "echo":
+            self._print(words[1:])
+            return True
+        if name == "unset":
+            for word in words[1:]:
+                self._state.variables.pop(word.text, None)
+        if name in ("read", "mapfile", "readarray"):
+            for word in words[1:]:
+                self._state.variables[word.text] = [Word(f"${word.text}", word.line, unknown=name)]
+        exported = {each: self._state.variables[each] for each in self._state.exported if each in self._state.variables}
+        environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
+        self.found.append(Command(tuple(words), environment))
+        if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
+            return False
+        self.printed = None
+        return None
+
+    def _call(self, function: Statement, words: list[Word]) -> bool | None:
+        before = self._state.given
+        self._state.given, self._depth = [word for word in words if word.text not in CALLERS], self._depth + 1
+        if any(word.text in CALLERS for word in words):
+            self._state.given = before if len(words) == 1 else self._state.given
+        status = self._one(function)
+        self._state.given, self._depth = before, self._depth - 1
+        return status
+
+    def _print(self, words: Sequence[Word]) -> None:
+        unknown = any(word.unknown or word.text in CALLERS for word in words)
+        if self.printed is not None:
+            self.printed = None if unknown else [*self.printed, " ".join(word.text for word in words)]
+
+    def _settings(self, tokens: Sequence[Token]) -> bool:
+        kind, words = tokens[0].plain, tokens[1:]
+        options = [token.plain for token in words if token.plain.startswith("-")]
+        for token in words:
+            name = token.name or token.plain
+            if token.name:
+                self._set({token.name: self._assignment(token)})
+            if name and not name.startswith("-") and (kind == "export" or any("x" in option for option in options)):
+                self._state.exported.add(name)
+        return True
+
+    def _set(self, values: Mapping[str, list[Word]]) -> None:
+        for name, words in values.items():
+            if len(words) > _MOST_WORDS:
+                raise ShellError(self._line, f"a list of more than {_MOST_WORDS} words is not read")
+            self._state.variables[name] = words
+
+    def _assignment(self, token: Token) -> list[Word]:
+        before = self._state.variables.get(token.name, []) if token.adds else []
+        if token.items is not None:
+            return [*before, *(word for item in token.items for word in self._words(item))]
+        value = self._value(token)
+        if token.adds and before:
+            first = before[0]
+            value = replace(value, text=self._short(first.text + value.text), unknown=first.unknown or value.unknown)
+        return [value, *before[1:]]
+
+    def _sum_alone(self, text: str) -> bool | None:
+        for name in shell_values.names_set(text[2:-2]):
+            self._state.variables[name] = [Word(f"${name}", self._line, unknown=text)]
+        found = self._total(text[2:-2])
+        return None if found is None else bool(found)
+
+    def _test(self, tokens: Sequence[Token]) -> bool | None:
+        double = tokens[0].plain == "[["
+        words: list[str | None] = []
+        for token in tokens[1:]:
+            found = [self._value(token)] if double else self._words(token)
+            words += [None if word.unknown else word.text for word in found]
+        if words and words[-1] in ("]", "]]"):
+            words.pop()
+        return shell_values.holds(words, patterns=double)
+
+    # Words.
+
+    def _value(self, token: Token) -> Word:
+        """The word as what is assigned: one, whatever it holds."""
+        pieces = self._pieces(token.parts)
+        text = "".join(" ".join(word.text for word in p.several) if p.several is not None else p.text for p in pieces)
+        inner = (word.unknown for p in pieces for word in p.several or () if word.unknown)
+        unknown = next((p.unknown for p in pieces if p.unknown), "") or next(inner, "")
+        return Word(self._short(text), token.line, token.start, token.end, unknown)
+
+    def _words(self, token: Token) -> list[Word]:
+        """None, one or several words."""
+        if token.name:
+            value = self._value(token)
+            return [replace(value, text=f"{token.name}={value.text}")]
+        found: list[Word] = []
+        current: Word | None = None
+        plain = Word("", token.line, token.start, token.end)
+        written = "".join(part.text for part in token.parts)
+        written = f'"{written}"' if any(part.quoted for part in token.parts) else written
+        pieces = self._pieces(token.parts)
+        if any(piece.several == [] for piece in pieces) and not any(piece.text or piece.several for piece in pieces):
+            return []  # a list without words, between quotes too
+        for piece in pieces:
+            for number, word in enumerate(self._fields(piece, plain, written)):
+                if number or current is None:
+                    found += [current] if current is not None else []
+                    current = word
+                else:
+                    unknown = current.unknown or word.unknown
+                    current = replace(word, text=self._short(current.text + word.text), unknown=unknown)
+        return found + ([current] if current is not None else [])
+
+    def _fields(self, piece: _Piece, plain: Word, written: str) -> list[Word]:
+        """The words of a piece: of a list its own, of what is not quoted those between spaces."""
+        if piece.several is not None:
+            return [replace(word, listed=word.listed or written) for word in piece.several]
+        if piece.quoted or piece.unknown or piece.text in CALLERS:
+            return [replace(plain, text=piece.text, unknown=piece.unknown)]
+        fields = piece.text.split()
+        return [replace(plain, text=text, listed=written if len(fields) > 1 else "") for text in fields]
+
+    def _pieces(self, parts: Sequence[Part]) -> list[_Piece]:
+        return [self._expanded(part) if part.expands else _Piece(part.text) for part in parts]
+
+    def _short(self, text: str) -> str:
+        if len(text) > _LONGEST:
+            raise ShellError(self._line, f"a value of more than {_LONGEST} characters is not read")
+        return text
+
+    def _expanded(self, part: Part) -> _Piece:
+        written = part.text
+        if written.startswith("$(("):
+            found = self._total(written[3:-2])
+            return _Piece(written, written) if found is None else _Piece(str(found), quoted=part.quoted)
+        if written.startswith(("$(", "`")):
+            return self._substituted(part)
+        expression = written[2:-1] if written.startswith("${") else written[1:]
+        if written in CALLERS or expression in ("@", "*"):
+            given = self._state.given
+            return _Piece("$" + expression) if given is None else _Piece(several=list(given))
+        return self._parameter(expression, part)
+
+    def _parameter(self, expression: str, part: Part) -> _Piece:
+        found = _PARAMETER.fullmatch(expression)
+        if found is None:
+            return _Piece(part.text, part.text)
+        counted, name, index, sign, rest = found[1], found[2], found[3] or "", found[4] or "", found[5] or ""
+        words = self._of(name)
+        if name == "#" and not expression[1:]:
+            return _Piece(str(len(self._state.given or ())))
+        if index and index not in ("[@]", "[*]") and words is not None:
+            words = words[int(index[1:-1]) :][:1] if index[1:-1].isdecimal() else None
+        if counted:
+            return self._counted(words, index, part)
+        if sign.startswith(":") or sign in ("-", "+", "=", "?"):
+            return self._otherwise(name, words, index, sign, rest, part)
+        if words is None:
+            return _Piece(part.text, part.text)
+        if sign:
+            pattern = "".join(piece.text for piece in self._pieces(Reader(rest, self._line).value()))
+            words = [replace(word, text=shell_values.changed(word.text, sign, pattern)) for word in words]
+        return self._held(words, index, part)
+
+    def _held(self, words: list[Word], index: str, part: Part) -> _Piece:
+        if index == "[*]" and part.quoted:
+            unknown = next((word.unknown for word in words if word.unknown), "")
+            return _Piece(self._short(" ".join(word.text for word in words)), unknown)
+        if index in ("[@]", "[*]"):
+            return _Piece(several=list(words))
+        return _Piece(words[0].text, words[0].unknown, part.quoted) if words else _Piece(quoted=part.quoted)
+
+    def _of(self, name: str) -> list[Word] | None:
+        """The words of a variable, or of a place behind the function; ``None``: it is not set."""
+        if not name.isdecimal():
+            return self._state.variables.get(name)
+        given = self._state.given or []
+        return [given[int(name) - 1]] if 0 < int(name) <= len(given) else None
+
+    def _counted(self, words: list[Word] | None, index: str, part: Part) -> _Piece:
+        if words is None or any(word.unknown for word in words):
+            return _Piece(part.text, part.text)
+        return _Piece(str(len(words) if index in ("[@]", "[*]") else len(words[0].text if words else "")))
+
+    def _otherwise(self, name: str, words: list[Word] | None, index: str, sign: str, rest: str, part: Part) -> _Piece:
+        """``${NAME:-rest}`` and its kin."""
+        empty = words is not None and not any(word.text or word.unknown for word in words)
+        there = words is not None and not (empty and sign.startswith(":"))
+        if sign.endswith("+") != there:
+            return _Piece(quoted=part.quoted) if sign.endswith("+") else self._held(words or [], index, part)
+        if sign.endswith("?"):
+            return _Piece(part.text, part.text)
+        piece = self._instead(rest, part.quoted)
+        if sign.endswith("="):
+            self._set({name: [Word(piece.text, self._line, unknown=piece.unknown)]})
+        return piece
+
+    def _instead(self, rest: str, quoted: bool) -> _Piece:
+        """What stands behind the sign of ``${NAME:-rest}``: a word, or the list that is all of it."""
+        reader = Reader(rest, self._line)
+        parts = reader.quoted() if quoted and '"' not in rest else reader.value()
+        pieces = self._pieces(parts)
+        several = next((piece.several for piece in pieces if piece.several is not None), None)
+        if several is not None:
+            return _Piece(several=several)
+        text = self._short("".join(piece.text for piece in pieces))
+        unknown = next((piece.unknown for piece in pieces if piece.unknown), "")
+        return _Piece(text, unknown, quoted or any(part.quoted for part in parts))
+
+    def _total(self, text: str) -> int | None:
+        pieces = self._pieces(Reader(text, self._line).quoted())
+        if any(piece.unknown or piece.several is not None for piece in pieces):
+            return None
+
+        def value(name: str) -> str | None:
+            words = self._of(name)
+            return None if words and words[0].unknown else words[0].text if words else ""
+
+        return shell_values.total("".join(piece.text for piece in pieces), value)
+
+    def _substituted(self, part: Part) -> _Piece:
+        """What a command prints, where ``echo`` and conditions are all there is to it."""
+        inside = part.text[2:-1] if part.text.startswith("$(") else part.text[1:-1]
+        if _OWN_FOLDER.fullmatch(inside):
+            return _Piece(self._folder)
+        unknown = _Piece(part.text, part.text)
+        if self._depth >= _DEEPEST:
+            return unknown
+        try:
+            within = _Runner(self._folder, self._state.copy(), self._steps, self._depth + 1)
+            within.run(statements(inside, self._line))
+        except ShellError:
+            return unknown
+        if within.printed is None or not (within.printed or within.found):
+            return unknown
+        return _Piece(self._short("\n".join(within.printed)), quoted=part.quoted)
+
+
+def _same(a: list[Word] | None, b: list[Word] | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return [(word.text, word.unknown) for word in a] == [(word.text, word.unknown) for word in b]

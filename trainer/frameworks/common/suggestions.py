@@ -23,11 +23,18 @@ BESIDE_STATE = (
     "and the optimizer's state do not fit into what is left"
 )
 NO_QUANTIZATION = "set rollout_quantization none, which every device can compute"
+STUCK_SYNC = (
+    "look for the stacks at the end of the log; every training process and the engine must reach each other, and take "
+    "part in the sync (rollout_mode colocate needs no connection)"
+)
 LOOK_UP = "look further up in the log: the cause stands before this"
 
 SUGGESTIONS: Mapping[str, str] = {
     "cache_none": LARGER_SHARE,
     "cache_one_request": (
+        "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
+    ),
+    "cache_v0": (
         "raise gpu_memory_utilization (on a CPU kv_cache_memory_bytes), or lower max_model_len to prompt + completion"
     ),
     "cache_node_share": "raise gpu_memory_utilization: the share is used up before the cache is cut from it",
@@ -52,6 +59,13 @@ SUGGESTIONS: Mapping[str, str] = {
     "engine_bf16": "set rollout_dtype fp16",
     "cache_dtype": "set kv_cache_dtype auto",
     "tensor_parallel": "lower tensor_parallel_size to a divisor of the attention heads and of the ranks",
+    "segments": "set expandable_segments false, or sleep_level 0",
+    "eight_bit_engine": "load the model in 4 bit instead of 8, or set rollout_engine transformers",
+    "cpu_attention": "set rollout_engine transformers: vLLM's attention on a CPU has no kernel for such heads",
+    "sent_shapes": (
+        "the weights sent have other shapes than those of the engine, as weights in 4 bit have: set load_in_4bit "
+        "false, or rollout_engine transformers"
+    ),
     "no_vllm": "set rollout_engine transformers, or install vLLM in the training environment",
     "groups": "rows per generation must be a multiple of num_generations; `autotune space check` shows the nearest",
     "one_generation": "raise num_generations to 2 or more",
@@ -66,6 +80,10 @@ SUGGESTIONS: Mapping[str, str] = {
     "no_compiler": "set torch_compile false (and enforce_eager true), or install a C++ compiler",
     "fused": "set optimizer adamw_torch, which is not fused",
     "untested_optimizer": "set optimizer adamw_torch, or zero_stage 0",
+    "deepspeed_clipping": (
+        "write gradient_clipping auto in the DeepSpeed configuration, or set max_grad_norm to its gradient_clipping"
+    ),
+    "deepspeed_values": "write auto for these values in the DeepSpeed configuration",
     "deepspeed_batch": "leave out the batch sizes in the DeepSpeed configuration, or set them to auto",
     "deepspeed_kernel": "set offload_optimizer none, or install a C++ compiler and the CUDA toolkit of PyTorch",
     "sampling_nan": "lower the learning rate, or set precision bf16 or fp32 instead of fp16",
@@ -73,6 +91,8 @@ SUGGESTIONS: Mapping[str, str] = {
     "reward_count": "return exactly one number for each completion",
     "port": "it is repeated once by itself: another process had taken the port",
     "killed": LESS_HOST,
+    "raylet_killed": LESS_HOST,
+    "client_socket": "look further up in the log for the process that was to answer: it ended first, or never listened",
     "collective_timeout": "look further up in the log for the rank that stopped first",
     "ray_task_memory": SMALLER_BATCH,
     "engine": LOOK_UP,
@@ -105,9 +125,11 @@ _BY_PHASE = {
 
 def suggest(reason: FailureReason, phase: str | Phase | None = None, pool: Pool | None = None) -> str:
     """One suggestion for a failure of this kind; empty if there is nothing to say."""
+    where = phase.value if isinstance(phase, Phase) else phase
+    if reason is FailureReason.HANG and where == Phase.SYNC.value:
+        return STUCK_SYNC
     if reason is not FailureReason.OOM:
         return BY_REASON.get(reason, "")
-    where = phase.value if isinstance(phase, Phase) else phase
     if pool is Pool.ROLLOUT_CACHE:
         return LARGER_SHARE
     if where in _WEIGHTS:

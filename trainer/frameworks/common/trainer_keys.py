@@ -5,7 +5,7 @@ What a key means where it is not given differs, and is told by each framework's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -13,6 +13,28 @@ from search_spaces.knobs.model import show
 from trainer.frameworks.common.values import KnobKeyError
 
 _ROWS = "generation_batch_size"
+
+
+def all_knobs(
+    read: Callable[[Mapping[str, Any]], dict[str, KnobValue]],
+    keys: Mapping[str, Any],
+    told: Callable[[KnobKeyError], None],
+) -> dict[str, KnobValue]:
+    """The knobs of ``keys`` that can be read; ``told`` hears of each key that cannot.
+
+    Args:
+        read: the framework's ``from_keys``.
+        keys: values by their types.
+        told: told of what is wrong.
+    """
+    left = dict(keys)
+    while True:
+        try:
+            return read(left)
+        except KnobKeyError as error:
+            told(error)
+            if left.pop(error.key.partition(".")[0], None) is None:
+                return {}
 
 
 def micro_batches(rows: Any, micro: int, processes: int) -> int:

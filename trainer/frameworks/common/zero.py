@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from search_spaces.configuration import KnobValue
@@ -59,6 +59,15 @@ def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(there, Mapping) and isinstance(value, Mapping)
         found[key] = merged(there, value) if both else value  # type: ignore[arg-type]
     return found
+
+
+def leaves(settings: Mapping[str, Any], here: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(Place, value) of everything in ``settings`` that is no mapping itself."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, (*here, name))
+        else:
+            yield (*here, name), value
 
 
 def plain_word(value: Any) -> Any:

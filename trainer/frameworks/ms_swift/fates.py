@@ -7,14 +7,12 @@ from typing import Any
 
 INPUTS = frozenset(
     {
-        *("model", "model_revision", "reward_funcs"),
-        *("max_completion_length", "max_new_tokens", "response_length"),
-        *("dataset", "val_dataset", "columns", "split_dataset_ratio", "dataset_shuffle", "val_dataset_shuffle"),
-        *("rlhf_type", "load_args"),
+        *("model", "reward_funcs", "max_completion_length", "max_new_tokens", "response_length"),
+        *("dataset", "columns", "dataset_shuffle", "rlhf_type"),
     }
 )
 """Model, prompts, rewards and the completion length, which a study has fields of its own for."""
-DATASET = ("dataset", "columns", "split_dataset_ratio", "dataset_shuffle")
+DATASET = ("dataset", "columns", "dataset_shuffle")
 """Of these, where the prompts are."""
 
 _SPAN = frozenset(
@@ -24,12 +22,13 @@ _LOGGING = frozenset(
     {
         *("logging_strategy", "logging_steps", "logging_first_step", "logging_dir", "log_level", "log_on_each_node"),
         *("disable_tqdm", "report_to", "run_name", "log_completions", "wandb_log_unique_prompts"),
-        *("swanlab_token", "swanlab_project", "swanlab_workspace", "swanlab_exp_name", "swanlab_mode"),
+        *("swanlab_project", "swanlab_workspace", "swanlab_exp_name", "swanlab_mode"),
         *("create_checkpoint_symlink", "skip_memory_metrics"),
     }
 )
 _EVALUATION = frozenset(
     {
+        *("val_dataset", "cached_val_dataset", "val_dataset_shuffle", "split_dataset_ratio"),
         *("do_eval", "eval_strategy", "eval_steps", "eval_delay", "eval_on_start", "eval_accumulation_steps"),
         *("per_device_eval_batch_size", "num_generations_eval", "eval_use_evalscope", "eval_dataset", "eval_limit"),
         *("eval_dataset_args", "eval_generation_config", "extra_eval_args", "early_stop_interval"),
@@ -53,6 +52,9 @@ _SERVER = frozenset(
 MEASURING = _SPAN | _LOGGING | _EVALUATION | _SAVING | _SERVER
 """A trial does without it or sets its own; an exported file keeps it. It moves no figure."""
 
+NOT_NEEDED = MEASURING | {"dataset"}
+"""A value that only a shell knows does no harm there: the prompts are given beside a script."""
+
 LAUNCH: Mapping[str, str] = {
     "NPROC_PER_NODE": "processes",
     "NNODES": "nodes",
@@ -63,6 +65,9 @@ LAUNCH: Mapping[str, str] = {
 }
 """Variables of a script that say where it runs; a study decides that itself."""
 
+COUNTING: Mapping[str, int] = {"NPROC_PER_NODE": 0, "NNODES": 1}
+"""Variables that say how many processes train -> what counts where one is not set; 0: nobody knows."""
+
 _TEACHER = "a trial trains with rewards alone, without a teacher; remove it"
 REFUSED: Mapping[str, str] = {
     "reward_model": "a trial scores with functions, not with a reward model; use reward_funcs",
@@ -70,10 +75,10 @@ REFUSED: Mapping[str, str] = {
     "teacher_model": _TEACHER,
     "teacher_model_server": _TEACHER,
     "chord_sft_dataset": "a trial trains on completions alone; remove it",
-    "multi_turn_scheduler": "a trial has one turn; remove it",
-    "gym_env": "a trial has one turn; remove it",
-    "use_gym_env": "a trial has one turn; remove it",
-    "vllm_server_pass_dataset": "a trial has one turn; remove it",
+    "multi_turn_scheduler": "multi-turn generation: a trial has one turn; remove it",
+    "gym_env": "an environment of several turns: a trial has one turn; remove it",
+    "use_gym_env": "an environment of several turns: a trial has one turn; remove it",
+    "vllm_server_pass_dataset": "multi-turn generation by a server: a trial has one turn; remove it",
     "auto_find_batch_size": "it would change the batch in the middle of a trial, and GRPO refuses it; remove it",
     "resume_from_checkpoint": "a trial begins with the model itself; remove it",
     "adapters": "a trial begins with the model itself; merge them first",
@@ -82,6 +87,9 @@ REFUSED: Mapping[str, str] = {
     "streaming": "a trial needs the whole set of prompts; remove it",
     "packing": "prompts are not packed for GRPO; use padding_free",
     "hub_token": "a secret would be stored with the study; set MODELSCOPE_API_TOKEN outside the file",
+    "swanlab_token": "a secret would be stored with the study; log in with `swanlab login` outside the file",
+    "swanlab_secret": "a secret would be stored with the study; remove it, a trial sends no messages",
+    "load_args": "it takes further arguments from a file in the model's folder; write those that count out, remove it",
     "ignore_args_error": "arguments ms-swift does not know would be dropped without a word; remove it",
 }
 """Argument -> why, and what to do; only a value that does nothing is let through."""

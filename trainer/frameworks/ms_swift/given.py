@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
 from trainer.frameworks.common.config_entries import problem, read_mapping
+from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.common.words import as_words
+from trainer.frameworks.ms_swift.fates import NOT_NEEDED
 from trainer.frameworks.ms_swift.key_tables import SERVED
-from trainer.frameworks.ms_swift.words import as_words
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
+_MEGATRON = re.compile(r"(?:^|/)megatron$|swift[/.]cli[/.]_megatron[/.]")
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -31,6 +34,8 @@ class Argument:
     """Key of a mapping -> its line."""
     spans: tuple[tuple[int, int], ...] = ()
     """In a script: where the argument's own word and those behind it stand."""
+    unknown: str = ""
+    """What in the words only a shell would know, as it was written; only where a trial does without the argument."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class Given:
     """In a script: after the last word of ``swift rlhf``."""
     forwards: bool = False
     """In a script: that command is given the script's own arguments too."""
+    launch: Launch = field(default_factory=Launch)
+    """In a script: what the launcher in front of that command is told."""
+    hidden: Mapping[str, Argument] = field(default_factory=dict)
+    """In a script: variables whose value only a shell would know."""
 
 
 def is_file(name: str) -> bool:
@@ -84,26 +93,45 @@ def _of_script(text: str, name: str) -> Given:
         found = list(_swift_commands(commands(text)))
     except ShellError as error:
         raise problem(name, error.line, error.text) from None
-    training = [(command, _own(words), words) for kind, command, words in found if kind == "rlhf"]
-    if len(training) != 1:
-        counted = "none" if not training else f"{len(training)}"
-        raise problem(name, 0, f"expected one command `swift rlhf --rlhf_type grpo ...`, found {counted}")
-    command, words, all_words = training[0]
-    arguments = _arguments(words, name)
+    command, words = _training(found, name)
+    arguments = _arguments(_own(words), name)
     rollouts = [_arguments(_own(words), name) for kind, _, words in found if kind == "rollout"]
     served = {key: value for rollout in rollouts for key, value in rollout.items() if key in SERVED}
-    environment = {
-        key: Argument((word.text,), word.line, spans=((word.start, word.end),))
-        for key, word in command.environment.items()
-        if not word.unknown
-    }
-    end = words[-1].end if words else command.words[-1].end
-    forwards = any(word.text in CALLERS for word in all_words)
-    return Given({**arguments, **served}, environment, frozenset(served), end, forwards)
+    own = _own(words)
+    before = command.words[: len(command.words) - len(words)]
+    return Given(
+        {**arguments, **served},
+        {key: _variable(word) for key, word in command.environment.items() if not word.unknown},
+        frozenset(served),
+        own[-1].end if own else command.words[-1].end,
+        any(word.text in CALLERS for word in words),
+        launch_of(before),
+        {key: _variable(word) for key, word in command.environment.items() if word.unknown},
+    )
+
+
+def _variable(word: Word) -> Argument:
+    return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
+
+
+def _training(found: Sequence[tuple[str, Command, Sequence[Word]]], name: str) -> tuple[Command, Sequence[Word]]:
+    """The one ``swift rlhf``; of several with the same words, one for each machine, the first."""
+    training = [(command, words) for kind, command, words in found if kind == "rlhf"]
+    if not training:
+        for kind, command, _ in found:
+            if kind == "megatron":
+                text = "`megatron rlhf` is Megatron-SWIFT, which a trial does not run; give a script with `swift rlhf`"
+                raise problem(name, command.words[0].line, text)
+        raise problem(name, 0, "expected one command `swift rlhf --rlhf_type grpo ...`, found none")
+    ranked = all("NODE_RANK" in command.environment for command, _ in training)
+    if len(training) > 1 and not (ranked and len({tuple(word.text for word in words) for _, words in training}) == 1):
+        text = f"expected one command `swift rlhf --rlhf_type grpo ...`, found {len(training)}"
+        raise problem(name, training[1][0].words[0].line, f"{text}; give a script with one of them")
+    return training[0]
 
 
 def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Sequence[Word]]]:
-    """(``rlhf`` or ``rollout``, the command, the words behind)."""
+    """(``rlhf``, ``rollout`` or ``megatron``, the command, the words behind)."""
     for command in found:
         for at, word in enumerate(command.words):
             entry = _ENTRY.search(word.text)
@@ -113,6 +141,8 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
                 yield entry[1], command, command.words[at + 1 :]
             elif (named or entry is not None) and following in ("rlhf", "rollout"):
                 yield following, command, command.words[at + 2 :]
+            elif _MEGATRON.search(word.text):
+                yield "megatron", command, command.words[at + 1 :]
             else:
                 continue
             break
@@ -127,14 +157,14 @@ def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
     found: dict[str, Argument] = {}
     key = ""
     for word in words:
-        if unknown := word.unknown or word.listed:  # a list may serve other commands too, so it is not edited
-            text = f"{show(unknown)} is known to a shell only; write its value out"
-            raise problem(name, word.line, f"{key}: {text}" if key else text)
+        if word.listed:  # a list may serve other commands too, so it is not edited
+            text = f"{show(word.listed)} stands for a list; write its arguments behind `swift rlhf`"
+            raise problem(name, word.line, text)
         argument = _ARGUMENT.fullmatch(word.text)
         if argument is not None:
             key = argument[1].replace("-", "_")
             own = () if argument[2] is None else (argument[2],)
-            found[key] = Argument(own, word.line, spans=((word.start, word.end),))
+            found[key] = Argument(own, word.line, spans=((word.start, word.end),), unknown=word.unknown)
         elif not key and is_file(word.text):
             raise problem(name, word.line, f"the arguments are in {show(word.text)}; give that file instead")
         elif not key:
@@ -142,5 +172,10 @@ def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
         else:
             before = found[key]
             spans = (*before.spans, (word.start, word.end))
-            found[key] = Argument((*before.words, word.text), before.line, spans=spans)
+            unknown = before.unknown or word.unknown
+            found[key] = Argument((*before.words, word.text), before.line, spans=spans, unknown=unknown)
+        first = key in found and len(found[key].words) <= 1
+        if word.unknown and not (first and key in NOT_NEEDED):  # a later word may stand for other arguments
+            text = f"{show(word.unknown)} is known to a shell only; write its value out"
+            raise problem(name, word.line, f"{key}: {text}" if key else text)
     return found

@@ -12,27 +12,43 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
-from trainer.frameworks.common.config_entries import NAME, ConfigError, check_weights, environment_refusal, problem
+from trainer.frameworks.common.config_entries import (
+    NAME,
+    ConfigError,
+    Faults,
+    check_weights,
+    environment_refusal,
+    problem,
+)
+from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.launcher import sharding_of
+from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.fates import DATASET, INPUTS, LAUNCH, note, refusal
+from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, note, refusal
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
-from trainer.frameworks.ms_swift.words import typed
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"deepspeed": DEEPSPEED, "fsdp": FSDP}
 """Arguments that take a preset's name, JSON text, or the path of a JSON file -> their presets."""
 _NO_FILES: Mapping[str, str] = {}
+_SHARDING_WORDS = frozenset({"true", "full_shard", "shard_grad_op", "hybrid_shard", "auto_wrap", "offload"})
+"""What ``--fsdp`` of transformers takes, and ms-swift's does not (``arguments/sft_args.py:284-320``)."""
 _LENGTHS = ("max_completion_length", "max_new_tokens", "response_length")
+
+
+_NO_REWARDS: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,9 +77,10 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
     """The arguments as words, for the child's ``describe``.
 
     Raises:
-        ConfigError: there is no such run in the text, or an argument is refused whatever ms-swift is installed.
+        ConfigError: there is no such run in the text.
     """
-    return {key: list(argument.words) for key, argument in _given(text, name).arguments.items()}
+    found = _given(text, name).arguments
+    return {key: list(own.words) for key, own in found.items() if not own.unknown and key not in GONE}
 
 
 def import_config(
@@ -81,21 +98,13 @@ def import_config(
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
     """
-    found = _given(text, name)
-    values = {key: _value(key, own, name, fields, files) for key, own in found.arguments.items()}
-    for key, value in values.items():
-        why = refusal(key, value)
-        if why is not None:
-            raise problem(name, found.arguments[key].line, f"{key}: {why}")
-    environment, launched = _environment(found, name)
-    try:
-        more, own = knobs_of(environment)
-        knobs = {**from_keys(values, launched or processes), **more}
-    except KnobKeyError as error:
-        raise problem(name, _line(found, error.key), f"{error.key}: {error.text}") from None
-    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
-        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
-        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
+    found, faults = _given(text, name), Faults()
+    values = _values(found, name, fields, files, faults)
+    environment: dict[str, str] = faults.of(lambda: _environment(found, name), {})
+    launched = faults.of(lambda: _launched(found, name), 0)
+    knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
+    rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
+    faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
     return Imported(
@@ -103,7 +112,7 @@ def import_config(
         passthrough={**passthrough, "env": own} if own else passthrough,
         model=values.get("model"),
         dataset={key: values[key] for key in DATASET if key in values},
-        rewards=_rewards(values, found, name),
+        rewards=rewards,
         max_completion_length=_length(values, found, name),
         lines=dict(_lines(found)),
         text=text,
@@ -112,21 +121,80 @@ def import_config(
     )
 
 
+def _knobs(
+    values: Mapping[str, Any],
+    environment: Mapping[str, str],
+    processes: int,
+    found: Given,
+    name: str,
+    fields: Mapping[str, Field],
+    faults: Faults,
+) -> tuple[dict[str, KnobValue], dict[str, str]]:
+    """(The knobs of arguments and variables, the variables that are none)."""
+
+    def told(error: KnobKeyError) -> None:
+        faults.add(problem(name, _line(found, error.key), f"{error.key}: {error.text}"))
+
+    for option, word in sharding_of(found.launch):
+        text = f"--{option}: ms-swift shards by --deepspeed or --fsdp; write that behind the script instead"
+        faults.add(problem(name, word.line, text))
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), values, told)
+    for place, text in _said_otherwise(values, knobs, fields, processes):
+        told(KnobKeyError(f"deepspeed.{place}", text))
+    own: dict[str, str] = {}
+    try:
+        more, own = knobs_of(environment)
+        knobs.update(more)
+    except KnobKeyError as error:
+        told(error)
+    if knobs.get("rollout_mode") == "server" and "rollout_data_parallel_size" in knobs:
+        size = int(knobs.get("tensor_parallel_size", defaults("ms_swift")["tensor_parallel_size"]))
+        knobs["rollout_gpus"] = size * int(knobs["rollout_data_parallel_size"])
+    return knobs, own
+
+
+def _values(
+    found: Given, name: str, fields: Mapping[str, Field], files: Mapping[str, str], faults: Faults
+) -> dict[str, Any]:
+    """The arguments by their types, but for those whose words only a shell knows."""
+    values: dict[str, Any] = {}
+    for key, own in found.arguments.items():
+        with faults.caught():
+            if not own.unknown or key not in fields:
+                values[key] = _value(key, own, name, fields, files)
+            why = refusal(key, values.get(key))
+            if why is not None:
+                raise problem(name, own.line, f"{key}: {why}")
+    return values
+
+
+def _said_otherwise(
+    values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
+) -> Iterator[tuple[str, str]]:
+    """What DeepSpeed's mapping says in other values than the arguments beside it."""
+    unset = {**{key: field.default for key, field in fields.items()}, **batch_unset("ms_swift")}
+    unset = {**completed(values, fields), **{key: value for key, value in unset.items() if value is not None}}
+    if "precision" in knobs:
+        unset.update(bf16=knobs["precision"] == "bf16", fp16=knobs["precision"] == "fp16")
+    return said_otherwise(values.get("deepspeed"), values, unset, processes)
+
+
 def _given(text: str, name: str) -> Given:
     found = given(text, name)
-    for key, own in found.arguments.items():
-        if key in GONE:
-            raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
     if "rlhf_type" not in found.arguments:
         raise problem(name, 0, "rlhf_type: expected grpo, got nothing, which means dpo")
     return found
 
 
 def _is_path(words: tuple[str, ...], presets: Mapping[str, Any]) -> bool:
-    return len(words) == 1 and words[0] not in presets and not words[0].lstrip().startswith("{")
+    if len(words) != 1 or words[0] in presets or words[0].lstrip().startswith("{"):
+        return False
+    return not set(words[0].split()) <= _SHARDING_WORDS
 
 
 def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], files: Mapping[str, str]) -> Any:
+    if key in GONE:
+        raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
     if key not in fields:
         close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.6)
         advice = f"did you mean {close[0]}" if close else "remove it"
@@ -152,7 +220,9 @@ def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> A
     if word in FILES[key]:
         return FILES[key][word]
     if not word.lstrip().startswith("{") and key not in files:
-        raise problem(name, own.line, f"{key}: expected {', '.join(FILES[key])}, JSON or a file, got {show(word)}")
+        expected = f"expected {', '.join(FILES[key])}, JSON or a file, got {show(word)}"
+        meant = "; fsdp2 is its full_shard auto_wrap" if key == "fsdp" and set(word.split()) & _SHARDING_WORDS else ""
+        raise problem(name, own.line, f"{key}: {expected}{meant}")
     try:
         found = json.loads(files.get(key, word))
     except (ValueError, RecursionError) as error:
@@ -162,16 +232,10 @@ def _sharding(key: str, own: Argument, name: str, files: Mapping[str, str]) -> A
     return found
 
 
-def _environment(found: Given, name: str) -> tuple[dict[str, str], int]:
-    """(Variables of the run's own, training processes that are said in them)."""
+def _environment(found: Given, name: str) -> dict[str, str]:
+    """Variables of the run's own."""
     own: dict[str, str] = {}
-    counted = {"NPROC_PER_NODE": 0, "NNODES": 1}
     for variable, told in found.environment.items():
-        text = told.words[0] if told.words else ""
-        if variable in counted:
-            if not text.isdecimal() or int(text) < 1:
-                raise problem(name, told.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
-            counted[variable] = int(text)
         if variable in LAUNCH:
             continue
         if not NAME.fullmatch(variable):
@@ -179,8 +243,25 @@ def _environment(found: Given, name: str) -> tuple[dict[str, str], int]:
         why = environment_refusal(variable)
         if why is not None:
             raise problem(name, told.line, f"{variable}: {why}")
-        own[variable] = text
-    return own, counted["NPROC_PER_NODE"] * counted["NNODES"]
+        own[variable] = told.words[0] if told.words else ""
+    return own
+
+
+def _launched(found: Given, name: str) -> int:
+    """Training processes on all nodes, by the launcher or by the variables ``swift`` starts one with; 0: not said."""
+    if found.launch.options is not None:
+        return found.launch.processes
+    counted = dict(COUNTING)
+    for variable in counted:
+        if variable in found.hidden:
+            return 0
+        if variable in found.environment:
+            told = found.environment[variable]
+            text = told.words[0] if told.words else ""
+            if not text.isdecimal() or int(text) < 1:
+                raise problem(name, told.line, f"{variable}: expected a whole number of at least 1, got {show(text)}")
+            counted[variable] = int(text)
+    return counted["NPROC_PER_NODE"] * counted["NNODES"]
 
 
 def _rewards(values: Mapping[str, Any], found: Given, name: str) -> tuple[str, ...]:
@@ -208,6 +289,23 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
         said = note(key, values)
         if said is not None:
             yield str(problem(name, _line(found, key), f"{key}: {said}"))
+    hidden = {**found.hidden, **{key: own for key, own in found.arguments.items() if own.unknown}}
+    for key, own in hidden.items():
+        if key not in LAUNCH:
+            said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
+            yield str(problem(name, own.line, said))
+    yield from _uncounted(found, name)
+
+
+def _uncounted(found: Given, name: str) -> Iterator[str]:
+    """What leaves the number of training processes unknown."""
+    counting = [(key, found.hidden[key].line, found.hidden[key].unknown) for key in COUNTING if key in found.hidden]
+    if found.launch.options is not None:
+        option = found.launch.unknown
+        counting = [(option[0], option[1].line, option[1].unknown or option[1].text)] if option else []
+    for key, line, text in counting:
+        said = f"{key}: {show(text)} is no number that can be read here; rows per update are counted for the GPUs held"
+        yield str(problem(name, line, f"{said}, --effective-batch N says otherwise"))
 
 
 def _lines(found: Given) -> Iterator[tuple[str, int]]:

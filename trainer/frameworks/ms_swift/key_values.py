@@ -116,8 +116,9 @@ def _precision(given: Mapping[str, Any], dtype: Any) -> dict[str, KnobValue]:
     if bf16 and fp16:
         if "bf16" in given and "fp16" in given:
             raise KnobKeyError("fp16", "bf16 and fp16 cannot both be true; remove one of them")
-        key = "fp16" if "bf16" in given else "bf16"
-        raise KnobKeyError("torch_dtype", f"without {key} false it makes ms-swift set both bf16 and fp16; add it")
+        key, said = ("fp16", "bf16") if "bf16" in given else ("bf16", "fp16")
+        said = said if dtype is None else "torch_dtype"
+        raise KnobKeyError(said, f"without {key} false it makes ms-swift set both bf16 and fp16; add it")
     return {"precision": "bf16" if bf16 else "fp16" if fp16 else "fp32"}
 
 

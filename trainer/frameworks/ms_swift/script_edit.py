@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainer.frameworks.common.scripts import FIND_HERE, VISIBLE, visible
+from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.config_text import changes, launch_environment
 from trainer.frameworks.ms_swift.exported import PLUGIN, RUN, TRAIN, Wanted
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.plugin import Plugin
 from trainer.frameworks.ms_swift.server import wants_server
-from trainer.frameworks.ms_swift.words import words_of
 
 _BEFORE = re.compile(r"(?:\s|\\\n)*\Z")
 _EXPORTED = (PLUGIN, TRAIN)

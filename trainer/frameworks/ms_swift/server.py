@@ -10,9 +10,9 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.words import words_of
 from trainer.frameworks.ms_swift.key_tables import DTYPES, SERVED
 from trainer.frameworks.ms_swift.keys import acting, to_keys
-from trainer.frameworks.ms_swift.words import words_of
 
 __all__ = ["CONNECT_S", "HOST", "PORT", "server_arguments", "server_command", "trainer_settings", "wants_server"]
 

@@ -7,25 +7,32 @@ accelerate 1.4 then refuses the short keys and ``mixed_precision`` beside it (``
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces import yaml_edit
 from search_spaces.configuration import KnobValue
-from search_spaces.errors import SpaceError
-from search_spaces.knobs.model import show
-from search_spaces.yaml_text import read
-from trainer.frameworks.common.config_entries import lines_of
+from trainer.frameworks.common.accelerate_file import FILE_KEY, SAID_TWICE, AccelerateFile, read_file
+from trainer.frameworks.common.config_entries import problem
 from trainer.frameworks.common.deepspeed import deepspeed_config
-from trainer.frameworks.common.deepspeed_places import PLACES, said, whole
+from trainer.frameworks.common.deepspeed_places import AUTO, PLACES, ZERO, at
 from trainer.frameworks.common.exported import DEEPSPEED
-from trainer.frameworks.common.values import KnobKeyError, parsed
+from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.zero import leaves, zero_knobs, zero_rest
 from trainer.frameworks.open_r1.key_tables import SHORT_ZERO
 from trainer.frameworks.open_r1.keys import acting
 
-FILE_KEY = "deepspeed_config_file"
 _MIXED = {"bf16": "bf16", "fp16": "fp16"}
+_SAID_ELSEWHERE = frozenset({"gradient_clipping", "fp16", "bf16", "scheduler"})
+"""What the recipe says too, and is compared with it."""
+_OF_THE_RUN = frozenset(
+    {
+        *(("steps_per_print",), ("wall_clock_breakdown",), ("zero_allow_untested_optimizer",)),
+        (ZERO, "stage3_gather_16bit_weights_on_model_save"),
+    }
+)
+"""What is printed and saved: it moves no figure."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Accelerate:
     processes: int | None = None
     """``num_processes``; ``None`` if the file does not say."""
     lines: Mapping[str, int] = field(default_factory=dict)
+    file: AccelerateFile = field(default_factory=AccelerateFile)
 
 
 def needs_file(configuration: Mapping[str, KnobValue]) -> bool:
@@ -119,6 +127,8 @@ def edited(text: str, configuration: Mapping[str, KnobValue], processes: int, de
     short = isinstance(document.values.get(("deepspeed_config",)), yaml_edit.MAPPING)
     if zero and short and FILE_KEY not in zero and ("deepspeed_config", FILE_KEY) not in document.values:
         changes.update({("deepspeed_config", key): zero[key] for key in zero if key != "deepspeed_multinode_launcher"})
+        twice = [("deepspeed_config", key) for key in SAID_TWICE if ("deepspeed_config", key) in document.values]
+        changes.update(dict.fromkeys(twice, AUTO))  # transformers refuses another value than the recipe's
     elif zero:
         changes[("deepspeed_config",)] = zero
     return yaml_edit.edited(text, changes)
@@ -133,53 +143,24 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
         files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
 
     Raises:
-        SpaceError: it is no mapping of plain values.
-        KnobKeyError: a value no trial has (FSDP, another machine), naming the key.
+        ConfigError: a key or a value no trial has, by its line.
     """
-    document = read(text.encode("utf-8", "surrogatepass"), name, kind="accelerate file", exact=True)
-    if not isinstance(document.value, dict):
-        raise SpaceError(f"{name}: expected a mapping of accelerate's keys, got {document.described}.")
-    values = {key: entry.plain for key, entry in document.value.items()}
-    _check(values)
-    zero = values.get("deepspeed_config") if values.get("distributed_type") == "DEEPSPEED" else None
-    knobs: dict[str, KnobValue] = {"zero_stage": 0}
-    if isinstance(zero, Mapping):
-        knobs = _from_file(zero, files or {}) if zero.get(FILE_KEY) else _from_short(zero)
-    return Accelerate(knobs, values.get("num_processes"), lines_of(document.value))
-
-
-def _check(values: Mapping[str, Any]) -> None:
-    if values.get("distributed_type") == "FSDP":
-        raise KnobKeyError("distributed_type", "an Open-R1 trial shards with DeepSpeed, not with FSDP; use zero3")
-    processes = values.get("num_processes", 1)
-    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-        raise KnobKeyError("num_processes", f"expected a whole number of at least 1, got {show(processes)}")
-    zero = values.get("deepspeed_config")
-    if zero is not None and not isinstance(zero, Mapping):
-        raise KnobKeyError("deepspeed_config", f"expected a mapping, got {show(zero)}")
-
-
-def _from_short(zero: Mapping[str, Any]) -> dict[str, KnobValue]:
-    found: dict[str, KnobValue] = {"zero_stage": parsed("zero_stage", "deepspeed_config.zero_stage", _stage(zero))}
-    for knob, key in SHORT_ZERO.items():
-        if knob != "zero_stage" and zero.get(key) is not None:
-            found[knob] = parsed(knob, f"deepspeed_config.{key}", zero[key])
-    return acting(found)
-
-
-def _stage(zero: Mapping[str, Any]) -> Any:
-    return 2 if zero.get("zero_stage") is None else zero["zero_stage"]  # accelerate's own default
-
-
-def _from_file(zero: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, KnobValue]:
-    path = zero[FILE_KEY]
+    found = read_file(text, name, files or {})
+    if found.fsdp is not None:
+        line, why = found.line("distributed_type"), "an Open-R1 trial shards with DeepSpeed, not with FSDP; use zero3"
+        raise problem(name, line, f"distributed_type: {why}")
     try:
-        settings = json.loads(files[FILE_KEY])
-    except KeyError:
-        raise KnobKeyError(f"deepspeed_config.{FILE_KEY}", f"{show(path)} was not given") from None
-    except ValueError as error:
-        raise KnobKeyError(f"deepspeed_config.{FILE_KEY}", f"{show(path)} is not JSON ({error})") from None
-    found: dict[str, KnobValue] = {"zero_stage": 0}
-    for knob, value in said(settings).items():
-        found[knob] = parsed(knob, ".".join((FILE_KEY, *PLACES[knob])), whole(value))
-    return acting(found)
+        knobs = zero_knobs({"deepspeed": found.deepspeed})
+    except KnobKeyError as error:
+        raise found.problem(error.key.removeprefix("deepspeed."), error.text) from None
+    for place in _not_told(found.deepspeed or {}, knobs):
+        raise found.problem(place, "an Open-R1 trial's DeepSpeed is not told it; remove it")
+    return Accelerate(acting(knobs), found.processes, found.lines, found)
+
+
+def _not_told(settings: Mapping[str, Any], knobs: Mapping[str, KnobValue]) -> Iterator[str]:
+    """Places of DeepSpeed's configuration whose value a trial has no knob for, and has otherwise."""
+    ours = deepspeed_config(knobs, "cuda")
+    for place, value in leaves(zero_rest(settings)):
+        if place[0] not in _SAID_ELSEWHERE and place not in _OF_THE_RUN and value not in (AUTO, at(ours, place)):
+            yield ".".join(place)

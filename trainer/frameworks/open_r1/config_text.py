@@ -65,7 +65,7 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
         **OBJECTIVE,
         **wanted.passthrough,
     }
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "model, data and reward": {
             "model_name_or_path": wanted.model,
             "model_revision": wanted.revision or "main",
@@ -76,10 +76,10 @@ def written(wanted: Wanted, rewards: Rewards) -> str:
             **_lengths(wanted),
         },
         "what was tuned": tuned,
-        "everything else (Open-R1 goes on from a checkpoint it finds in output_dir)": {
-            key: value for key, value in run.items() if key not in tuned
-        },
     }
+    said = {key for keys in sections.values() for key in keys}
+    left = {key: value for key, value in run.items() if key not in said}
+    sections["everything else (Open-R1 goes on from a checkpoint it finds in output_dir)"] = left
     return sections_text(wanted.title, sections)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 INPUTS = frozenset(
     {
-        *("model_name_or_path", "model_revision", "reward_funcs", "max_completion_length", "max_prompt_length"),
+        *("model_name_or_path", "reward_funcs", "max_completion_length", "max_prompt_length"),
         *("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_prompt_column"),
         *("dataset_mixture", "dataset_streaming"),
     }

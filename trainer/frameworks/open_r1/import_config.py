@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.configuration import KnobValue
-from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
 from search_spaces.legality.openr1_rules import REWARDS, unknown_rewards
-from search_spaces.yaml_text import Entry, read
+from search_spaces.yaml_text import Entry
+from trainer.frameworks.common.accelerate_file import named_file
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
+    Faults,
     check_storable,
     check_weights,
     environment_of,
@@ -30,8 +31,10 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
-from trainer.frameworks.open_r1.accelerate_config import FILE_KEY, Accelerate, read_accelerate
+from trainer.frameworks.open_r1.accelerate_config import Accelerate, read_accelerate
+from trainer.frameworks.open_r1.beside import differing, notes_beside, precision_beside
 from trainer.frameworks.open_r1.fates import INPUTS, SERVER, refusal
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.key_values import from_keys, rest
@@ -53,6 +56,9 @@ _NOTHING: Mapping[str, str] = {}
 _OF_COLOCATED = ("vllm_gpu_memory_utilization", "vllm_tensor_parallel_size")
 
 
+_NO_REWARDS: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
 class Imported(CommonImported):
     """An Open-R1 recipe, understood."""
@@ -71,22 +77,16 @@ def named_files(accelerate: str, name: str) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: it is no mapping of plain values.
     """
-    try:
-        document = read(accelerate.encode("utf-8", "surrogatepass"), name, kind="accelerate file", exact=True)
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
-    zero = document.value.get("deepspeed_config") if isinstance(document.value, dict) else None
-    path = zero.value.get(FILE_KEY) if zero is not None and isinstance(zero.value, dict) else None
-    return {} if path is None else {FILE_KEY: (str(path.plain), path.line)}
+    return named_file(accelerate, name)
 
 
 def read_keys(text: str, name: str) -> dict[str, Any]:
-    """The recipe's keys as plain YAML values.
+    """The recipe's keys as plain YAML values; those that a trial cannot honour are left out.
 
     Raises:
-        ConfigError: it is no mapping of plain values, or a trial cannot honour a key.
+        ConfigError: it is no mapping of plain values.
     """
-    return {key: entry.plain for key, entry in _entries(text, name).items()}
+    return {key: entry.plain for key, entry in _entries(text, name, Faults()).items()}
 
 
 def import_config(
@@ -115,13 +115,14 @@ def import_config(
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    entries = _entries(text, name)
-    known = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key in fields}
-    beside = _accelerate(accelerate, accelerate_name, files) if accelerate else Accelerate({})
-    try:
-        knobs = from_keys(known, processes or beside.processes or 1)
-    except KnobKeyError as error:
-        raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
+    faults = Faults()
+    entries = _entries(text, name, faults)
+    known = _values(entries, name, fields, faults)
+    nothing = Accelerate({})
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files) if accelerate else nothing, nothing)
+    knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
+    rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
+    faults.told()
     served = _served(launch, knobs)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
@@ -129,25 +130,56 @@ def import_config(
         passthrough={**{key: value for key, value in rest(known).items() if key not in INPUTS}, **own},
         model=known.get("model_name_or_path"),
         dataset={key: value for key, value in known.items() if fields[key].group == "dataset"},
-        rewards=_rewards(known, entries, name),
+        rewards=rewards,
         max_completion_length=_length("max_completion_length", known, entries, name),
         lines=lines_of(entries),
         text=text,
-        notes=tuple(_notes(known, entries, name, fields, knobs)),
+        notes=(*_notes(known, entries, name, fields, knobs), *notes_beside(known, beside)),
         max_prompt_length=_length("max_prompt_length", known, entries, name),
         processes=beside.processes,
         ignored=tuple(key for key in entries if key not in fields and key != ENVIRONMENT),
     )
 
 
-def _entries(text: str, name: str) -> dict[str, Entry]:
-    found = read_mapping(text, name, "recipe", "Open-R1's keys")
-    for key, entry in found.items():
-        check_storable(key, entry, name)
-        why = refusal(key, entry.plain)
-        if why is not None:
-            raise problem(name, entry.line, f"{key}: {why}")
+def _knobs(
+    known: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    beside: Accelerate,
+    processes: int,
+    name: str,
+    faults: Faults,
+) -> dict[str, KnobValue]:
+    """The recipe's knobs, and the precision of the accelerate file where the recipe has none."""
+
+    def told(error: KnobKeyError) -> None:
+        faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), known, told)
+    for error in differing(known, beside, processes):
+        faults.add(error)
+    return {**knobs, **precision_beside(known, beside)}
+
+
+def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for key, entry in read_mapping(text, name, "recipe", "Open-R1's keys").items():
+        with faults.caught():
+            check_storable(key, entry, name)
+            why = refusal(key, entry.plain)
+            if why is not None:
+                raise problem(name, entry.line, f"{key}: {why}")
+            found[key] = entry
     return found
+
+
+def _values(entries: Mapping[str, Entry], name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, Any]:
+    """The keys that Open-R1 has, by their types."""
+    known: dict[str, Any] = {}
+    for key, entry in entries.items():
+        with faults.caught():
+            if key in fields:
+                known[key] = _value(key, entry, name, fields)
+    return known
 
 
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
@@ -155,15 +187,6 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
         return fields[key].typed(entry.plain)
     except FieldError as error:
         raise problem(name, entry.line, f"{key}: {error}") from None
-
-
-def _accelerate(text: str, name: str, files: Mapping[str, str]) -> Accelerate:
-    try:
-        return read_accelerate(text, name, files)
-    except KnobKeyError as error:
-        raise problem(name, 0, f"{error.key}: {error.text}") from None
-    except SpaceError as error:
-        raise ConfigError(str(error)) from None
 
 
 def _served(launch: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:

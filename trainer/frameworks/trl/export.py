@@ -6,6 +6,8 @@ no key for goes through a launcher that sets it and runs the same script.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from search_spaces.native import seam_values
 from trainer.frameworks.common.reward_module import rewards_of
 from trainer.frameworks.common.texts import difference
@@ -22,6 +24,7 @@ from trainer.frameworks.trl.exported import (
     Wanted,
 )
 from trainer.frameworks.trl.launching import accelerate_text, by_torchrun, command, script, server_script
+from trainer.frameworks.trl.script import is_script
 from trainer.frameworks.trl.seam_files import files_of, parts_of
 from trainer.frameworks.trl.server import wants_server
 
@@ -34,9 +37,12 @@ def export(wanted: Wanted) -> Export:
     Raises:
         ValueError: TRL cannot be given the configuration, or the user's own file cannot be changed in place.
     """
+    script_given = is_script(wanted.user_config)
+    wanted = replace(wanted, own_data=False) if script_given else wanted  # a whole file is written beside a script
     rewards = rewards_of(wanted.rewards)
     prompts = not (wanted.user_config and wanted.own_data)
-    text = edited(wanted, rewards, prompts) if wanted.user_config else written(wanted, rewards)
+    before = "" if script_given else wanted.user_config
+    text = edited(wanted, rewards, prompts) if before else written(wanted, rewards)
     parts, server = parts_of(wanted.configuration, wanted.device), wants_server(wanted.configuration)
     made = command(wanted, rewards, bool(parts))
     files = {CONFIG: text, RUN: script(wanted, made), **rewards.files}
@@ -50,4 +56,4 @@ def export(wanted: Wanted) -> Export:
     whys = tuple(part.why for part in parts if part.why)
     named = {name for part in parts for name in part.seams}
     seams = {name: value for name, value in seam_values(wanted.configuration, "trl").items() if name in named}
-    return Export(files, made, seams, whys, prompts, difference(wanted.user_config, text, CONFIG), server)
+    return Export(files, made, seams, whys, prompts, difference(before, text, CONFIG), server)

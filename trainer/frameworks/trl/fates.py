@@ -60,7 +60,25 @@ LAUNCH: Mapping[str, str] = dict.fromkeys(
     ("accelerate_config", "config_file", "num_processes", "num_machines", "mixed_precision", "gpu_ids"), _LAUNCH
 )
 """What ``trl grpo`` takes from the same file beside the script's own keys."""
-GONE: Mapping[str, str] = {key: f"TRL has no such key; {advice}" for key, advice in REMOVED.items()}
+_MEANT: Mapping[str, str] = {
+    "warmup_ratio": "since transformers 5 warmup_steps takes the ratio too (0.1: a tenth of all steps)",
+    "train_split": "it is dataset_train_split",
+    "eval_split": "it is dataset_test_split",
+    "test_split": "it is dataset_test_split",
+    "model_name": "it is model_name_or_path",
+    "lora_rank": "it is lora_r",
+    "evaluation_strategy": "it is eval_strategy",
+    "max_seq_length": "completions end at max_completion_length, and prompts are not cut",
+    "max_length": "completions end at max_completion_length, and prompts are not cut",
+    "max_new_tokens": "it is max_completion_length",
+    "vllm_device": "vllm_mode colocate generates on the GPUs that train, vllm_mode server on others",
+    "vllm_max_model_len": "it is vllm_max_model_length",
+    "tokenizer_name_or_path": "the tokenizer is the model's",
+    "environment_factory": "tools and environments of several turns: a trial has one turn; remove it",
+    "tools": "tools: a trial has one turn; remove it",
+}
+"""Keys of other trainers and of earlier versions -> what to write instead."""
+GONE: Mapping[str, str] = {key: f"TRL has no such key; {advice}" for key, advice in {**_MEANT, **REMOVED}.items()}
 
 _OWN_KEY = "write it as a key of its own, where it can be tuned"
 _LENGTHS = "it would decide lengths that a trial has to set; use max_completion_length"

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
+from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry, plain
+from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.config_entries import (
     ENVIRONMENT,
     ConfigError,
+    Faults,
     check_storable,
     check_weights,
     environment_of,
@@ -27,17 +32,34 @@ from trainer.frameworks.common.config_entries import (
     read_mapping,
     refuse_one_reward,
 )
+from trainer.frameworks.common.deepspeed_match import said_otherwise
+from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
-from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.imported import Imported as CommonImported
+from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.words import typed
+from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
+from trainer.frameworks.trl.script import Script, is_script, plain_keys, read_script
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
 FILES = ("deepspeed", "fsdp_config")
 """Keys that take a mapping or the path of a JSON file that holds it."""
 _NO_FILES: Mapping[str, str] = {}
+_NO_REWARDS: tuple[str, ...] = ()
+NO_LAUNCH = AccelerateFile()
+"""Nothing is said of the launch."""
+
+
+@dataclass(frozen=True)
+class Imported(CommonImported):
+    """A TRL configuration, understood."""
+
+    processes: int = 0
+    """Training processes that the launch starts; 0 if nothing says it."""
 
 
 def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
@@ -46,12 +68,14 @@ def named_files(text: str, name: str) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: as of ``read_keys``.
     """
-    entries = _entries(text, name, _NO_FILES)
+    if is_script(text, name):
+        return _files_of(text, name)
+    entries = _entries(text, name, _NO_FILES, Faults())
     return {key: (str(entries[key].value), entries[key].line) for key in FILES if _is_path(entries.get(key))}
 
 
 def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dict[str, Any]:
-    """The file's keys as plain YAML values, for the child's ``describe``.
+    """The file's keys as plain YAML values, for the child's ``describe``; those refused by name are left out.
 
     Args:
         text: the file, at most 64 KiB; undecodable bytes as surrogates are refused with their line.
@@ -59,56 +83,148 @@ def read_keys(text: str, name: str, files: Mapping[str, str] = _NO_FILES) -> dic
         files: key -> text of the file it names (``named_files``), which takes the place of the path.
 
     Raises:
-        ConfigError: it is no mapping of plain values, or a key is refused whatever TRL is installed.
+        ConfigError: it is no mapping of plain values.
     """
-    return {key: entry.plain for key, entry in _entries(text, name, files).items()}
+    entries = _entries(text, name, files, Faults())
+    return plain_keys(entries) if is_script(text, name) else {key: entry.plain for key, entry in entries.items()}
+
+
+def _files_of(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """Key -> (path, line) of the options of a script that are one word, and no JSON."""
+    found: dict[str, tuple[str, int]] = {}
+    for key, entry in read_script(text, name, Faults()).keys.items():
+        word = plain_keys({key: entry})[key]
+        if key in FILES and isinstance(word, str) and _is_path(Entry(word, entry.line)):
+            found[key] = (word, entry.line)
+    return found
 
 
 def import_config(
-    text: str, name: str, fields: Mapping[str, Field], processes: int = 1, files: Mapping[str, str] = _NO_FILES
+    text: str,
+    name: str,
+    fields: Mapping[str, Field],
+    processes: int = 1,
+    files: Mapping[str, str] = _NO_FILES,
+    accelerate: AccelerateFile = NO_LAUNCH,
 ) -> Imported:
     """The file's keys, each where it belongs.
 
     Args:
         text, name, files: as of ``read_keys``.
         fields: the installed TRL's keys.
-        processes: training processes, for ``generation_batch_size``.
+        processes: training processes, for ``generation_batch_size``, where the launch does not say.
+        accelerate: the file that the run is launched with.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
     """
-    entries = _entries(text, name, files)
-    values = {key: _value(key, entry, name, fields) for key, entry in entries.items() if key != ENVIRONMENT}
-    try:
-        knobs = from_keys(values, processes)
-    except KnobKeyError as error:
-        raise problem(name, line_of(entries, error.key), f"{error.key}: {error.text}") from None
-    passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
-    if ENVIRONMENT in entries:
-        passthrough[ENVIRONMENT] = environment_of(entries[ENVIRONMENT], name)
+    faults = Faults()
+    script = read_script(text, name, Faults()) if is_script(text, name) else None
+    entries = _entries(text, name, files, faults)
+    values: dict[str, Any] = {}
+    for key, entry in entries.items():
+        with faults.caught():
+            if key != ENVIRONMENT:
+                values[key] = _value(key, entry, name, fields, _words(entry, key, script, files))
+    for error in script.unread if script and accelerate is NO_LAUNCH else ():
+        faults.add(error)
+    launched = (script.launch.processes if script else 0) or accelerate.processes or 0
+    beside = keys_beside(values, accelerate)
+    whole = {**values, **beside}
+    knobs = _knobs(whole, values, entries, fields, launched or processes, name, accelerate, faults)
+    environment = faults.of(lambda: _environment(entries, name), _NO_FILES)
+    rewards = faults.of(lambda: _rewards(values, entries, name), _NO_REWARDS)
+    faults.told()
+    own = {ENVIRONMENT: dict(environment)} if ENVIRONMENT in entries else {}
     return Imported(
         knobs=knobs,
-        passthrough=passthrough,
+        passthrough={**{key: value for key, value in rest(whole).items() if key not in INPUTS}, **own},
         model=values.get("model_name_or_path"),
         dataset={key: value for key, value in values.items() if _is_dataset(fields[key])},
-        rewards=_rewards(values, entries, name),
+        rewards=rewards,
         max_completion_length=_length(values, entries, name),
         lines=lines_of(entries),
         text=text,
-        notes=tuple(_notes(values, entries, name)),
+        notes=(*(script.notes if script else ()), *_notes(values, entries, name), *_beside_notes(beside, accelerate)),
+        processes=launched,
     )
 
 
-def _entries(text: str, name: str, files: Mapping[str, str]) -> dict[str, Entry]:
+def _knobs(
+    whole: Mapping[str, Any],
+    values: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    fields: Mapping[str, Field],
+    processes: int,
+    name: str,
+    accelerate: AccelerateFile,
+    faults: Faults,
+) -> dict[str, KnobValue]:
+    """The knobs of the configuration and its launch; what is wrong is told by the file that says it."""
+
+    def told(error: KnobKeyError) -> None:
+        key, _, place = error.key.partition(".")
+        if key in values or key not in whole:
+            faults.add(problem(name, line_of(entries, error.key), f"{error.key}: {error.text}"))
+        elif key == "deepspeed":
+            faults.add(accelerate.problem(place, error.text))
+        else:
+            said, line = place_of(error.key, accelerate)
+            faults.add(problem(accelerate.name, line, f"{said}: {error.text}"))
+
+    knobs = all_knobs(lambda keys: from_keys(keys, processes), whole, told)
+    # DeepSpeed's precision is compared with the configuration's own keys, not with the launcher's.
+    for place, text in _said_otherwise({**values, **_deepspeed(whole)}, from_keys(_half(values)), fields, processes):
+        told(KnobKeyError(f"deepspeed.{place}", text))
+    return knobs
+
+
+def _deepspeed(whole: Mapping[str, Any]) -> dict[str, Any]:
+    return {"deepspeed": whole["deepspeed"]} if "deepspeed" in whole else {}
+
+
+def _half(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: values[key] for key in ("bf16", "fp16") if isinstance(values.get(key), bool)}
+    return {} if found.get("bf16") and found.get("fp16") else found
+
+
+def _environment(entries: Mapping[str, Entry], name: str) -> Mapping[str, str]:
+    return environment_of(entries[ENVIRONMENT], name) if ENVIRONMENT in entries else _NO_FILES
+
+
+def _beside_notes(beside: Mapping[str, Any], accelerate: AccelerateFile) -> Iterator[str]:
+    stage = at(beside.get("deepspeed"), (ZERO, "stage"))
+    if "deepspeed" in beside and not stage:
+        text = "deepspeed_config: at stage 0 a trial trains without DeepSpeed, by DDP"
+        yield str(problem(accelerate.name, accelerate.line("deepspeed_config"), text))
+
+
+def _said_otherwise(
+    values: Mapping[str, Any], knobs: Mapping[str, KnobValue], fields: Mapping[str, Field], processes: int
+) -> Iterator[tuple[str, str]]:
+    """What DeepSpeed's mapping says in other values than the keys beside it."""
+    unset = {key: field.default for key, field in fields.items()}
+    precision = knobs.get("precision", defaults("trl")["precision"])
+    computing = {
+        "bf16": precision == "bf16" or values.get("bf16_full_eval") is True,
+        "fp16": precision == "fp16" or values.get("fp16_full_eval") is True,
+    }
+    return said_otherwise(values.get("deepspeed"), {**values, **computing}, unset, processes)
+
+
+def _entries(text: str, name: str, files: Mapping[str, str], faults: Faults) -> dict[str, Entry]:
     """Keys that are not refused by name, in the order of the file; what a named file holds in place of its path."""
-    found = read_mapping(text, name, "config", "TRL's keys")
-    for key, entry in found.items():
-        check_storable(key, entry, name)
-        why = refusal(key, entry.plain)
-        if why is not None:
-            raise problem(name, entry.line, f"{key}: {why}")
-    read_in = {key: _from_file(key, found[key], files[key], name) for key in files if key in found}
-    return {**found, **read_in}
+    found: dict[str, Entry] = {}
+    script = is_script(text, name)
+    given = read_script(text, name, faults).keys if script else read_mapping(text, name, "config", "TRL's keys")
+    for key, entry in given.items():
+        with faults.caught():
+            check_storable(key, entry, name)
+            why = refusal(key, plain_keys({key: entry})[key] if script else entry.plain)
+            if why is not None:
+                raise problem(name, entry.line, f"{key}: {why}")
+            found[key] = _from_file(key, entry, files[key], name) if key in files else entry
+    return found
 
 
 def _is_path(entry: Entry | None) -> bool:
@@ -138,13 +254,14 @@ def _at_line(entry: Entry, line: int) -> Entry:
     return Entry(entry.value, line)
 
 
-def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> Any:
+def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
+    """By its type; ``words`` are those of a script's option."""
     if key not in fields:
         close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.6)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:
-        value = fields[key].typed(entry.plain)
+        value = fields[key].typed(entry.plain) if words is None else typed(fields[key], words)
     except FieldError as error:
         raise problem(name, entry.line, f"{key}: {error}") from None
     inside = _inside(key, entry, value, name)
@@ -152,6 +269,13 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
         if (key, inner) in REFUSED_INSIDE:
             raise problem(name, inside[inner].line or entry.line, f"{key}.{inner}: {REFUSED_INSIDE[key, inner]}")
     return value
+
+
+def _words(entry: Entry, key: str, script: Script | None, files: Mapping[str, str]) -> list[str] | None:
+    """The words of a script's option; ``None`` where a value stands there."""
+    if script is None or key in files or not isinstance(entry.value, list):
+        return None
+    return [str(item.value) for item in entry.value]
 
 
 def _inside(key: str, entry: Entry, value: Any, name: str) -> Mapping[str, Entry]:

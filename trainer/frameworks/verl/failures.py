@@ -61,7 +61,6 @@ VERL: tuple[Sign, ...] = (
     ),
     _illegal("verl_missing_value", "MissingMandatoryValue", "Missing mandatory value: ", phase=_START),
     _illegal("verl_gpus", "Total available GPUs … is less than total desired GPUs", phase=_START),
-    _illegal("verl_segments", "Expandable segments are not compatible with memory pool", phase=_ENGINE),
     Sign(
         "ray_start",
         (
@@ -120,7 +119,6 @@ SUGGESTIONS: Mapping[str, str] = {
     "verl_unknown_key": "remove the key, or begin it with + if it is meant to be new",
     "verl_missing_value": "set the key that the line names",
     "verl_gpus": "train on as many GPUs as the machine lets verl see",
-    "verl_segments": "set expandable_segments false, or sleep_level 0",
     "ray_start": "it is repeated once by itself; look further up for what Ray's own processes said",
     "ray_socket": "give Ray a folder with a shorter path: a socket's may have 107 characters",
     "ray_store": "lower train_batch_size's rows, or give the machine more memory: Ray's object store is full",

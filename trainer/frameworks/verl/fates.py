@@ -24,6 +24,8 @@ DATASET = frozenset({TRAIN_FILES, VALIDATION_FILES, DATASET_PATH, DATASET_NAME, 
 INPUTS = DATASET | {MODEL_PATH, PROMPT_LENGTH, COMPLETION_LENGTH, REWARD_PATH, REWARD_NAME, GPUS, NODES}
 """Model, prompts, rewards, lengths and GPUs, which a study has fields of its own for."""
 
+RUNS_WORKERS = "ray_kwargs.ray_init.runtime_env.py_executable"
+"""What starts Ray's workers (``uv run ...``); a trial's are started by its own interpreter."""
 MEASURING = frozenset(
     {
         *("trainer.total_epochs", "trainer.total_training_steps", "trainer.project_name", "trainer.experiment_name"),
@@ -34,12 +36,15 @@ MEASURING = frozenset(
         *("trainer.checkpoint_callback_class", "data.val_batch_size", "data.val_max_samples", "hydra.run.dir"),
         *("data.seed", "actor_rollout_ref.rollout.seed", "actor_rollout_ref.actor.data_loader_seed"),
         *("actor_rollout_ref.actor.fsdp_config.seed", "ray_kwargs.timeline_json_file", "hydra.output_subdir"),
+        RUNS_WORKERS,
     }
 )
 """A trial does without them or sets its own; an exported script keeps them. They move no figure."""
 
 LOOP = ROLLOUT + "agent.default_agent_loop"
-_OTHER_LOOP = "a trial generates by an agent loop of its own, which sets completion lengths; remove it"
+_OTHER_LOOP = "agent loops and tools are not supported: a trial gives each completion one length; remove it"
+_TOOLS = "tools are not supported: a trial gives each completion one length, and calls have none; remove it"
+REWARD_MODEL = ("reward.reward_model.enable", "reward.reward_model.enable_resource_pool", "reward_model.enable")
 _OTHER_ENGINE = "a trial trains with FSDP, verl's model_engine dp; remove it"
 _WHY: Mapping[str, str] = {
     "actor_rollout_ref.rollout.mode": "verl 0.9.1 has no other than async",
@@ -55,7 +60,15 @@ REFUSED: Mapping[str, str] = {
     "distillation.enabled": "distillation is not tuned; remove it",
     "actor_rollout_ref.rollout.disaggregation.enabled": "a trial prefills and decodes on the same GPUs; remove it",
     "trainer.val_only": "a trial trains; remove it",
-    ROLLOUT + "multi_turn.enable": "a trial gives each completion one length, and several turns have none; remove it",
+    ROLLOUT + "multi_turn.enable": "multi-turn is not supported: a trial gives each completion one length, and "
+    "several turns have none; remove it",
+    ROLLOUT + "multi_turn.tool_config_path": _TOOLS,
+    ROLLOUT + "multi_turn.function_tool_path": _TOOLS,
+    ROLLOUT + "multi_turn.interaction_config_path": _TOOLS,
+    **dict.fromkeys(
+        REWARD_MODEL,
+        "a reward model is not supported: a trial scores with functions; remove it, and name a function with --reward",
+    ),
     ROLLOUT + "agent.agent_loop_config_path": _OTHER_LOOP,
     ROLLOUT + "agent.agent_loop_manager_class": _OTHER_LOOP,
 }

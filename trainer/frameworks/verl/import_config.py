@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common import imported as shared
-from trainer.frameworks.common.config_entries import ConfigError, environment_refusal, problem
+from trainer.frameworks.common.config_entries import ConfigError, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.verl.engines import part_refusal
 from trainer.frameworks.verl.fates import (
     COMPLETION_LENGTH,
     DATASET,
@@ -27,8 +29,8 @@ from trainer.frameworks.verl.fates import (
     fate_of,
     refusal,
 )
-from trainer.frameworks.verl.key_tables import BESIDE, FIXED, MIXED, NATIVE, NOT_IN_VERLS_FILES
-from trainer.frameworks.verl.key_values import flattened, from_keys, rest
+from trainer.frameworks.verl.key_tables import BESIDE, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
+from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
@@ -37,8 +39,19 @@ __all__ = ["ConfigError", "Field", "Imported", "import_config"]
 _ESTIMATOR = "algorithm.adv_estimator"
 _GPUS_OF_A_NODE = 8
 """``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
+_OPTIONS: Mapping[str, tuple[str, str]] = {
+    MODEL_PATH: ("model", "--model"),
+    REWARD_PATH: ("rewards", "--reward"),
+    PROMPT_LENGTH: ("max_prompt_length", "--max-prompt-length"),
+    COMPLETION_LENGTH: ("max_completion_length", "--max-completion-length"),
+}
+"""Key -> (field of a request, the option that gives it); prompts and GPUs are the command line's in any case."""
+_OF_THE_LAUNCH = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+"""Variables that say which GPUs a script runs on; a trial is given its own."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
+_SEEN = ("data.image_key", "data.video_key", "data.audio_key")
+"""Columns of prompts that a model sees or hears."""
 _FREE = ("override_config.", "engine_kwargs.", "override_optimizer_config.", "_kwargs.", "hydra.", "ray_init.")
 """Places below which any key may be added."""
 
@@ -79,20 +92,20 @@ def import_config(
     del files
     said = given(text, name, folder)
     values = flattened(said.values)
-    for key in said.values:
-        _check(key, said, name, fields)
-    if values.get(_ESTIMATOR, "gae") != FIXED[_ESTIMATOR]:
+    _refuse_parts(said, name)
+    if _ESTIMATOR not in {**said.values, **said.unknown}:
         raise problem(name, 0, f"{_ESTIMATOR}: verl trains with GAE where nothing says otherwise; set it to grpo")
-    gpus = processes or _gpus(values, said, name)
-    try:
-        knobs = from_keys(values, gpus)
-    except KnobKeyError as error:
-        raise problem(name, _line(said, error.key), f"{error.key}: {error.text}") from None
+    faults = Faults()
+    asked = _checked(said, name, fields, faults)
+    with faults.caught():
+        gpus = processes or _gpus(values, said, name)
+        knobs = _knobs(values, gpus, said, name, faults)
+    faults.told()
     return Imported(
         knobs={**knobs, **(knobs_of(said.environment) if said.script else {})},
         passthrough=_passed(values, said),
         model=_text(values, MODEL_PATH, said, name),
-        dataset={key: value for key, value in values.items() if key in DATASET},
+        dataset={key: value for key, value in {**said.unknown, **values}.items() if key in DATASET},
         rewards=_rewards(values, said, name),
         max_completion_length=_length(values, COMPLETION_LENGTH, said, name),
         lines=dict(said.lines),
@@ -100,6 +113,7 @@ def import_config(
         notes=tuple(_notes(values, said, name)),
         max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
         gpus=gpus,
+        asked=asked,
     )
 
 
@@ -107,8 +121,40 @@ def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
     """What passes through unchanged, the script's other variables among it."""
     passed = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
     passed = {key: value for key, value in passed.items() if key not in INPUTS}
-    others = other_variables(said.environment)
+    others = {n: v for n, v in other_variables(said.environment).items() if n not in _OF_THE_LAUNCH}
     return {**passed, ENVIRONMENT: others} if others else passed
+
+
+def _knobs(values: Mapping[str, Any], gpus: int, said: Given, name: str, faults: Faults) -> dict[str, KnobValue]:
+    """The knobs; what is wrong with one is kept, and the others are looked at without it."""
+    left = dict(values)
+    while True:
+        try:
+            return from_keys(left, gpus)
+        except KnobKeyError as error:
+            faults.add(problem(name, _line(said, error.key), f"{error.key}: {error.text}"))
+            if error.key not in left or error.key in BATCH:
+                return {}
+            del left[error.key]
+
+
+def _checked(said: Given, name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, str]:
+    """What the command line has to give (``_asked``); what is wrong with a key or variable is kept."""
+    for key in said.values:
+        with faults.caught():
+            _check(key, said, name, fields)
+    for variable in said.environment:
+        with faults.caught():
+            _check_variable(variable, said, name)
+    return _asked(said, name, faults)
+
+
+def _refuse_parts(said: Given, name: str) -> None:
+    """Refuse another engine than a trial's, and look no further: its own keys are all others."""
+    for key, value in said.values.items():
+        why = part_refusal(key, value)
+        if why is not None:
+            raise problem(name, said.lines.get(key, 0), f"{key}: {why}")
 
 
 def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> None:
@@ -121,10 +167,25 @@ def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> Non
         close = difflib.get_close_matches(key[:120], fields, n=1, cutoff=0.7)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, line, f"verl has no key {show(key)}; {advice}")
-    for variable in said.environment:
-        reason = environment_refusal(variable)
-        if reason is not None:
-            raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+
+
+def _check_variable(variable: str, said: Given, name: str) -> None:
+    reason = environment_refusal(variable)
+    if reason is not None and variable not in _OF_THE_LAUNCH:
+        raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
+
+
+def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
+    """What the command line has to give: field of a request -> a sentence with the line and the option."""
+    found = {}
+    for key, unknown in said.unknown.items():
+        text = f"{key}: {unknown} is known to a shell only"
+        if key in _OPTIONS:
+            field, option = _OPTIONS[key]
+            found[field] = str(problem(name, said.lines[key], f"{text}; give {option}, or write its value out"))
+        elif not key.startswith("env.") and fate_of(key) not in (Fate.MEASURING, Fate.INPUT):
+            faults.add(problem(name, said.lines[key], f"{text}; write its value out"))
+    return found
 
 
 def _is_known(key: str, fields: Mapping[str, Field]) -> bool:
@@ -148,8 +209,10 @@ def _check_storable(key: str, value: Any, name: str, line: int) -> None:
 
 
 def _gpus(values: Mapping[str, Any], said: Given, name: str) -> int:
+    visible = said.environment.get("CUDA_VISIBLE_DEVICES", "").strip(", ")
+    seen = len(visible.split(",")) if visible and GPUS in said.unknown else _GPUS_OF_A_NODE
     found = 1
-    for key, default in ((GPUS, _GPUS_OF_A_NODE), (NODES, 1)):
+    for key, default in ((GPUS, seen), (NODES, 1)):
         value = values.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
             raise problem(name, _line(said, key), f"{key}: expected a whole number of at least 1, got {show(value)}")
@@ -178,15 +241,35 @@ def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ..
 
 
 def _notes(values: Mapping[str, Any], said: Given, name: str) -> Iterator[str]:
-    for knob in ("logprob_rows", "logprob_tokens"):
-        own, reference = NATIVE[knob], BESIDE[knob][0]
-        if values.get(reference) is not None and values.get(reference) != values.get(own):
+    yield from _without(said, name)
+    images = next((key for key in _SEEN if values.get(key)), None)
+    if images is not None:
+        text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"
+        yield str(problem(name, _line(said, images), text))
+    for knob, beside in BESIDE.items():
+        own, reference = NATIVE[knob], beside[-1]
+        differs = values.get(reference) is not None and values.get(reference) != values.get(own)
+        if reference.startswith(REFERENCE) and differs:
             text = f"{reference}: a trial gives the reference model what {own} says"
             yield str(problem(name, _line(said, reference), text))
     sizes = "actor_rollout_ref.rollout.cudagraph_capture_sizes"
     if values.get(sizes):
         text = f"{sizes}: a trial says the largest, and vLLM chooses those below it"
         yield str(problem(name, _line(said, sizes), text))
+
+
+def _without(said: Given, name: str) -> Iterator[str]:
+    """What a trial does without because only a shell knows it, or because each trial has its own."""
+    names = [key for key in said.unknown if key.startswith("env.") or fate_of(key) is Fate.MEASURING]
+    if names:
+        told = ", ".join(key.removeprefix("env.") for key in names)
+        yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))
+    for written, line in said.unset:
+        yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
+    for variable in _OF_THE_LAUNCH:
+        if variable in said.environment:
+            text = f"{variable}: each trial is given the GPUs that the tuner holds"
+            yield str(problem(name, said.lines.get(f"env.{variable}", 0), text))
 
 
 def _line(said: Given, key: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,8 +40,12 @@ from trainer.frameworks.verl.key_tables import (
 
 VERLS_BATCH: Mapping[str, int] = {PROMPTS_PER_ROLLOUT: 1024, PROMPTS_PER_UPDATE: 256, NATIVE["num_generations"]: 1}
 """What verl 0.9.1 has where an override does not say."""
+BATCH = frozenset({*VERLS_BATCH, NATIVE["micro_batch_size"], NATIVE["sequence_parallel_size"]})
+"""Keys that are right or wrong together."""
 _NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _NULL_IS_UNSET = frozenset({NATIVE["max_model_len"], NATIVE["micro_batch_size"], NATIVE["logprob_rows"], CAPTURED})
+_ON_THE_HOST = frozenset({"rollout_offload_model", "rollout_offload_optimizer"})
+"""What verl itself sets to false where FSDP2 keeps everything on the host (``fsdp/transformer_impl.py:440``)."""
 _FOLLOWING = frozenset(key for keys in BESIDE.values() for key in keys if key.startswith(REFERENCE))
 
 
@@ -56,14 +61,17 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
     """
     found: dict[str, KnobValue] = {}
     for knob, key in NATIVE.items():
-        value = _agreed(keys, knob, key)
+        name, value = _agreed(keys, knob, key)
         if value is not None:
-            found[knob] = parsed(knob, key, _native(knob, key, value))
+            found[knob] = parsed(knob, name, _native(knob, name, value))
     found.update(_captured(keys))
     found.update(_precisions(keys))
     found.update(_optimizer(keys))
     found.update(_choices(keys))
     found.update(_padding(keys))
+    if found.get("fsdp") == "fsdp2" and found.get("fsdp_offload") is True:
+        for knob in _ON_THE_HOST & found.keys():
+            found[knob] = False
     return {**found, **_batch(keys, found, gpus)}
 
 
@@ -90,19 +98,19 @@ def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> Any:
-    """The value of ``key``, or of the keys beside it; the reference model's do not count against the actor's."""
+def _agreed(keys: Mapping[str, Any], knob: str, key: str) -> tuple[str, Any]:
+    """The key that gives the value, and it: ``key`` or one beside it; the reference model's do not count against it."""
     given = {name: keys[name] for name in (key, *BESIDE.get(knob, ())) if keys.get(name) is not None}
     own = {name: value for name, value in given.items() if name not in _FOLLOWING}
     if knob == "sequence_parallel_size" and own.get(BESIDE[knob][0]) == 1:
         own.pop(BESIDE[knob][0])  # verl then leaves the other as it is
-    values = list(own.values())
-    if any(value != values[0] for value in values):
+    values = list(own.items())
+    if any(value != values[0][1] for _, value in values):
         told = ", ".join(f"{name} {show(value)}" for name, value in own.items())
         raise KnobKeyError(list(own)[-1], f"verl takes these for one thing, and they differ: {told}")
     if values:
         return values[0]
-    return 1 if knob == "sequence_parallel_size" and given else None
+    return key, 1 if knob == "sequence_parallel_size" and given else None
 
 
 def _native(knob: str, key: str, value: Any) -> Any:
@@ -157,7 +165,8 @@ def _optimizer(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     impl, optimizer, options = given
     told = f"{impl}.{optimizer}" + (f" with {options}" if options else "")
     known = ", ".join(sorted({f"{impl}.{name}" for impl, name, _ in OPTIMIZERS.values()}))
-    raise KnobKeyError(OPTIMIZER, f"a trial knows {known}, got {show(told)}")
+    named = next(key for key in (OPTIMIZER, IMPL, OPTIONS) if key in keys)
+    raise KnobKeyError(named, f"a trial knows {known}, got {show(told)}")
 
 
 def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
@@ -193,11 +202,12 @@ def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: st
 
 
 def _padding(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
-    padded = keys.get(PADDED, keys.get(FSDP + "pad_to_length"))
+    named = PADDED if PADDED in keys else FSDP + "pad_to_length"
+    padded = keys.get(named)
     if padded is None:
         return {}
     if not isinstance(padded, bool):
-        raise KnobKeyError(PADDED, f"expected true or false, got {show(padded)}")
+        raise KnobKeyError(named, f"expected true or false, got {show(padded)}")
     bucket = keys.get(BUCKET, 1024) if padded else 1
     return {"pad_to_multiple": parsed("pad_to_multiple", BUCKET, bucket)}
 
@@ -212,17 +222,20 @@ def _batch(keys: Mapping[str, Any], found: Mapping[str, KnobValue], gpus: int) -
     group = sizes[NATIVE["num_generations"]]
     update, rollout = (sizes[key] * group for key in (PROMPTS_PER_UPDATE, PROMPTS_PER_ROLLOUT))
     if update % ranks:
-        raise KnobKeyError(
-            PROMPTS_PER_UPDATE, f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
-        )
+        step = ranks // math.gcd(ranks, group)
+        near = [step * n for n in (sizes[PROMPTS_PER_UPDATE] // step, sizes[PROMPTS_PER_UPDATE] // step + 1) if n]
+        told = f"{update} rows of an update cannot be shared by {ranks} ranks ({gpus} GPUs)"
+        raise KnobKeyError(PROMPTS_PER_UPDATE, f"{told}; nearest: {' or '.join(map(str, near))} prompts")
     micro = int(found.get("micro_batch_size", 0))
-    if not micro:
+    if not micro or (found.get("dynamic_batching") is True and update // ranks % micro):
         if found.get("dynamic_batching") is not True:
             raise KnobKeyError(NATIVE["micro_batch_size"], "verl has no default for it; set it")
         micro = update // ranks  # nothing is cut by rows
     for key, rows in ((PROMPTS_PER_UPDATE, update), (PROMPTS_PER_ROLLOUT, rollout)):
         if rows % (ranks * micro):
-            raise KnobKeyError(key, f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks")
+            largest = max(n for n in range(1, micro + 1) if update // ranks % n == 0 and rollout // ranks % n == 0)
+            told = f"{rows} rows are no whole micro-batches of {micro} rows on {ranks} ranks"
+            raise KnobKeyError(key, f"{told}; nearest: {NATIVE['micro_batch_size']} {largest}")
     return {
         "micro_batch_size": micro,
         "num_generations": group,

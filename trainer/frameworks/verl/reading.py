@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +12,12 @@ from search_spaces.errors import SpaceError
 from search_spaces.yaml_text import MAX_BYTES, Entry, read
 from trainer.frameworks.common.config_entries import ConfigError, problem
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, assigned, commands
+from trainer.frameworks.verl.engines import files_refusal
 from trainer.frameworks.verl.hydra import HydraError, split
 from trainer.frameworks.verl.key_tables import OPTIONS
 
 PROGRAM = "main_ppo"
+_VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
 _OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG = "ppo_trainer"
 
@@ -27,6 +31,10 @@ class Given:
     lines: dict[str, int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     """Variables the script sets for verl."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Key, or ``env.`` and a variable -> what in its value only a shell knows; it has no value here."""
+    unset: list[tuple[str, int]] = field(default_factory=list)
+    """Words that are nothing but a variable that the script does not set, with their lines."""
     script: bool = False
     """It is a script, which says them; other files cannot."""
 
@@ -53,23 +61,32 @@ def given(text: str, name: str, folder: str = ".") -> Given:
         raise problem(name, error.line, error.text) from None
     if call is not None:
         return _of_call(call, name)
+    if text.startswith("#!") or name.endswith(".sh"):
+        raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
 
 
-def call_of(text: str, program: str, folder: str = ".") -> Command | None:
+def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Command | None:
     """The last command of ``text`` with a word that holds ``program``; ``None`` if there is none.
 
-    What the script itself is given is left out of its words.
+    What the script itself is given is left out of its words. A word that is a command of its own (``bash -c "..."``) is
+    read as one. ``$HOME`` is that of who asks.
 
     Raises:
-        ShellError: a quote or bracket that is not closed.
+        ShellError: a quote, bracket or statement that is not closed.
     """
-    for command in reversed(commands(text, folder)):
+    for command in reversed(commands(text, folder, {"HOME": os.path.expanduser("~")}, line)):
         words = tuple(word for word in command.words if word.text not in CALLERS)
         place = next((place for place, word in enumerate(words) if program in word.text), None)
-        if place is not None:
-            before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
-            return Command(words, {**command.environment, **before})
+        if place is None:
+            continue
+        before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
+        environment = {**command.environment, **before}
+        whole = words[place]
+        if not re.search(r"\s", whole.text) or len(whole.text) >= len(text):
+            return Command(words, environment)
+        inner = call_of(whole.text, program, folder, whole.line)
+        return None if inner is None else Command(inner.words, {**environment, **inner.environment})
     return None
 
 
@@ -81,41 +98,70 @@ def _is_yaml(text: str) -> bool:
 
 def _of_call(call: Command, name: str) -> Given:
     place = max(number for number, word in enumerate(call.words) if PROGRAM in word.text)
+    if not _VERLS_OWN.fullmatch(call.words[place].text):
+        text = (
+            f"{call.words[place].text}: a trial runs verl.trainer.main_ppo, and another program trains in its own way"
+        )
+        raise problem(name, call.words[place].line, text)
     words = list(call.words[place + 1 :])
+    _check_engine(words, name)
     found = Given(script=True)
     while words:
         word = words.pop(0)
         option, sign, value = word.text.partition("=")
         if option in _OPTIONS_WITH_VALUE:
             value = value if sign else (words.pop(0).text if words else "")
-            if option not in ("--config-name", "-cn") or value.removesuffix(".yaml") != _CONFIG:
-                raise problem(name, word.line, f"{option} {value}: a trial starts from verl's own {_CONFIG}; remove it")
+            if not _is_verls(option, value):
+                text = f"a trial starts from verl's own {_CONFIG}; write what those files set as overrides instead"
+                raise problem(name, word.line, f"{option} {value}: {text}")
             continue
         if word.text.startswith("-"):
             raise problem(name, word.line, f"{word.text}: an option of Hydra's that a trial does without; remove it")
         _set(found, word, name)
     for variable, word in call.environment.items():
-        _check_known(variable, word, name)
-        found.environment[variable] = word.text
         found.lines.setdefault(f"env.{variable}", word.line)
+        if word.unknown:
+            found.unknown[f"env.{variable}"] = word.unknown
+        else:
+            found.environment[variable] = word.text
     return found
 
 
-def _check_known(key: str, word: Word, name: str) -> None:
-    if word.unknown:
-        text = f"{key}: {word.unknown} is not set in the script, so its value is not known; write the value itself"
-        raise problem(name, word.line, text)
+def _is_verls(option: str, value: str) -> bool:
+    """Whether it names what verl takes anyway: its own folder, or its own configuration in it."""
+    if option in ("--config-path", "-cp"):
+        return value.removeprefix("./").rstrip("/") == "config"
+    return option in ("--config-name", "-cn") and value.removesuffix(".yaml") == _CONFIG
+
+
+def _check_engine(words: Sequence[Word], name: str) -> None:
+    """Refuse another configuration of verl's own by the engine that it is for."""
+    for place, word in enumerate(words):
+        option, _, value = word.text.partition("=")
+        value = value or "".join(each.text for each in words[place + 1 : place + 2])
+        why = files_refusal(value) if option in _OPTIONS_WITH_VALUE else None
+        if why is not None:
+            raise problem(name, word.line, f"{option} {value}: {why}")
 
 
 def _set(found: Given, word: Word, name: str) -> None:
-    key = word.text.partition("=")[0].lstrip("+")
-    _check_known(key, word, name)
+    key, sign, _ = word.text.partition("=")
+    key = key.strip().lstrip("+")
+    if word.unknown and not sign and word.unknown == word.text:
+        found.unset.append((word.text, word.line))
+        return
+    if word.unknown and sign and word.unknown not in key:
+        found.values.pop(key, None)
+        found.unknown[key], found.lines[key] = word.unknown, word.line
+        return
+    if word.unknown:
+        raise problem(name, word.line, f"{word.unknown} is known to a shell only; write the override itself")
     try:
         key, value = split(word.text)
     except HydraError as error:
         raise problem(name, word.line, str(error)) from None
-    found.values[key] = value
-    found.lines[key] = word.line
+    found.unknown.pop(key, None)
+    found.values[key], found.lines[key] = value, word.line
 
 
 def _of_lines(text: str, name: str) -> Given:

@@ -12,7 +12,7 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Earlier
 from autotune.proposals.times import Hardware, PhaseTimes, carried_over, roofline
-from autotune.proposals.times.carried import ENOUGH
+from autotune.proposals.times.learning import ENOUGH
 from tests.support import timed_machine as made
 
 HERE = made.task()

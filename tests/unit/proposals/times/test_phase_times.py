@@ -12,7 +12,7 @@ import pytest
 
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, TimeForecast
-from autotune.proposals.times import Hardware, PhaseTimes, Seen, features, flat, roofline
+from autotune.proposals.times import FeatureCache, Hardware, PhaseTimes, features, flat, roofline
 from autotune.proposals.times.features import PHASES, PhaseRows, _distinct
 from autotune.proposals.times.world import Observed, World
 from search_spaces.configuration import ModelFacts
@@ -163,7 +163,7 @@ def test_a_wrong_prior_is_noticed_and_a_right_one_is_not_suspected(seed: int) ->
 def test_what_was_read_before_changes_no_figure(seed: int) -> None:
     """Whatever was asked for earlier, in whatever order, and of whichever task."""
     task, other = made.task(), made.task(rows_per_update=32)
-    seen = Seen(task)
+    seen = FeatureCache(task)
     for count in (5, 9, 40, 3):
         some = chosen(count, seed + count)
         some += some[:2]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from autotune.domain import Configuration
 from autotune.proposals.forecasts import Task
 from autotune.proposals.times import SHEETS, PhaseTimes, predicted
-from autotune.proposals.times.facts import READ, facts_of
-from autotune.proposals.times.kinds import key_of
+from autotune.proposals.times.facts import READ, facts_of, process_kind
 from autotune.proposals.times.lengths import heavy_tailed
 from search_spaces.configuration import ModelFacts, Resources
 from tests.support import timed_machine as made
@@ -184,7 +183,7 @@ def test_every_knob_the_facts_look_at_is_listed() -> None:
         for configuration in (plain(), plain(rollout_engine="vllm", rollout_mode="server", rollout_gpus=1)):
             watched = Watched(dict(configuration))
             facts_of(device, watched)
-            key_of(device, watched)
+            process_kind(device, watched)
             assert watched.asked <= set(READ)
             assert watched.asked
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune.domain import Phase
 from autotune.proposals.times.features import PhaseRows
-from autotune.proposals.times.learning import Learnt, learn, told_of
+from autotune.proposals.times.learning import PhasePosterior, learn, measured_rows
 from autotune.proposals.times.observed import Measured
 
 UPDATE = Phase.UPDATE.value
@@ -26,11 +26,11 @@ def rows_of(places: np.ndarray) -> PhaseRows:
     return PhaseRows(own, {}, np.arange(len(places)), tuple(bytes([p]) for p in places.tolist()))
 
 
-def learnt(logs: np.ndarray, places: np.ndarray) -> Learnt:
+def learnt(logs: np.ndarray, places: np.ndarray) -> PhasePosterior:
     """From a trial of each of the rows, whose logarithm over the prior is known to 1 %."""
     prior, seconds, unknown = np.ones(len(places)), np.exp(logs[places]), np.full(len(places), np.nan)
     found = Measured((), (), {UPDATE: seconds}, seconds, 3.0 * prior, {UPDATE: 1e-4}, unknown, unknown, 8.0 * prior)
-    return learn(UPDATE, told_of(UPDATE, rows_of(places), prior, found), prior, found, 0.35, pairs=False)
+    return learn(UPDATE, measured_rows(UPDATE, rows_of(places), prior, found), prior, found, 0.35, pairs=False)
 
 
 def misfits(likeness: float, seed: int) -> np.ndarray:

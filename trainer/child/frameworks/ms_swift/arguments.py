@@ -121,7 +121,8 @@ def told(
         "disable_tqdm": True,
         "seed": spec.seed,
     }
-    passed = {key: value for key, value in spec.passthrough.items() if key != ENVIRONMENT_KEY}
+    # The folder is of the revision that the user names.
+    passed = {k: v for k, v in spec.passthrough.items() if k not in (ENVIRONMENT_KEY, "model_revision")}
     plugins = _plugins(spec)
     if plugins:
         passed["external_plugins"] = plugins

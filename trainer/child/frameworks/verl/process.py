@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 from typing import Deque, List, Mapping, Optional, Sequence
 
-from ...contract import SIGNS, Nearness, Phase, read_signs
+from ...contract import SIGNS, Nearness, Phase, read_log
 
 TERMINATE_S = 5.0
 EXIT_S = 30.0
@@ -114,9 +114,8 @@ def failure(status: int, said: str) -> VerlFailedError:
 
 
 def telling(said: str) -> str:
-    """The line of the output that states the cause, without Ray's prefix: a known error text, else the last
-    exception."""
-    reading = read_signs(said, SIGNS)
+    """The line that states the cause, without Ray's prefix: a known error text, else the last exception."""
+    reading = read_log(said, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
     lines = [_PREFIX.sub("", line.strip()) for line in said.splitlines()]

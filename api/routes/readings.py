@@ -1,0 +1,63 @@
+"""A study and a trial as the program itself reads them, for the commands with ``--url``.
+
+Not part of the described API: their form is that of the program's own values, and changes with its version.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
+from api.logs import open_below
+from api.responses import JSON, conditional
+from api.routes.trials import trial_of
+from autotune.documents import codec
+from autotune.recommendation.current import read_trial
+from autotune.recommendation.reading import ReadingPage, StudyReading, last_event
+
+router = APIRouter(prefix="/api/v1/studies/{study_id}", include_in_schema=False)
+
+TRIALS = 100
+"""On a page."""
+
+
+class ReadingQuery(BaseModel):
+    """Which trials."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    since: int = Field(0, ge=0, le=LARGEST_ID)
+    """The first trial."""
+
+
+@router.get("/reading")
+def get_reading(
+    request: Request, studies: StudiesDep, study_id: StudyId, query: Annotated[ReadingQuery, Query()]
+) -> Response:
+    """All that is kept of a study, with ``TRIALS`` of its trials: a ``ReadingPage``."""
+    found, end = studies.snapshot(study_id), query.since + TRIALS
+    reading = StudyReading(
+        study=found.study,
+        trials=tuple(found.trials[query.since : end]),
+        spent=found.spent,
+        limits=found.limits,
+        fingerprint=found.fingerprint,
+        verified=last_event(studies.store(study_id), found.study, "verified"),
+        known_answer=found.answer,
+    )
+    page = ReadingPage(reading, end if len(found.trials) > end else None)
+    return conditional(request, codec.dump(page, canonical=False).encode(), JSON, kept=False)
+
+
+@router.get("/trials/{number}/reading")
+def get_trial_reading(request: Request, studies: StudiesDep, study_id: StudyId, number: TrialNumber) -> Response:
+    """What is known of a trial beside what it measured: a ``TrialReading``."""
+    found = studies.snapshot(study_id)
+    trial = trial_of(found, number)
+    opened = partial(open_below, studies.home.runs)
+    reading = read_trial(studies.home, found.study, trial, studies.notes(found, trial), opened)
+    return conditional(request, codec.dump(reading, canonical=False).encode(), JSON, kept=False)

@@ -1,0 +1,97 @@
+"""Where the reading commands find studies: a database and a home on this machine, or a server (``--url``)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import find_study, place_named, reading
+from autotune.cli.screens.shell_words import command_line
+from autotune.documents.memory_timeline import plain_file
+from autotune.domain import Study, Trial
+from autotune.errors import UsageError
+from autotune.ports import Store
+from autotune.recommendation.current import TrialReading, read_trial
+from autotune.recommendation.reading import StudyReading, read_study
+from autotune.settings import HomePaths, Settings
+from trainer.child.contract import NoteRecord
+
+if TYPE_CHECKING:
+    from api.client import Client
+
+_URL_HELP = "Ask the server at this address (`autotune serve`) instead; $AUTOTUNE_TOKEN is its token."
+UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help=_URL_HELP)]
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine."""
+
+    settings: Settings
+    store: Store
+
+    @property
+    def home(self) -> HomePaths | None:
+        """Where the files of studies are, if they are on this machine."""
+        return self.settings.home
+
+    def read(self, name: str | None) -> StudyReading:
+        """The study of that name or id, or the newest. Raises ``NotFoundError``."""
+        return read_study(self.store, find_study(self.store, name))
+
+    def trial(self, study: Study, trial: Trial) -> TrialReading:
+        return read_trial(self.settings.home, study, trial, self.notes(study.id, trial.number), plain_file)
+
+    def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
+        return self.store.notes(study_id, number)
+
+    def command(self, words: str) -> str:
+        """``autotune WORDS`` that reads from the same place."""
+        return command_line(words, self.settings)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server; its methods are those of ``Here``."""
+
+    client: Client
+    url: str
+    home = None
+
+    def read(self, name: str | None) -> StudyReading:
+        return self.client.reading(self.client.find(name))
+
+    def trial(self, study: Study, trial: Trial) -> TrialReading:
+        return self.client.trial_reading(study.id, trial.number)
+
+    def notes(self, study_id: int, number: int) -> tuple[NoteRecord, ...]:
+        return self.client.trial_reading(study_id, number).notes
+
+    def command(self, words: str) -> str:
+        return f"autotune {words} --url {shlex.quote(self.url)}"
+
+
+@contextmanager
+def source_at(home: Path | None, url: str | None) -> Iterator[Here | Served]:
+    """The server at ``url``, else this machine.
+
+    Raises:
+        UsageError: ``url`` is no address, or another place is named too.
+        NotFoundError: there is no database on this machine.
+    """
+    if url is None:
+        with reading(home) as (settings, store):
+            yield Here(settings, store)
+        return
+    if named := place_named(home):
+        raise UsageError(f"--url and {named} name two places; give one of them")
+    from api.client import Client
+
+    yield Served(Client(url, os.environ.get("AUTOTUNE_TOKEN", "").strip() or None), url)

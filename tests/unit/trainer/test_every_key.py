@@ -1,0 +1,126 @@
+"""Every key of TRL, Open-R1 and ms-swift goes somewhere: to a knob, to the trial, to a refusal by its line, or to the
+list of what a trial does without. There is no fourth way."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.frameworks.common.fields import Field, fields_of
+from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.ms_swift import fates as swift_fates
+from trainer.frameworks.ms_swift.import_config import import_config as import_swift
+from trainer.frameworks.open_r1 import fates as openr1_fates
+from trainer.frameworks.open_r1.field_table import FIELDS as OPENR1
+from trainer.frameworks.open_r1.import_config import ConfigError
+from trainer.frameworks.open_r1.import_config import Imported as Recipe
+from trainer.frameworks.open_r1.import_config import import_config as import_recipe
+from trainer.frameworks.trl import fates as trl_fates
+from trainer.frameworks.trl.import_config import import_config as import_trl
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRL = fields_of(json.loads((FIXTURES / "trl_fields.json").read_text())["fields"])
+SWIFT = fields_of(json.loads((FIXTURES / "swift_fields.json").read_text())["fields"])
+STUDY_OWN = {"trl": trl_fates.INPUTS, "open_r1": openr1_fates.INPUTS, "ms_swift": swift_fates.INPUTS}
+WITHOUT = {"trl": trl_fates.MEASURING, "open_r1": openr1_fates.MEASURING, "ms_swift": swift_fates.MEASURING}
+FOR_TRIAL: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "trl": trl_fates.for_trial,
+    "open_r1": openr1_fates.for_trial,
+    "ms_swift": swift_fates.for_trial,
+}
+SPECIAL: Mapping[str, Any] = {
+    "deepspeed": {"zero_optimization": {"stage": 2}},
+    "fsdp": "full_shard auto_wrap",
+    "fsdp_config": {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
+    "reward_funcs": ["accuracy", "format"],
+    "rlhf_type": "grpo",
+    "loss_type": "dr_grpo",
+    "dtype": "float32",
+    "torch_dtype": "float32",
+    "generation_batch_size": 64,
+    "vllm_mode": "server",
+    "attn_implementation": "eager",
+    "attn_impl": "eager",
+    "optimizer": "muon",
+    "torch_compile_mode": "max-autotune",
+    "sleep_level": 1,
+}
+"""Values that the keys' types do not tell."""
+
+
+def other_than(field: Field) -> Any:
+    """A value of the key's type that is not its default."""
+    if field.name in SPECIAL:
+        return SPECIAL[field.name]
+    if field.choices:
+        return next(choice for choice in field.choices if choice not in (field.default, None, "no", "none"))
+    number = field.default + 1 if isinstance(field.default, int) else 1
+    for kind in ("bool", "int", "float"):
+        if kind in field.kinds:
+            return {
+                "bool": field.default is not True,
+                "int": number,
+                "float": 0.5,
+            }[kind]
+    inner = next((kind for kind in sorted(field.kinds) if kind.startswith("list")), None)
+    if inner is not None and "str" not in field.kinds:
+        return {"list[float]": [1.0], "list[int]": [7], "list[dict]": [{"path": "a"}]}.get(inner, ["a"])
+    return {"a": 1} if "dict" in field.kinds else "a"
+
+
+def keys_of() -> Iterator[tuple[str, str]]:
+    for framework, fields in (("trl", TRL), ("open_r1", OPENR1), ("ms_swift", SWIFT)):
+        for name in fields:
+            yield framework, name
+
+
+def imported(framework: str, key: str, value: Any) -> Imported:
+    """The configuration of one key, as users have it."""
+    if framework == "trl":
+        return import_trl(json.dumps({key: value}), "own.yaml", TRL)
+    if framework == "open_r1":
+        return import_recipe(json.dumps({key: value}), "own.yaml")
+    words = value if isinstance(value, list) else [json.dumps(value) if isinstance(value, dict | bool) else str(value)]
+    told = "" if key == "rlhf_type" else "--rlhf_type grpo "
+    return import_swift(f"swift rlhf {told}\\\n --{key} {shlex.join(map(str, words))}", "own.sh", SWIFT)
+
+
+NOTHING: Mapping[str, Imported] = {
+    "trl": import_trl("beta: 0.0", "own.yaml", TRL),
+    "open_r1": import_recipe("beta: 0.04", "own.yaml"),
+    "ms_swift": import_swift("swift rlhf --rlhf_type grpo", "own.sh", SWIFT),
+}
+"""A configuration that sets no knob."""
+
+
+@pytest.mark.parametrize(("framework", "key"), list(keys_of()))
+def test_a_key_is_honoured_or_refused_by_its_line_or_a_trial_does_without_it(framework: str, key: str) -> None:
+    fields = {"trl": TRL, "open_r1": OPENR1, "ms_swift": SWIFT}[framework]
+    value = other_than(fields[key])
+    refused = ""
+    try:
+        found = imported(framework, key, value)
+    except ConfigError as error:
+        refused = str(error)
+    if refused:
+        assert f"line 1: {key}" in refused or f"line 2: {key}" in refused, refused
+        return
+    handed = FOR_TRIAL[framework](found.passthrough).get(key)
+    if key in WITHOUT[framework]:
+        assert found.passthrough[key] == value, "an exported file keeps what a trial does without"
+        assert handed is None
+    elif key in STUDY_OWN[framework]:
+        assert key == "rlhf_type" or value in studied(found, key)
+    elif handed not in (value, [value], str(value).lower()):
+        assert found.knobs != NOTHING[framework].knobs, f"{framework}: {key} went nowhere"
+
+
+def studied(found: Imported, key: str) -> list[Any]:
+    """What a study has fields of its own for."""
+    prompt = found.max_prompt_length if isinstance(found, Recipe) else None
+    return [found.model, found.max_completion_length, prompt, list(found.rewards), found.dataset.get(key)]

@@ -1,0 +1,114 @@
+"""A shell script that starts TRL with options is read, or says in one sentence what to give instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.trl_fields import FIELDS
+from trainer.frameworks.common.accelerate_file import AccelerateFile
+from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.trl.export import export
+from trainer.frameworks.trl.import_config import ConfigError, import_config, named_files, read_keys
+from trainer.frameworks.trl.script import is_script
+
+OPTIONS = """--model_name_or_path org/model --dataset_name org/prompts --reward_funcs think_format_reward \\
+  --use_vllm --vllm_mode colocate --vllm_gpu_memory_utilization=0.4 --bf16 --per_device_train_batch_size 4 \\
+  --num-generations 8 --learning_rate 1e-6 --use_peft --lora_target_modules q_proj v_proj --output_dir $HOME/out \\
+  --model_init_kwargs '{"revision": "v1"}' --reward_weights 1.0
+"""
+LAUNCH = f"export NCCL_DEBUG=WARN\nCUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 2 grpo.py {OPTIONS}"
+
+
+def test_options_are_keys() -> None:
+    found = import_config(LAUNCH, "run.sh", FIELDS)
+    assert found.knobs == {
+        "rollout_engine": "vllm",
+        "rollout_mode": "colocate",
+        "gpu_memory_utilization": 0.4,
+        "precision": "bf16",
+        "micro_batch_size": 4,
+        "num_generations": 8,
+    }
+    assert (found.model, found.rewards, found.processes) == ("org/model", ("think_format_reward",), 2)
+    assert found.dataset == {"dataset_name": "org/prompts"}
+    own = found.passthrough
+    assert (own["learning_rate"], own["lora_target_modules"]) == (1e-6, ["q_proj", "v_proj"])
+    assert (own["reward_weights"], own["env"]) == ([1.0], {"NCCL_DEBUG": "WARN"})
+    assert own["model_init_kwargs"] == {"revision": "v1"}
+    assert "output_dir" not in own
+    assert ["output_dir: $HOME" in note for note in found.notes] == [True]
+    assert found.lines["vllm_mode"] == 3
+    keys = read_keys(LAUNCH, "run.sh")
+    assert (keys["use_vllm"], keys["vllm_mode"], keys["lora_target_modules"]) == (
+        True,
+        "colocate",
+        ["q_proj", "v_proj"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "processes"),
+    [
+        ("trl grpo", 0),
+        ("accelerate launch --num_processes=4 my/train.py", 4),
+        ("torchrun --nproc_per_node 2 --nnodes 2 my/train.py", 4),
+        ("python -m trl.scripts.grpo", 0),
+        ("python train.py", 0),
+    ],
+)
+def test_however_the_script_is_started(command: str, processes: int) -> None:
+    text = f"trl vllm-serve --model m &\npython make_data.py --out x\n{command} --num_generations 4"
+    found = import_config(text, "run.sh", FIELDS)
+    assert (found.knobs["num_generations"], found.processes) == (4, processes)
+    assert is_script(text)
+
+
+def test_a_json_file_that_an_option_names_is_read() -> None:
+    text = "trl grpo --deepspeed ds/zero2.json --use_vllm true"
+    assert named_files(text, "run.sh") == {"deepspeed": ("ds/zero2.json", 1)}
+    files = {"deepspeed": '{"zero_optimization": {"stage": 2}}'}
+    assert import_config(text, "run.sh", FIELDS, files=files).knobs["zero_stage"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "accelerate launch --config_file z.yaml train.py --config grpo.yaml --beta 0.1",
+            r"line 1: the keys are in grpo.yaml; give that file, with --accelerate z.yaml, and write --beta into it",
+        ),
+        ("accelerate launch --config_file z.yaml grpo.py", "line 1: --config_file: .*give it with --accelerate z.yaml"),
+        ("accelerate launch --use_deepspeed --zero_stage 2 grpo.py", "line 1: --zero_stage: a trial reads it from an"),
+        ("accelerate launch grpo_vlm.py --beta 0.1", "line 1: grpo_vlm.py trains with a vision model"),
+        ("python examples/scripts/grpo_agent.py --beta 0.1", "trains with tools"),
+        ("python examples/scripts/openenv/grpo_wordle.py", "an environment of several turns"),
+        ("trl grpo --beta $B", r"line 1: beta: \$B is known to a shell only"),
+        ("trl grpo --num_generation 4", "TRL's GRPO script has no key num_generation; did you mean num_generations"),
+        ("trl grpo --reward_model_name_or_path r", "with functions, not with a reward model"),
+        ("echo hello", "expected one command that trains .*found 0"),
+        ("trl grpo --beta 0.1\ntrl grpo --beta 0.2", "line 2: expected one command that trains .*found 2"),
+        ("trl grpo 'x", "line 1: a quote"),
+        ("HF_TOKEN=abc trl grpo --beta 0", "env.HF_TOKEN: a secret would be stored"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        import_config(text, "run.sh", FIELDS)
+
+
+def test_the_file_of_the_launch_may_be_given_beside() -> None:
+    beside = AccelerateFile(deepspeed={"zero_optimization": {"stage": 3}}, processes=8, name="z.yaml")
+    text = "accelerate launch --config_file z.yaml grpo.py --num_generations 4"
+    found = import_config(text, "run.sh", FIELDS, accelerate=beside)
+    assert (found.knobs["zero_stage"], found.processes) == (3, 8)
+
+
+def test_an_export_beside_a_script_is_a_whole_file() -> None:
+    found = import_config(LAUNCH, "run.sh", FIELDS)
+    wanted = Wanted(
+        title="t", configuration=found.knobs, python="python", model="org/model", rewards=(), rows_per_update=8,
+        max_completion_length=64, passthrough=found.passthrough, user_config=LAUNCH, own_data=True,
+    )  # fmt: skip
+    made = export(wanted)
+    assert "lora_target_modules" in made.files["grpo.yaml"]
+    assert made.prompts, "it cannot name the script's own prompts"

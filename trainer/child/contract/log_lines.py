@@ -1,0 +1,159 @@
+"""The lines of a log that can tell why a process ended: whose they are, and which of them are errors.
+
+Warnings, notes and what a later error makes void are left out. A log is of several processes, whose lines are mixed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence
+
+from .signs import Nearness, Sign, SignMatch, read_signs
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_SOURCE = re.compile(
+    r"^\s*(?P<source>\[(?:rank|default)?\d+\]:|\((?:[\w.:-]+ )?pid=\d+[^)]*\)|\((?:raylet|Worker)[^)]*\))\s?"
+)
+"""What torch's launcher, Ray and vLLM write before a line of one of their processes."""
+_SOFT = re.compile(
+    r"(?:^|[\s\[(|])(?<!NCCL )(?:DEBUG|INFO|WARNING|WARN)(?=[\s\])|:])"
+    r"|^\W*[WI]\d{3,4} \d\d:"
+    r"|(?:^|[\s:])\w*Warning: "
+    r"|(?i:^\W*(?:warning|note|hint)\b)"
+    r"|(?i:\bfall(?:ing|s)?[ -]?back (?:to|on)\b)"
+)
+"""A line that tells of no failure: by its level, as a Python warning, or of something that went on another way. NCCL
+has no level above WARN, so its failures are written at it."""
+_HARD = re.compile(r"(?:^|[\s\[(|])(?:ERROR|CRITICAL|FATAL)(?=[\s\])|:])|^\W*[EF]\d{3,4} \d\d:")
+_BEFORE = re.compile(r"^(?:\w+ )?(?:ERROR|CRITICAL|FATAL)\W[^\]]{0,40}\[[^\]]*\]\s?|^\[?\d{4}-\d\d-\d\d[^\]]*\]\s?")
+"""What vLLM and others write before an error's own words."""
+_ERROR = re.compile(
+    r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|MandatoryValue)"
+    r"|Exception)(?:\([\w.]*\))?(?::\s|:?$)"
+)
+"""The line a traceback ends with."""
+_JOINED = re.compile(r"^(?:The above exception was the direct cause|During handling of the above exception)")
+_IGNORED = re.compile(r"^Exception ignored (?:in|on)\b")
+_AFTERMATH = frozenset(
+    {
+        *("KeyboardInterrupt", "SystemExit", "CancelledError", "EOFError", "BrokenPipeError"),
+        *("ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError"),
+        "MaxRetryError",
+    }
+)
+"""What processes raise when another one is gone."""
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    text: str
+    """Without colours; as it was else."""
+    words: str
+    """Without what was written before it."""
+
+    @property
+    def error(self) -> Optional[str]:
+        """The name of the error it tells, without its module."""
+        found = _ERROR.match(self.words)
+        return found.group("name").rpartition(".")[2] if found else None
+
+
+def _by_source(text: str) -> Dict[str, List[_Line]]:
+    """The lines of each process that can tell of a failure."""
+    found: Dict[str, List[_Line]] = {}
+    ignored: Dict[str, bool] = {}
+    for number, raw in enumerate(text.splitlines()):
+        plain = _COLOUR.sub("", raw)
+        match = _SOURCE.match(plain)
+        source = match.group("source") if match else ""
+        words = plain[match.end() :] if match else plain
+        line = _Line(number, plain.strip(), _BEFORE.sub("", words))
+        if line.error is None and _SOFT.search(words) and not _HARD.search(words):
+            continue
+        if _IGNORED.match(line.words):
+            ignored[source] = True
+        if not ignored.get(source):
+            found.setdefault(source, []).append(line)
+        elif line.error is not None:
+            ignored[source] = False
+    return found
+
+
+def _block(lines: Sequence[_Line], end: int) -> int:
+    """Where the error at ``end`` begins: its traceback, and those of the errors it was raised from."""
+    begin, joined = end, False
+    while begin > 0:
+        line = lines[begin - 1]
+        if _JOINED.match(line.words):
+            joined = True
+        elif line.error is not None:
+            if not joined:
+                break
+            joined = False
+        elif not (joined or not line.words.strip() or line.words.startswith((" ", "\t", "Traceback", "|"))):
+            break
+        begin -= 1
+    return begin
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What one process's lines say."""
+
+    reading: Optional[SignMatch]
+    number: int
+    unknown: Optional[str] = None
+    """The error it ended with, where no text of it is known."""
+
+
+def _told(lines: Sequence[_Line], signs: Sequence[Sign]) -> Optional[_Told]:
+    """From the end backwards, as far as an error that nobody knows: what stood before it did not end the process."""
+    best: Optional[_Told] = None
+    at = len(lines) - 1
+    while at >= 0:
+        line = lines[at]
+        own = read_signs(line.text, signs)
+        if own is None and line.error is not None and line.error not in _AFTERMATH:
+            begin = _block(lines, at)
+            inside = read_signs("\n".join(each.text for each in lines[begin:at]), signs)
+            if inside is not None and inside.sign.nearness is Nearness.CAUSE:
+                return _Told(inside, line.number)
+            return _Told(None, line.number, line.text)
+        if own is not None and (best is None or best.reading is None or own.sign.nearness > best.reading.sign.nearness):
+            best = _Told(own, line.number)
+            if own.sign.nearness is Nearness.CAUSE:
+                return best
+        at -= 1
+    return best
+
+
+def read_log(text: str, signs: Sequence[Sign]) -> Optional[SignMatch]:
+    """What ended the processes that wrote ``text``, a log or a traceback; ``None`` if that is not known.
+
+    Of several processes the one whose cause stands first counts: the others fell with it. An error that is not known
+    counts more than the deaths and echoes it had elsewhere, and makes void what its own process wrote before.
+    """
+    told = _all_told(text, signs)
+    causes = [each for each in told if each.reading is not None and each.reading.sign.nearness is Nearness.CAUSE]
+    if causes:
+        return min(causes, key=lambda each: each.number).reading
+    if any(each.unknown for each in told):
+        return None
+    return max(
+        (each.reading for each in told if each.reading is not None),
+        key=lambda reading: reading.sign.nearness,
+        default=None,
+    )
+
+
+def last_error(text: str, signs: Sequence[Sign]) -> str:
+    """The line of the error that ended the processes, where its words are not known; empty where there is none."""
+    unknown = [(each.number, each.unknown) for each in _all_told(text, signs) if each.unknown]
+    return min(unknown)[1] if unknown else ""
+
+
+def _all_told(text: str, signs: Sequence[Sign]) -> List[_Told]:
+    found = (_told(lines, signs) for lines in _by_source(text).values())
+    return [each for each in found if each is not None]

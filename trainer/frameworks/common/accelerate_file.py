@@ -1,0 +1,203 @@
+"""The file that ``accelerate launch`` is given: what of it decides a trial, and what a study decides itself. Pure.
+
+Keys of accelerate 1.4 to 1.10 (``commands/config/config_args.py``, ``BaseConfig`` and ``ClusterConfig``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search_spaces.errors import SpaceError
+from search_spaces.knobs.model import show
+from search_spaces.yaml_text import Entry, read
+from trainer.frameworks.common.config_entries import ConfigError, Faults, lines_of, problem
+from trainer.frameworks.common.deepspeed_places import ZERO
+
+FILE_KEY = "deepspeed_config_file"
+DEEPSPEED, FSDP = "deepspeed_config", "fsdp_config"
+_SETS = frozenset({"distributed_type", "num_processes", "mixed_precision", DEEPSPEED, FSDP})
+_LAUNCH = frozenset(
+    {
+        *("compute_environment", "debug", "downcast_bf16", "machine_rank", "main_training_function", "num_machines"),
+        *("rdzv_backend", "same_network", "use_cpu", "main_process_ip", "main_process_port", "gpu_ids"),
+        *("enable_cpu_affinity", "command_file", "commands", "mpirun_config"),
+        *("tpu_env", "tpu_name", "tpu_zone", "tpu_vm", "tpu_use_cluster", "tpu_use_sudo"),
+    }
+)
+"""Where and how the processes run, which a study decides itself."""
+_REFUSED: Mapping[str, str] = {
+    "dynamo_config": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
+    "dynamo_backend": "a trial compiles by torch_compile; write that key in the configuration and remove this one",
+    "fp8_config": "a trial computes in FP8 by the knob precision; remove it",
+    "ipex_config": "a trial does not use Intel's extension; remove it",
+    "megatron_lm_config": "a trial does not run Megatron-LM; use DeepSpeed",
+    "parallelism_config": "a trial splits no sequences and no tensors over ranks for GRPO; remove it",
+    "tp_config": "a trial splits no tensors over training ranks; remove it",
+}
+_TYPES = ("NO", "MULTI_GPU", "MULTI_CPU", "DEEPSPEED", "FSDP")
+_ZERO_LAUNCH = frozenset(
+    {
+        *("deepspeed_multinode_launcher", "deepspeed_hostfile", "deepspeed_exclusion_filter"),
+        *("deepspeed_inclusion_filter", "zero3_init_flag", "zero3_save_16bit_model"),
+        *("offload_optimizer_nvme_path", "offload_param_nvme_path"),
+    }
+)
+"""How DeepSpeed starts, loads and saves: a study decides that itself."""
+_ZERO_SETS = frozenset({"zero_stage", "offload_optimizer_device", "offload_param_device"})
+_SHORT: Mapping[str, str] = {
+    f"{ZERO}.stage": "zero_stage",
+    f"{ZERO}.offload_optimizer.device": "offload_optimizer_device",
+    f"{ZERO}.offload_param.device": "offload_param_device",
+}
+"""Place in DeepSpeed's configuration -> the short key."""
+SAID_TWICE = ("gradient_accumulation_steps", "gradient_clipping")
+"""Keys of ``deepspeed_config`` that the trainer has keys of its own for."""
+_NOT_BESIDE = _ZERO_SETS | {"zero3_save_16bit_model", *SAID_TWICE}
+_PRECISIONS = ("no", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class AccelerateFile:
+    """An accelerate file, understood."""
+
+    deepspeed: Mapping[str, Any] | None = None
+    """DeepSpeed's configuration; ``None`` without DeepSpeed."""
+    fsdp: Mapping[str, Any] | None = None
+    """``fsdp_config`` as it is written; ``None`` without FSDP."""
+    precision: str | None = None
+    """``no``, ``bf16`` or ``fp16``; ``None`` if the file does not say."""
+    processes: int | None = None
+    """On all machines; ``None`` if the file does not say."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Key, and key.inner key -> line."""
+    name: str = ""
+
+    def line(self, key: str) -> int:
+        """Of a key, or of the mapping it is in; 0 if neither is there."""
+        return self.lines.get(key) or self.lines.get(key.partition(".")[0], 0)
+
+    def problem(self, place: str, text: str) -> ConfigError:
+        """What is wrong with what DeepSpeed has at ``place`` (with dots), by the key that says it here."""
+        inner, file = f"{DEEPSPEED}.{_SHORT.get(place, place)}", f"{DEEPSPEED}.{FILE_KEY}"
+        told = inner if inner in self.lines else f"{file}: {place}" if file in self.lines else DEEPSPEED
+        return problem(self.name, self.line(told.partition(":")[0]), f"{told}: {text}")
+
+
+def named_file(text: str, name: str) -> dict[str, tuple[str, int]]:
+    """``FILE_KEY`` -> (path as written, line), if the file names one. Raises ``ConfigError`` where it is no mapping."""
+    zero = _entries(text, name).get(DEEPSPEED)
+    path = zero.value.get(FILE_KEY) if zero is not None and isinstance(zero.value, dict) else None
+    return {} if path is None or path.value in (None, "none") else {FILE_KEY: (str(path.plain), path.line)}
+
+
+def read_file(text: str, name: str, files: Mapping[str, str]) -> AccelerateFile:
+    """What the file says.
+
+    Args:
+        text: the file.
+        name: what messages call it.
+        files: text of the DeepSpeed file it names, by ``FILE_KEY``.
+
+    Raises:
+        ConfigError: with every key that no trial has, or that accelerate does not know, by its line.
+    """
+    entries, faults = _entries(text, name), Faults()
+    for key, entry in entries.items():
+        with faults.caught():
+            _check(key, entry, name)
+    for error in _beside_a_file(entries, name):
+        faults.add(error)
+    faults.told()
+    values = {key: entry.plain for key, entry in entries.items()}
+    kind, zero = values.get("distributed_type"), values.get(DEEPSPEED) or {}
+    return AccelerateFile(
+        deepspeed=_zero(zero, entries[DEEPSPEED] if zero else None, name, files) if kind == "DEEPSPEED" else None,
+        fsdp=values.get(FSDP) or {} if kind == "FSDP" else None,
+        precision=_precision(values),
+        processes=values.get("num_processes"),
+        lines=lines_of(entries),
+        name=name,
+    )
+
+
+def _entries(text: str, name: str) -> Mapping[str, Entry]:
+    try:
+        document = read(text.encode("utf-8", "surrogatepass"), name, kind="accelerate file", exact=True)
+    except SpaceError as error:
+        raise ConfigError(str(error)) from None
+    if not isinstance(document.value, dict):
+        raise problem(name, document.line, f"expected a mapping of accelerate's keys, got {document.described}")
+    return document.value
+
+
+def _check(key: str, entry: Entry, name: str) -> None:
+    value = entry.plain
+    if key in _REFUSED and value not in (None, {}, "NO", "no", {"dynamo_backend": "NO"}):
+        raise problem(name, entry.line, f"{key}: {_REFUSED[key]}")
+    if key == "num_processes" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise problem(name, entry.line, f"{key}: expected a whole number of at least 1, got {show(value)}")
+    if key == "distributed_type" and value not in _TYPES:
+        raise problem(name, entry.line, f"{key}: a trial runs {', '.join(_TYPES)}, got {show(value)}")
+    if key == "mixed_precision" and str(_said(value)) not in _PRECISIONS:
+        raise problem(name, entry.line, f"{key}: a trial computes in {', '.join(_PRECISIONS)}, got {show(value)}")
+    if key in (DEEPSPEED, FSDP) and not isinstance(value, dict | None):
+        raise problem(name, entry.line, f"{key}: expected a mapping, got {show(value)}")
+    if key == DEEPSPEED and isinstance(entry.value, dict):
+        known = _ZERO_LAUNCH | _ZERO_SETS | {FILE_KEY, *SAID_TWICE}
+        for inner, item in entry.value.items():
+            if inner not in known and item.value not in (None, "", "none", False):
+                raise problem(name, item.line, f"{key}.{inner}: a trial's DeepSpeed is not told it; remove it")
+    if key not in _SETS | _LAUNCH | set(_REFUSED):
+        close = difflib.get_close_matches(key[:80], [*_SETS, *_LAUNCH], n=1)
+        advice = f"did you mean {close[0]}" if close else "remove it"
+        raise problem(name, entry.line, f"accelerate has no key {show(key)}; {advice}")
+
+
+def _beside_a_file(entries: Mapping[str, Entry], name: str) -> Iterator[ConfigError]:
+    """Keys that accelerate refuses beside DeepSpeed's own file (``utils/dataclasses.py:1371`` of 1.4)."""
+    zero = entries[DEEPSPEED].value if DEEPSPEED in entries else None
+    if not isinstance(zero, dict) or FILE_KEY not in zero or zero[FILE_KEY].value in (None, "none"):
+        return
+    beside = {f"{DEEPSPEED}.{key}": zero[key] for key in zero if key in _NOT_BESIDE}
+    if "mixed_precision" in entries and entries["mixed_precision"].value is not None:
+        beside["mixed_precision"] = entries["mixed_precision"]
+    for key, entry in beside.items():
+        text = f"{key}: accelerate refuses it beside {FILE_KEY}; say it in that file and remove it here"
+        yield problem(name, entry.line, text)
+
+
+def _said(value: Any) -> str | None:
+    """YAML takes the word ``no`` for false."""
+    return "no" if value in (None, False) else value
+
+
+def _precision(values: Mapping[str, Any]) -> str | None:
+    return str(_said(values["mixed_precision"])) if "mixed_precision" in values else None
+
+
+def _zero(zero: Mapping[str, Any], entry: Entry | None, name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    """DeepSpeed's configuration by the short keys, or of the file they name."""
+    if zero.get(FILE_KEY) not in (None, "none"):
+        return _of_file(zero[FILE_KEY], entry.line if entry is not None else 0, name, files)
+    stage = zero.get("zero_stage")
+    places = {"offload_optimizer": "offload_optimizer_device", "offload_param": "offload_param_device"}
+    offloads = {place: {"device": str(zero[key])} for place, key in places.items() if zero.get(key) is not None}
+    twice = {key: zero[key] for key in SAID_TWICE if zero.get(key) is not None}
+    return {**twice, ZERO: {"stage": 2 if stage is None else stage, **offloads}}  # 2 is accelerate's own
+
+
+def _of_file(path: Any, line: int, name: str, files: Mapping[str, str]) -> dict[str, Any]:
+    key = f"{DEEPSPEED}.{FILE_KEY}"
+    if FILE_KEY not in files:
+        raise problem(name, line, f"{key}: {show(path)} was not given")
+    try:
+        found = json.loads(files[FILE_KEY])
+    except (ValueError, RecursionError) as error:
+        raise problem(name, line, f"{key}: {show(path)} is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise problem(name, line, f"{key}: {show(path)} holds no JSON object")
+    return found

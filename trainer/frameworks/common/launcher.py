@@ -1,0 +1,88 @@
+"""How many processes a script's launcher (torchrun, accelerate, deepspeed) starts the training file in. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from trainer.frameworks.common.shell import Word
+
+_OPTION = re.compile(r"--?([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+_MODULES: Mapping[str, str] = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+"""Behind ``python -m`` -> the command it is."""
+_COUNTS: Mapping[str, tuple[str, ...]] = {
+    "torchrun": ("nproc_per_node", "nnodes"),
+    "accelerate": ("num_processes",),
+    "deepspeed": ("num_gpus", "num_nodes"),
+}
+"""Command -> the options whose product is the number of processes on all machines (accelerate's is of all machines)."""
+
+_SHARDING = frozenset(
+    {
+        *("config_file", "use_deepspeed", "zero_stage", "use_fsdp", "use_megatron_lm", "mixed_precision"),
+        *("gradient_accumulation_steps", "gradient_clipping", "dynamo_backend"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launcher is told."""
+
+    processes: int = 0
+    """Processes it starts on all machines; 0 if it does not say, or only a shell knows."""
+    options: Mapping[str, Word] | None = None
+    """Its options by name, with ``_`` for ``-``; ``None`` without a launcher."""
+    unknown: tuple[str, Word] | None = None
+    """The option, and its word, that leaves the number unknown."""
+
+
+def launch_of(words: Sequence[Word]) -> Launch:
+    """What the words before the file that trains tell the launcher among them."""
+    for at, word in enumerate(words):
+        command = _MODULES.get(word.text) or PurePosixPath(word.text).name
+        if command in _COUNTS:
+            return _counted(command, _options(words[at + 1 :]))
+    return Launch()
+
+
+def sharding_of(launch: Launch) -> Iterator[tuple[str, Word]]:
+    """(Option, its word) of what tells the launcher how the training is sharded and computed."""
+    for name, word in (launch.options or {}).items():
+        if name in _SHARDING or name.startswith(("fsdp_", "deepspeed_config", "offload_", "zero3_", "parallelism_")):
+            yield name, word
+
+
+def _options(words: Sequence[Word]) -> dict[str, Word]:
+    found: dict[str, Word] = {}
+    key = ""
+    for word in words:
+        option = _OPTION.fullmatch(word.text)
+        if option is None:
+            if key:
+                found[key], key = word, ""
+            continue
+        key = option[1].replace("-", "_")
+        found[key] = Word(option[2] or "", word.line, word.start, word.end, word.unknown)
+        key = "" if option[2] is not None else key
+    return found
+
+
+def _counted(command: str, options: Mapping[str, Word]) -> Launch:
+    told = [name for name in _COUNTS[command] if name in options]
+    if command != "torchrun" and _COUNTS[command][0] not in told:
+        return Launch(0, options)  # every GPU there is, or what accelerate's file says
+    processes = 1  # torchrun's own, of a machine and of machines
+    for name in told:
+        word = options[name]
+        if word.unknown or not word.text.isdecimal() or int(word.text) < 1:
+            return Launch(0, options, (name, word))
+        processes *= int(word.text)
+    return Launch(processes, options)

@@ -1,0 +1,51 @@
+"""What a recipe and the accelerate file beside it say of the same thing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from search_spaces.configuration import KnobValue
+from search_spaces.legality.openr1_rules import FRAMEWORK
+from trainer.frameworks.common.config_entries import ConfigError, problem
+from trainer.frameworks.common.deepspeed_match import batch_unset, said_otherwise
+from trainer.frameworks.open_r1.accelerate_config import Accelerate
+from trainer.frameworks.open_r1.field_table import FIELDS
+
+_TRAINER: Mapping[str, Any] = {
+    "max_grad_norm": 1.0,
+    "weight_decay": 0.0,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "learning_rate": FIELDS["learning_rate"].default,
+}
+"""What TRL 0.18 on transformers 4.52 trains with where a recipe does not say."""
+_HALF = ("bf16", "fp16")
+
+
+def precision_beside(recipe: Mapping[str, Any], beside: Accelerate) -> dict[str, KnobValue]:
+    """``mixed_precision`` holds where the recipe turns neither on (``training_args.py:1802`` of transformers 4.52)."""
+    if beside.file.precision not in _HALF or any(recipe.get(key) is True for key in _HALF):
+        return {}
+    return {"precision": beside.file.precision}
+
+
+def differing(recipe: Mapping[str, Any], beside: Accelerate, processes: int) -> Iterator[ConfigError]:
+    """What DeepSpeed's configuration says in other values than the recipe, by its line in the accelerate file."""
+    half = str(precision_beside(recipe, beside).get("precision", ""))
+    computing = {key: recipe.get(key) is True or half == key for key in _HALF}
+    unset = {**_TRAINER, **batch_unset(FRAMEWORK)}
+    for place, text in said_otherwise(beside.file.deepspeed, {**recipe, **computing}, unset, processes):
+        yield beside.file.problem(place, text)
+    if beside.file.deepspeed is not None and half and recipe.get(half) is False:
+        text = f"mixed_precision: {half} here and {half} false in the recipe differ, which transformers refuses beside"
+        yield problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} DeepSpeed; write one of them")
+
+
+def notes_beside(recipe: Mapping[str, Any], beside: Accelerate) -> Iterator[str]:
+    """What a user may not expect of the two files."""
+    half = str(precision_beside(recipe, beside).get("precision", ""))
+    if half and beside.file.deepspeed is not None and recipe.get(half) is None:
+        text = f"mixed_precision: a trial computes in {half}; transformers refuses it beside DeepSpeed until the recipe"
+        yield str(problem(beside.file.name, beside.file.line("mixed_precision"), f"{text} says {half}: true too"))

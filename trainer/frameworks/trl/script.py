@@ -1,0 +1,191 @@
+"""A user's shell script that starts TRL's GRPO script with options, as keys with their lines. Pure; runs nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from search_spaces.knobs.model import show
+from search_spaces.yaml_text import Entry
+from trainer.frameworks.common.config_entries import ENVIRONMENT, ConfigError, Faults, problem
+from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
+from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.trl.fates import MEASURING
+
+_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
+_STARTS = re.compile(r"^[^#\n:]*(?:\baccelerate\s+launch\b|\btorchrun\s|\btrl\s+grpo\b|\bpython3?\s+\S+\.py\b)", re.M)
+_MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
+_OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
+_NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
+_OF_THE_LAUNCH = re.compile(
+    r"CUDA_VISIBLE_DEVICES|MASTER_\w+|(?:LOCAL_|NODE_)?RANK|(?:LOCAL_)?WORLD_SIZE|ACCELERATE_\w+"
+)
+_REFUSED: Mapping[str, str] = {
+    "vlm": "a vision model: a trial of TRL has prompts of text only",
+    "agent": "tools: a trial has one turn, without tools",
+    "openenv": "an environment of several turns: a trial has one turn",
+    "async_grpo": "asynchronous GRPO: a trial trains in step with its completions",
+}
+"""Part of a script's path -> what it trains with, and why a trial cannot."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the script says."""
+
+    keys: dict[str, Entry]
+    """Key -> its words, an entry each; ``env`` is a mapping."""
+    launch: Launch = field(default_factory=Launch)
+    unread: tuple[ConfigError, ...] = ()
+    """Options of the launcher that decide a trial, and are read from an accelerate file only."""
+    notes: tuple[str, ...] = ()
+
+
+def is_script(text: str, name: str = "") -> bool:
+    """Whether it is a shell script rather than a mapping of TRL's keys."""
+    if PurePosixPath(name).suffix.lower() in (".yaml", ".yml", ".json"):
+        return False
+    named = PurePosixPath(name).suffix.lower() in _SUFFIXES
+    return named or text.startswith("#!") or _STARTS.search(text) is not None
+
+
+def read_script(text: str, name: str, faults: Faults) -> Script:
+    """The keys behind the one command that trains.
+
+    Args:
+        text: the script.
+        name: what messages call it.
+        faults: told of every option that cannot be read.
+
+    Raises:
+        ConfigError: there is no such command or several, or its keys are in a file.
+    """
+    try:
+        found = [(command, at) for command in commands(text) if (at := _entry(command)) is not None]
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+    likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
+    if len(likely) != 1:
+        said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
+        raise problem(name, likely[1][0].words[0].line if likely else 0, f"{said}, found {len(likely)}")
+    command, at = likely[0]
+    entry, words = command.words[at], command.words[at + 1 :]
+    for part, why in _REFUSED.items():
+        if part in entry.text:
+            raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
+    launch = launch_of(command.words[:at])
+    _refuse_config(words, launch, name)
+    keys: dict[str, Entry] = {}
+    notes = list(_notes(launch, name))
+    for key, line, own in _options(words, name, faults):
+        hidden = next((word for word in own if word.unknown), None)
+        if hidden is None:
+            keys[key] = Entry([Entry(word.text, word.line) for word in own], line)
+        elif key in MEASURING:
+            said = f"{key}: {show(hidden.unknown)} is known to a shell only; a trial does without it"
+            notes.append(str(problem(name, line, said)))
+        else:
+            text_of = f"{key}: {show(hidden.unknown)} is known to a shell only; write its value out"
+            faults.add(problem(name, hidden.line, text_of))
+    variables = {key: word for key, word in command.environment.items() if not _OF_THE_LAUNCH.fullmatch(key)}
+    if own_variables := {key: Entry(word.text, word.line) for key, word in variables.items() if not word.unknown}:
+        keys[ENVIRONMENT] = Entry(dict(own_variables), entry.line)
+    for key, word in variables.items():
+        if word.unknown:
+            said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
+            notes.append(str(problem(name, word.line, said)))
+    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes))
+
+
+def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
+    """The words of ``keys`` as a YAML file would have them."""
+    return {key: _plain(entry) for key, entry in keys.items()}
+
+
+def _plain(entry: Entry) -> object:
+    if not isinstance(entry.value, list):
+        return entry.plain
+    words = [_switch(str(item.value)) for item in entry.value]
+    return True if not words else words[0] if len(words) == 1 else words
+
+
+def _switch(word: str) -> object:
+    return {"true": True, "false": False}.get(word.lower(), word)
+
+
+def _entry(command: Command) -> int | None:
+    """Where the script that trains stands among the words; ``None`` if the command trains nothing."""
+    texts = [word.text for word in command.words]
+    for at, text in enumerate(texts):
+        if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
+            return at + 1
+        if _MODULE.search(text) or (text.endswith(".py") and _is_started(texts[:at])):
+            return at
+    return None
+
+
+def _is_started(before: Sequence[str]) -> bool:
+    names = [PurePosixPath(text).name for text in before]
+    started = any(name.startswith("python") or name in ("torchrun", "deepspeed", "uv") for name in names)
+    return started or ("accelerate" in names and "launch" in names)
+
+
+def _said(command: Command, at: int) -> str:
+    options = [word.text for word in command.words[at + 1 :]]
+    grpo = any(text.startswith(("--num_generations", "--reward_funcs", "--use_vllm")) for text in options)
+    return f"{command.words[at].text}{' grpo' if grpo else ''}"
+
+
+def _refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
+    """The keys are in a file: it says which to give, and what of the command to write into it."""
+    texts = [word.text for word in words]
+    at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
+    if at is None:
+        return
+    joined = texts[at].partition("=")[2]
+    file = joined or (texts[at + 1] if at + 1 < len(texts) else "")
+    beside = (launch.options or {}).get("config_file")
+    options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
+    said = f"the keys are in {show(file)}; give that file"
+    said += f", with --accelerate {beside.text}" if beside is not None else ""
+    said += f", and write {', '.join(options)} into it" if options else ""
+    raise problem(name, words[at].line, said)
+
+
+def _options(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, int, list[Word]]]:
+    """(Key, line, the words behind it)."""
+    key, line, own = "", 0, list[Word]()
+    for word in words:
+        if word.text in CALLERS:
+            continue
+        option = _OPTION.fullmatch(word.text)
+        if option is not None:
+            if key:
+                yield key, line, own
+            key, line, own = option[1].replace("-", "_"), word.line, []
+            if option[2] is not None:
+                own = [Word(option[2], word.line, word.start, word.end, word.unknown)]
+        elif key:
+            own.append(word)
+        else:
+            faults.add(problem(name, word.line, f"expected an option (--name), got {show(word.text)}"))
+    if key:
+        yield key, line, own
+
+
+def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:
+    for option, word in sharding_of(launch):
+        if option == "config_file":
+            said = f"--config_file: it says how the run is sharded; give it with --accelerate {word.text}"
+        else:
+            said = f"--{option}: a trial reads it from an accelerate file only; write one and give it with --accelerate"
+        yield problem(name, word.line, said)
+
+
+def _notes(launch: Launch, name: str) -> Iterator[str]:
+    if launch.unknown is not None:
+        option, word = launch.unknown
+        said = f"{option}: {show(word.unknown or word.text)} is no number that can be read here; rows per update are"
+        yield str(problem(name, word.line, f"{said} counted for the GPUs held, --effective-batch N says otherwise"))
