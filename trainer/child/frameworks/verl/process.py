@@ -114,8 +114,7 @@ def failure(status: int, said: str) -> VerlFailedError:
 
 
 def telling(said: str) -> str:
-    """The line of the output that states the cause, without Ray's prefix: a known error text, else the last
-    exception."""
+    """The line that states the cause, without Ray's prefix: a known error text, else the last exception."""
     reading = read_log(said, SIGNS)
     if reading is not None and reading.sign.nearness is Nearness.CAUSE:
         return _PREFIX.sub("", reading.line)
