@@ -14,10 +14,10 @@ from api import errors
 from api.cache.sharing import Shared
 from api.cache.studies import Library
 from api.guard.codes import Codes
-from api.guard.security import OPEN_PATHS, Access, Guard
+from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import Throttle
 from api.live.hub import Hub
-from api.metrics import Tally
+from api.metrics import AnswerCounts
 from api.predicting import Predictor
 from api.routes import (
     control,
@@ -85,8 +85,8 @@ def create_app(
         codes: what a browser logs in with; without them none ever holds.
     """
     application = application_of(library, access, version, allow_control=allow_control, codes=codes)
-    tally: Tally = application.state.tally
-    return Guard(application, access, crashed, tally.count, tally.cut_off)
+    tally: AnswerCounts = application.state.tally
+    return RequestGuard(application, access, crashed, tally.count, tally.cut_off)
 
 
 def application_of(
@@ -109,7 +109,7 @@ def application_of(
     app.state.throttle = Throttle()
     app.state.hub = Hub(library)
     app.state.predictor = Predictor()
-    app.state.tally = Tally()
+    app.state.tally = AnswerCounts()
     app.state.allow_control = allow_control and access.token is not None
     app.add_middleware(Shared, library=library, shared=app.state.tally.share)
     errors.install(app)

@@ -41,7 +41,7 @@ class KnobFilter:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TrialConditions:
     """All that is said must hold; within one list, any of it."""
 
     states: Sequence[TrialState] = ()

@@ -29,7 +29,7 @@ _LONGEST = 3
 
 
 @dataclass(frozen=True)
-class Part:
+class ByteRange:
     """Bytes ``first`` to ``last`` (included) of ``size``; none if ``last`` is less than ``first``."""
 
     first: int
@@ -94,7 +94,7 @@ def open_below(root: Path, path: Path) -> int:
     return file
 
 
-def part_of(size: int, asked: str | None) -> Part:
+def part_of(size: int, asked: str | None) -> ByteRange:
     """What a ``Range`` header asks of a log of ``size`` bytes; one that is none of bytes is no range.
 
     At most ``LARGEST_BYTES`` from the first byte on: a server may send less than was asked for.
@@ -107,7 +107,7 @@ def part_of(size: int, asked: str | None) -> Part:
     if not first and not last:
         if size > LARGEST_BYTES:
             raise UnsatisfiableError(size, f"; ask for at most {LARGEST_BYTES} at a time, as `Range: bytes=0-`")
-        return Part(0, size - 1, size, True)
+        return ByteRange(0, size - 1, size, True)
     if not first:
         start, end = max(0, size - int(last)), size - 1
     else:
@@ -116,10 +116,10 @@ def part_of(size: int, asked: str | None) -> Part:
             return part_of(size, None)
     if start >= size or end < start:
         raise UnsatisfiableError(size)
-    return Part(start, min(end, start + LARGEST_BYTES - 1), size, False)
+    return ByteRange(start, min(end, start + LARGEST_BYTES - 1), size, False)
 
 
-def read_part(file: int, part: Part) -> bytes:
+def read_part(file: int, part: ByteRange) -> bytes:
     """Those bytes, each that could steer a terminal replaced by ``?``: as many as there are in the file."""
     if part.last < part.first:
         return b""

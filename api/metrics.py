@@ -32,7 +32,7 @@ class Metric:
     samples: Sequence[Sample]
 
 
-class Tally:
+class AnswerCounts:
     """Answers by status, and readers that did not read them, since the server began. For several threads."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ def exposition(metrics: Iterable[Metric]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "replace") if lines else b""
 
 
-def of_server(version: str, tally: Tally, listeners: int, dropped: int) -> tuple[Metric, ...]:
+def of_server(version: str, tally: AnswerCounts, listeners: int, dropped: int) -> tuple[Metric, ...]:
     """What the server itself does."""
     answers = [({"status": str(status)}, number) for status, number in tally.statuses().items()]
     return (

@@ -98,7 +98,7 @@ def pair(
     with tempfile.TemporaryDirectory(prefix="autotune-benchmark-") as folder:
         trial = trial_now(study, configuration, settings, Path(folder) / "attempt")
     number = evidence.feasible(trials)[configuration][0].number
-    made = export.build(read_study(store, study), export.Choice(trial=number), store)
+    made = export.build(read_study(store, study), export.ExportChoice(trial=number), store)
     rehearsal = Rehearsal(study, (trial,), made, settings, updates, GoOn(), lambda *_: None, SystemClock())
     rehearsal.write()
     return trial, rehearsal.run(1)

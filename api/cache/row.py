@@ -15,7 +15,7 @@ Key = tuple[float, ...]
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedTrial:
     """Of one trial as it was read."""
 
     trial: Trial

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from api.cache.row import Key, Listed
+from api.cache.row import Key, ListedTrial
 from autotune.domain import Trial
 from autotune.recommendation.reading import StudyReading
 
@@ -24,18 +24,18 @@ class Snapshot(StudyReading):
     """Another one only when trials, answer or status are others than in the reading before."""
     settled: int = 0
     """Another one only when a trial has ended, or the answer or the status is another."""
-    listed: Sequence[Listed] = ()
+    listed: Sequence[ListedTrial] = ()
     """``trials`` with what lists of them need; made once for a trial that has finished."""
-    orders: dict[str, tuple[Listed, ...]] = field(default_factory=dict, compare=False, repr=False)
+    orders: dict[str, tuple[ListedTrial, ...]] = field(default_factory=dict, compare=False, repr=False)
     """What ``ordered`` has made; shared by readings of one ``version``."""
-    earlier: Mapping[str, Sequence[Listed]] = field(default_factory=dict, compare=False, repr=False)
+    earlier: Mapping[str, Sequence[ListedTrial]] = field(default_factory=dict, compare=False, repr=False)
     """What it had made of the reading before."""
     kept: int = 0
     """The first so many of ``listed`` are what they were in the reading before."""
 
     def ordered(
-        self, name: str, key: Callable[[Listed], Key], admits: Callable[[Trial], bool] | None = None
-    ) -> tuple[Listed, ...]:
+        self, name: str, key: Callable[[ListedTrial], Key], admits: Callable[[Trial], bool] | None = None
+    ) -> tuple[ListedTrial, ...]:
         """``listed`` by ``key``, only those that ``admits``; done once for what ``name`` stands for."""
         found = self.orders.get(name)
         if found is None:

@@ -22,7 +22,7 @@ from autotune.domain import Event, Fingerprint, Study, Trial
 from autotune.errors import NotFoundError, StoreError, UsageError
 from autotune.ports import Store
 from autotune.recommendation.current import Life, attempt_paths, running_trial, sign_of_life
-from autotune.recommendation.export import Choice, Exported, build
+from autotune.recommendation.export import ExportChoice, Exported, build
 from autotune.settings import HomePaths, Settings
 from trainer.child.contract import NoteRecord
 
@@ -202,7 +202,7 @@ class Library:
                 self._made.popitem(last=False)
         return made.at(stamp, build, self._patience)
 
-    def exported(self, snapshot: Snapshot, choice: Choice) -> Exported | str:
+    def exported(self, snapshot: Snapshot, choice: ExportChoice) -> Exported | str:
         """The files that train with a configuration of the study, or the sentence why there are none."""
         try:
             return build(snapshot, choice, self._opened())

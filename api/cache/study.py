@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from api.cache.row import Listed
+from api.cache.row import ListedTrial
 from api.cache.snapshot import Snapshot
 from autotune.domain import Study, Trial
 from autotune.ports import Store
@@ -74,7 +74,7 @@ class Shelf:
 
     def _read(self, store: Store, study: Study, before: Snapshot | None, stamp: int) -> Snapshot:
         kept = () if before is None else before.listed[: self._since]
-        fresh = [Listed(trial, study.spec.baseline) for trial in _trials(store, study.id, self._since)]
+        fresh = [ListedTrial(trial, study.spec.baseline) for trial in _trials(store, study.id, self._since)]
         listed = (*kept, *fresh)
         trials = tuple(one.trial for one in listed)
         since = self._since + _finished(fresh)
@@ -113,7 +113,7 @@ class Shelf:
         return self._answer
 
 
-def _finished(fresh: Sequence[Listed]) -> int:
+def _finished(fresh: Sequence[ListedTrial]) -> int:
     """How many from the first on never change any more."""
     return next((at for at, one in enumerate(fresh) if not one.trial.state.is_finished), len(fresh))
 

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 
 from api.cache.studies import Library
-from api.dashboard.filters import Wanted
+from api.dashboard.filters import TrialFilter
 from api.dashboard.stream import stream_at
-from api.dashboard.why_view import Asked
+from api.dashboard.why_view import WhyQuery
 from api.routes.pages import study_page
 from api.routes.recommendations import work_out
 from api.routes.study_pages import why_page
@@ -58,8 +58,8 @@ class EarlyReading:
         self._library.snapshot(newest)
         pages: tuple[Callable[[], object], ...] = (
             lambda: work_out(self._library, newest),
-            lambda: study_page(self._library, newest, Wanted(), stream),
-            lambda: why_page(self._library, newest, Asked(), stream),
+            lambda: study_page(self._library, newest, TrialFilter(), stream),
+            lambda: why_page(self._library, newest, WhyQuery(), stream),
         )
         for draw in pages:
             while self._library.unasked_s < CALM_S:

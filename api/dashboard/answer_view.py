@@ -13,7 +13,7 @@ from autotune.documents.study import plain, timestamp
 from autotune.domain import Recommendation, RecommendationRow, Trial
 from autotune.insights.standings import outcome_word
 from autotune.recommendation.export import Exported
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.statistics.lengths import figures_of
 from autotune.wording.numbers import format_size, rate
 from autotune.wording.sentences import baseline_words, headline, measured_words, nothing_words
@@ -79,8 +79,10 @@ def answer_page(found: StudyReading, exports: Sequence[Exported | str]) -> Answe
         id=study.id,
         name=clean(study.spec.name) or f"study {study.id}",
         headline=_headline(found, answered),
-        so_far=found.source is Source.BEST_SO_FAR,
-        given="" if answered is None or found.source is Source.BEST_SO_FAR else timestamp(answered.created_at) or "",
+        so_far=found.source is AnswerSource.BEST_SO_FAR,
+        given=""
+        if answered is None or found.source is AnswerSource.BEST_SO_FAR
+        else timestamp(answered.created_at) or "",
         rows=tuple(
             _row(found, answered, i + 1, row, exported)
             for i, (row, exported) in enumerate(zip(rows, exports, strict=True))

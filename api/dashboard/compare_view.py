@@ -37,7 +37,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
+class DifferenceLine:
     """One thing in which the trials differ."""
 
     name: str
@@ -53,8 +53,8 @@ class CompareView:
     problem: str
     """Why nothing is compared; empty if it is."""
     columns: tuple[Column, ...]
-    knobs: tuple[Line, ...]
-    figures: tuple[Line, ...]
+    knobs: tuple[DifferenceLine, ...]
+    figures: tuple[DifferenceLine, ...]
     alike: int
     """Knobs all of them have alike."""
     phases: Chart | None
@@ -81,7 +81,7 @@ def compare_view(found: StudyReading, numbers: Sequence[int]) -> CompareView:
         name=clean(found.study.spec.name) or f"study {found.study.id}",
         problem=problem,
         columns=tuple(_column(found, t, numbers) for t in shown),
-        knobs=tuple(Line(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
+        knobs=tuple(DifferenceLine(clean(n), tuple(knob_value(t.configuration.get(n)) for t in shown)) for n in names),
         figures=tuple(line for line in _figures(found, shown) if len(set(line.values)) > 1),
         alike=len(every) - len(names),
         phases=_phases(found, shown),
@@ -105,7 +105,7 @@ def _column(found: StudyReading, trial: Trial, numbers: Sequence[int]) -> Column
     return Column(trial.number, page, trial.kind.value.replace("_", " "), tone(trial), without)
 
 
-def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
+def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[DifferenceLine]:
     reference = found.reference_speed
 
     def gain(trial: Trial) -> str:
@@ -128,7 +128,7 @@ def _figures(found: StudyReading, trials: Sequence[Trial]) -> list[Line]:
     pool = capacity_of(found.study.spec).pool
     seen = ordered(name for t in trials for name in by_phase(t, pool))
     rows += [(f"peak in {name}", _peak_in(name, found)) for name in seen]
-    return [Line(name, tuple(words(t) for t in trials)) for name, words in rows]
+    return [DifferenceLine(name, tuple(words(t) for t in trials)) for name, words in rows]
 
 
 def _peak_in(name: str, found: StudyReading) -> Callable[[Trial], str]:

@@ -32,7 +32,7 @@ SORTS: dict[str, tuple[str, Callable[[Trial], tuple[float, ...]]]] = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrialFilter:
     """What an address asks for. Unknown words are kept: they match no trial, and are shown for what they are."""
 
     outcome: str = ""
@@ -42,7 +42,7 @@ class Wanted:
     page: int = 1
 
     @classmethod
-    def of(cls, query: Iterable[tuple[str, str]]) -> Wanted:
+    def of(cls, query: Iterable[tuple[str, str]]) -> TrialFilter:
         """From names and values as they stand in an address; whatever is not known is left out."""
         cut = [(_cut(name), _cut(value)) for name, value in query]
         given = [(name, value) for name, value in cut if value]
@@ -64,7 +64,7 @@ class Wanted:
         parts += [("sort", self.sort if self.sort != "best" else ""), ("page", str(self.page) if self.page > 1 else "")]
         return tuple((name, value) for name, value in parts if value)
 
-    def on(self, page: int) -> Wanted:
+    def on(self, page: int) -> TrialFilter:
         """The same on another page."""
         return replace(self, page=page)
 
@@ -113,7 +113,7 @@ def _cut(words: str) -> str:
 
 
 @dataclass(frozen=True)
-class Listed:
+class TrialsPage:
     """The trials of one page."""
 
     shown: tuple[Trial, ...]
@@ -122,7 +122,7 @@ class Listed:
     pages: int
 
 
-def listed(found: StudyReading, wanted: Wanted, most: int = PAGE) -> Listed:
+def listed(found: StudyReading, wanted: TrialFilter, most: int = PAGE) -> TrialsPage:
     """The page of ``most`` trials that is asked for, or the last one if there are fewer."""
     trials: Sequence[Trial] = found.best_first
     if wanted.sort != "best":
@@ -131,7 +131,7 @@ def listed(found: StudyReading, wanted: Wanted, most: int = PAGE) -> Listed:
         trials = [t for t in trials if wanted.takes(t)]
     pages = max(1, -(-len(trials) // most))
     page = min(wanted.page, pages)
-    return Listed(tuple(trials[(page - 1) * most : page * most]), len(trials), page, pages)
+    return TrialsPage(tuple(trials[(page - 1) * most : page * most]), len(trials), page, pages)
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Menu:
     """There are too many values to choose from: a value or a range is written."""
 
 
-def menus(found: StudyReading, wanted: Wanted) -> tuple[Menu, ...]:
+def menus(found: StudyReading, wanted: TrialFilter) -> tuple[Menu, ...]:
     """Outcome, kind, order, and each knob that differs."""
     made = [
         _menu("outcome", "outcome", sorted({outcome_word(t) for t in found.trials}), wanted.outcome),

@@ -8,7 +8,7 @@ from api.dashboard.answer_view import answer_page
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import trial_table
-from api.dashboard.why_view import Asked, why_view
+from api.dashboard.why_view import WhyQuery, why_view
 from autotune.charts.assets import STYLE
 from autotune.charts.history import history
 from autotune.charts.svg import Svg
@@ -28,5 +28,5 @@ def report_page(found: StudyReading) -> str:
         study=study_view(found, None, drawn=history(found.trials, found.study.spec)),
         trials=trial_table(found, most=MOST_TRIALS),
         answer=answer_page(found, ["a report holds no files"] * len(rows)),
-        why=why_view(found, Asked(), linked=False),
+        why=why_view(found, WhyQuery(), linked=False),
     ).decode()

@@ -8,7 +8,7 @@ from autotune.documents.study import timestamp
 from autotune.domain import StudyStatus
 from autotune.insights.standings import count
 from autotune.recommendation.current import running_trial
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import rate, signed_percent
 from autotune.wording.text import clean
 
@@ -61,7 +61,7 @@ def sure_word(found: StudyReading) -> str:
     """How far the first row can be relied on."""
     if found.recommendation is None or not found.recommendation.rows:
         return ""
-    if found.source is Source.BEST_SO_FAR:
+    if found.source is AnswerSource.BEST_SO_FAR:
         return "so far"
     return "confirmed" if found.recommendation.rows[0].confirmed else "not confirmed"
 

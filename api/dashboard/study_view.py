@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from api.dashboard import links
 from api.dashboard.budget_view import BudgetView, budget_view
 from api.dashboard.card import Card, card
-from api.dashboard.filters import Wanted
+from api.dashboard.filters import TrialFilter
 from api.dashboard.studies_view import machine_words, model_name, status_word
 from api.dashboard.trials_view import Failure, TrialTable, changed_words, failures, trial_table
 from autotune.charts.chart import Chart
@@ -15,7 +15,7 @@ from autotune.charts.history import history
 from autotune.documents.study import timestamp
 from autotune.insights.standings import count
 from autotune.recommendation.current import Life, running_trial
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.numbers import format_size
 from autotune.wording.sentences import baseline_words, headline, nothing_words, phase_words
 from autotune.wording.text import clean, in_order, knob_value
@@ -76,7 +76,7 @@ def history_chart(found: StudyReading) -> Chart:
 
 
 def study_view(
-    found: StudyReading, life: Life | None, wanted: Wanted | None = None, drawn: Chart | None = None
+    found: StudyReading, life: Life | None, wanted: TrialFilter | None = None, drawn: Chart | None = None
 ) -> StudyView:
     """Everything the page of a study shows.
 
@@ -128,7 +128,7 @@ def _answer(found: StudyReading) -> AnswerView | None:
     rows = recommendation.rows
     return AnswerView(
         headline=headline(rows[0], recommendation, baseline) if rows else nothing_words(found.trials),
-        so_far=found.source is Source.BEST_SO_FAR,
+        so_far=found.source is AnswerSource.BEST_SO_FAR,
         cards=tuple(card(row, recommendation, baseline) for row in rows),
         baseline=baseline_words(recommendation, baseline),
         notes=tuple(clean(note) for note in recommendation.notes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api.dashboard.filters import PAGE, SORTS, Listed, Menu, Wanted, listed, menus
+from api.dashboard.filters import PAGE, SORTS, Menu, TrialFilter, TrialsPage, listed, menus
 from api.dashboard.links import study_page, trial_page
 from autotune.domain import Trial, TrialState
 from autotune.insights.standings import outcome_word
@@ -81,9 +81,9 @@ class TrialTable:
     """Further knobs that differ."""
 
 
-def trial_table(found: StudyReading, wanted: Wanted | None = None, most: int = PAGE) -> TrialTable:
+def trial_table(found: StudyReading, wanted: TrialFilter | None = None, most: int = PAGE) -> TrialTable:
     """A page of the trials asked for, ``most`` of them; the best ones unless told."""
-    wanted = wanted or Wanted()
+    wanted = wanted or TrialFilter()
     names = found.differing[:SHOWN_KNOBS]
     fastest = max((t.tokens_per_hour or 0.0 for t in found.trials), default=0.0)
     part = listed(found, wanted, most)
@@ -108,7 +108,7 @@ def trial_table(found: StudyReading, wanted: Wanted | None = None, most: int = P
     )
 
 
-def _turned(study_id: int, wanted: Wanted, part: Listed, by: int) -> str:
+def _turned(study_id: int, wanted: TrialFilter, part: TrialsPage, by: int) -> str:
     page = part.page + by
     return study_page(study_id, wanted.on(page).query()) + "#trials" if 1 <= page <= part.pages else ""
 

@@ -30,7 +30,7 @@ MOST_LONG_RUNS = 20
 
 
 @dataclass(frozen=True)
-class Asked:
+class WhyQuery:
     """What an address asks for; what it does not name is chosen by ``settled``."""
 
     x: str = ""
@@ -40,7 +40,7 @@ class Asked:
     against: str = "memory"
 
     @classmethod
-    def of(cls, query: Iterable[tuple[str, str]]) -> Asked:
+    def of(cls, query: Iterable[tuple[str, str]]) -> WhyQuery:
         """From names and values as they stand in an address."""
         given = [(name, clean(value)[:LONGEST]) for name, value in query if value]
         plain = dict(given)
@@ -77,7 +77,7 @@ class WhyView:
     name: str
     begun: bool
     knobs: tuple[str, ...]
-    asked: Asked
+    asked: WhyQuery
     axes: tuple[AxisChoice, ...]
     against: tuple[tuple[str, str], ...]
     phases: Chart
@@ -99,7 +99,7 @@ Foretell = Callable[[StudySpec, Sequence[Trial]], Sequence[Foretold]]
 
 def why_view(
     found: StudyReading,
-    asked: Asked,
+    asked: WhyQuery,
     *,
     linked: bool = True,
     foresee: Foresee = untried_pairs.foreseen,
@@ -138,14 +138,14 @@ def capacity_of(spec: StudySpec) -> Capacity:
     return Capacity(Pool.HOST, spec.memory_limit)
 
 
-def settled(found: StudyReading, asked: Asked) -> Asked:
+def settled(found: StudyReading, asked: WhyQuery) -> WhyQuery:
     """``asked`` with knobs of this study: the two the map is about, and the axes."""
     names = [n for n in found.differing if n not in DERIVED] or list(found.differing)
     by_failure = sorted(names, key=lambda n: (-_failing_values(found.trials, n), names.index(n)))
     x = asked.x if asked.x in found.differing else next((n for n in by_failure if n != asked.y), "")
     y = asked.y if asked.y in found.differing else next((n for n in by_failure if n != x), "")
     axes = tuple(n for n in asked.axes if n in found.differing) or tuple(names[:DEFAULT_AXES])
-    return Asked(x, y, axes, asked.logs, asked.against)
+    return WhyQuery(x, y, axes, asked.logs, asked.against)
 
 
 def _failing_values(trials: Sequence[Trial], knob: str) -> int:
@@ -155,12 +155,12 @@ def _failing_values(trials: Sequence[Trial], knob: str) -> int:
     return len(failed) + len(every) if len(every) <= MOST_VALUES else 0
 
 
-def _axes(found: StudyReading, asked: Asked) -> tuple[AxisChoice, ...]:
+def _axes(found: StudyReading, asked: WhyQuery) -> tuple[AxisChoice, ...]:
     knobs = [AxisChoice(n, n in asked.axes, n in asked.logs, can_be_log(n, found.trials)) for n in found.differing]
     return (*knobs, AxisChoice(SPEED, True, SPEED in asked.logs, True))
 
 
-def _fits(found: StudyReading, asked: Asked, linked: bool, foresee: Foresee) -> Chart:
+def _fits(found: StudyReading, asked: WhyQuery, linked: bool, foresee: Foresee) -> Chart:
     spec, knobs = found.study.spec, (asked.x, asked.y)
     known = foresee(spec, found.trials, knobs) if all(knobs) else {}
 
@@ -170,7 +170,7 @@ def _fits(found: StudyReading, asked: Asked, linked: bool, foresee: Foresee) -> 
     return feasibility_map(found.trials, knobs, untried_pairs.space_of(spec), known, href if linked else None)
 
 
-def _front(found: StudyReading, asked: Asked, href: Href) -> Chart:
+def _front(found: StudyReading, asked: WhyQuery, href: Href) -> Chart:
     if asked.against == "groups":
         return teaching_front(found.trials, href)
     return memory_front(found.trials, capacity_of(found.study.spec).pool, href)

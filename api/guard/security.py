@@ -97,7 +97,7 @@ class Access:
         return hmac.new(key, b"autotune page", hashlib.sha256).hexdigest()
 
 
-class Guard:
+class RequestGuard:
     """ASGI around the whole application, mounts and errors included."""
 
     def __init__(

@@ -13,7 +13,7 @@ from fastapi.sse import KEEPALIVE_COMMENT
 from starlette.exceptions import HTTPException
 
 from api.cache.studies import Library
-from api.live.messages import Told, event_told, revision_told
+from api.live.messages import SseMessage, event_told, revision_told
 from autotune.domain import Event
 from autotune.errors import AutotuneError
 
@@ -32,7 +32,7 @@ as much as a small answer does."""
 
 
 @dataclass
-class Watch:
+class WatchedStudy:
     """What the listeners of a study have been told by now."""
 
     revision: int
@@ -54,11 +54,11 @@ class Listener:
         self.after = after
         """Greatest event id that was handed over."""
         self._missed = missed
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[SseMessage] = deque()
         self._some = asyncio.Event()
         self.dropped = False
 
-    def put(self, told: Told) -> None:
+    def put(self, told: SseMessage) -> None:
         """Of revisions only the newest waits; a listener that is too far behind is dropped."""
         if told.id is None and self._waiting and self._waiting[-1].id is None:
             self._waiting.pop()
@@ -71,7 +71,7 @@ class Listener:
         self.dropped = True
         self._some.set()
 
-    async def batches(self) -> AsyncIterator[Sequence[Told]]:
+    async def batches(self) -> AsyncIterator[Sequence[SseMessage]]:
         """First what happened after ``after``, then what happens, all that waits at once; an empty one where nothing
         has come for ``PING_S``. Ends when the listener is dropped, or when what it missed cannot be read: it comes
         again with its last id, and nothing was left out."""
@@ -104,9 +104,9 @@ class Listener:
                 piece += told.wire
             yield piece
 
-    def _taken(self) -> list[Told]:
+    def _taken(self) -> list[SseMessage]:
         """What waits, without events it has been told already."""
-        batch: list[Told] = []
+        batch: list[SseMessage] = []
         while self._waiting:
             told = self._waiting.popleft()
             if told.id is not None:
@@ -124,8 +124,8 @@ class Hub:
         self._library = library
         self._look_s = look_s
         self._listeners: dict[int, set[Listener]] = {}
-        self._watchers: dict[int, Watch] = {}
-        self._beginnings: dict[int, asyncio.Task[Watch]] = {}
+        self._watchers: dict[int, WatchedStudy] = {}
+        self._beginnings: dict[int, asyncio.Task[WatchedStudy]] = {}
         self._joining = 0
         self.dropped = 0
         """Listeners that were too slow, since the server began."""
@@ -162,7 +162,7 @@ class Hub:
         listener.put(revision_told(watch.revision))
         return listener
 
-    async def _watched(self, study_id: int) -> Watch:
+    async def _watched(self, study_id: int) -> WatchedStudy:
         """The database is asked only where nobody listens yet, and once for all who come meanwhile."""
         watch = self._watchers.get(study_id)
         if watch is not None and watch.sound:
@@ -174,10 +174,10 @@ class Hub:
         begun = await asyncio.shield(beginning)
         return self._watchers.get(study_id, begun)
 
-    def _begun(self, study_id: int) -> Watch:
-        return Watch(self._library.study(study_id).revision, self._library.last_event_id(study_id))
+    def _begun(self, study_id: int) -> WatchedStudy:
+        return WatchedStudy(self._library.study(study_id).revision, self._library.last_event_id(study_id))
 
-    def _has_begun(self, study_id: int, begun: asyncio.Task[Watch]) -> None:
+    def _has_begun(self, study_id: int, begun: asyncio.Task[WatchedStudy]) -> None:
         del self._beginnings[study_id]
         if not begun.cancelled():
             begun.exception()  # those who waited are told; if all have gone, nobody need be
@@ -196,7 +196,7 @@ class Hub:
         """Some events after ``after``; none when there are none. Raises ``NotFoundError`` or ``StoreError``."""
         return await run_sync(self._library.events, study_id, after, REPLAYED)
 
-    async def _watch(self, study_id: int, watch: Watch) -> None:
+    async def _watch(self, study_id: int, watch: WatchedStudy) -> None:
         while True:
             await asyncio.sleep(self._look_s)
             try:
@@ -224,7 +224,7 @@ class Hub:
             for listener in self._listeners.get(study_id, ()):
                 listener.end()
 
-    def _tell(self, study_id: int, told: Told) -> None:
+    def _tell(self, study_id: int, told: SseMessage) -> None:
         for listener in tuple(self._listeners.get(study_id, ())):
             listener.put(told)
             if listener.dropped:

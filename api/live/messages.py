@@ -12,7 +12,7 @@ from autotune.domain import Event
 
 
 @dataclass(frozen=True)
-class Told:
+class SseMessage:
     """An event, or that its study has changed."""
 
     id: int | None
@@ -20,14 +20,14 @@ class Told:
     wire: bytes
 
 
-def event_told(event: Event) -> Told:
+def event_told(event: Event) -> SseMessage:
     """``event: event``, with its id."""
-    return Told(event.id, _wire(event_json(event), "event", str(event.id)))
+    return SseMessage(event.id, _wire(event_json(event), "event", str(event.id)))
 
 
-def revision_told(revision: int) -> Told:
+def revision_told(revision: int) -> SseMessage:
     """``event: changed``, without an id: who comes again is told the revision of then."""
-    return Told(None, _wire({"revision": revision}, "changed", None))
+    return SseMessage(None, _wire({"revision": revision}, "changed", None))
 
 
 def _wire(data: object, event: str, number: str | None) -> bytes:

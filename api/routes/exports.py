@@ -17,7 +17,7 @@ from api.schemas.problems import problems
 from api.schemas.study_examples import EXPORT_EXAMPLE
 from autotune.documents.recommendation import row_json
 from autotune.documents.study import plain
-from autotune.recommendation.export import Choice, Exported, native_sentence, seam_sentence
+from autotune.recommendation.export import ExportChoice, Exported, native_sentence, seam_sentence
 
 router = APIRouter(prefix="/api/v1/studies/{study_id}", tags=["recommendations"])
 
@@ -51,7 +51,7 @@ def export_files(
     if query.trial is not None and query.native_only:
         field = {"field": "query.native_only", "message": "cannot choose another configuration than that of `trial`"}
         return problem(422, f"{field['field']}: {field['message']}", errors=[field])
-    choice = Choice(row=query.row, trial=query.trial, native_only=query.native_only)
+    choice = ExportChoice(row=query.row, trial=query.trial, native_only=query.native_only)
     made = studies.kept(("files", study_id, found.settled, choice), lambda: studies.exported(found, choice))
     if isinstance(made, str):
         return problem(409, made)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.deps import LARGEST_ID, StudiesDep, StudyId, TrialNumber
 from api.errors import problem
-from api.logs import Part, UnsatisfiableError, open_below, part_of, path_of, read_part
+from api.logs import ByteRange, UnsatisfiableError, open_below, part_of, path_of, read_part
 from api.responses import conditional
 from api.routes.trials import trial_of
 from api.schemas.problems import problems
@@ -77,7 +77,7 @@ def get_log(
     return _answer(request, part, body)
 
 
-def _answer(request: Request, part: Part, body: bytes) -> Response:
+def _answer(request: Request, part: ByteRange, body: bytes) -> Response:
     headers = {"Accept-Ranges": "bytes"}
     if part.whole:
         return conditional(request, body, TEXT, headers, kept=False)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.cache.studies import Library
 from api.dashboard import asset_names
-from api.dashboard.filters import Wanted
+from api.dashboard.filters import TrialFilter
 from api.dashboard.render import render
 from api.dashboard.stream import stream_of
 from api.dashboard.studies_view import study_line
@@ -42,11 +42,11 @@ def all_studies(request: Request, studies: StudiesDep) -> Response:
 @router.get("/studies/{study_id}")
 def one_study(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """A study, live; its trials filtered by what stands after the question mark."""
-    wanted = Wanted.of(request.query_params.multi_items())
+    wanted = TrialFilter.of(request.query_params.multi_items())
     return conditional(request, study_page(studies, study_id, wanted, stream_of(request, study_id)), HTML)
 
 
-def study_page(studies: Library, study_id: int, wanted: Wanted, stream: str) -> bytes:
+def study_page(studies: Library, study_id: int, wanted: TrialFilter, stream: str) -> bytes:
     """The page of a study; made anew where the study was read anew. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
     life = studies.life(found)

@@ -22,7 +22,7 @@ from autotune.forecast.explain import explain
 from autotune.frameworks import framework_named
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import answer_document
-from autotune.recommendation.export import Choice, build
+from autotune.recommendation.export import ExportChoice, build
 from autotune.wording.text import clean
 from search_spaces.framework_names import SHORT
 
@@ -100,7 +100,7 @@ def _document(found: Snapshot) -> bytes:
 
 
 def _file(studies: Library, found: Snapshot, query: RecommendationQuery) -> bytes:
-    choice = Choice(row=query.row, native_only=query.native_only)
+    choice = ExportChoice(row=query.row, native_only=query.native_only)
     made = build(found, choice, studies.store(found.study.id))
     names, files = made.framework.names, made.export.files
     main = names.config if names.config in files else names.run

@@ -17,7 +17,7 @@ from api.dashboard.log_tail import logs_of
 from api.dashboard.render import render
 from api.dashboard.stream import stream_of
 from api.dashboard.trial_view import trial_view
-from api.dashboard.why_view import Asked, why_view
+from api.dashboard.why_view import WhyQuery, why_view
 from api.deps import StudiesDep, StudyId, TrialNumber
 from api.logs import open_below
 from api.responses import HTML, conditional
@@ -28,7 +28,7 @@ from autotune.domain import StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.forecast.untried_pairs import foreseen, foretold
 from autotune.recommendation.current import running_trial
-from autotune.recommendation.export import Choice
+from autotune.recommendation.export import ExportChoice
 from trainer.child.contract import RunPaths
 
 router = APIRouter(prefix="/studies/{study_id}", include_in_schema=False)
@@ -39,11 +39,11 @@ Row = Annotated[int, Path(ge=1, le=2)]
 @router.get("/why")
 def why(request: Request, studies: StudiesDep, study_id: StudyId) -> Response:
     """Where time and memory go, what fits, which knobs matter."""
-    asked = Asked.of(request.query_params.multi_items())
+    asked = WhyQuery.of(request.query_params.multi_items())
     return conditional(request, why_page(studies, study_id, asked, stream_of(request, study_id)), HTML)
 
 
-def why_page(studies: Library, study_id: int, asked: Asked, stream: str) -> bytes:
+def why_page(studies: Library, study_id: int, asked: WhyQuery, stream: str) -> bytes:
     """What the trials of a study say; made anew when one has changed. Raises ``NotFoundError`` or ``StoreError``."""
     found = studies.snapshot(study_id)
 
@@ -71,7 +71,9 @@ def one_trial(request: Request, studies: StudiesDep, study_id: StudyId, number: 
     life = studies.life(found) if running is not None and running.number == number else None
     logs = logs_of(folder, studies.home.runs) if trial.attempt else ()
     timeline = read(RunPaths(folder).memory, partial(open_below, studies.home.runs)) if trial.attempt else None
-    export = studies.kept(("export", found.progress, number), lambda: studies.exported(found, Choice(trial=number)))
+    export = studies.kept(
+        ("export", found.progress, number), lambda: studies.exported(found, ExportChoice(trial=number))
+    )
     key = ("trial", found.stamp, number, life, logs, timeline)
     body = studies.body(
         key,
@@ -101,7 +103,7 @@ def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> 
 
     def build() -> bytes:
         rows = () if found.recommendation is None else found.recommendation.rows
-        exports = [studies.exported(found, Choice(row=place + 1)) for place in range(len(rows))]
+        exports = [studies.exported(found, ExportChoice(row=place + 1)) for place in range(len(rows))]
         return render("recommendation.html", answer=answer_page(found, exports), stream=stream)
 
     return conditional(request, studies.body(("recommendation", found.progress), build), HTML)
@@ -111,7 +113,7 @@ def recommendation(request: Request, studies: StudiesDep, study_id: StudyId) -> 
 def export(request: Request, studies: StudiesDep, study_id: StudyId, row: Row) -> Response:
     """The files that train with a row of the answer, without the prompts."""
     found = studies.snapshot(study_id)
-    made = studies.exported(found, Choice(row=row))
+    made = studies.exported(found, ExportChoice(row=row))
     if isinstance(made, str):
         raise NotFoundError(made)
     headers = {"Content-Disposition": f'attachment; filename="study-{study_id}-row-{row}.zip"'}

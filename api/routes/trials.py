@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.cache.row import Key, Listed
+from api.cache.row import Key, ListedTrial
 from api.cache.snapshot import Snapshot
 from api.deps import StudiesDep, StudyId, TrialNumber
-from api.filters import Chosen, knob_filter
+from api.filters import TrialConditions, knob_filter
 from api.paging import next_link, page
 from api.responses import JSON, conditional, dumps, joined
 from api.schemas.examples import TRIALS_EXAMPLE
@@ -38,7 +38,7 @@ class Sort(StrEnum):
     PEAK_BYTES = "peak_bytes"
 
 
-_KEYS: dict[Sort, Callable[[Listed], Key]] = {
+_KEYS: dict[Sort, Callable[[ListedTrial], Key]] = {
     Sort.SPEED: lambda one: one.by_speed,
     Sort.NUMBER: lambda one: one.by_number,
     Sort.NEWEST: lambda one: one.newest,
@@ -70,10 +70,10 @@ class TrialsQuery(BaseModel):
     limit: int = Field(100, ge=1, le=500, description="Trials on a page.")
     cursor: str | None = Field(None, max_length=200, description="`next_cursor` of the page before.")
 
-    def chosen(self) -> Chosen:
+    def chosen(self) -> TrialConditions:
         """Raises ``RequestValidationError``."""
         knobs = [knob_filter(text) for text in self.knob]
-        return Chosen(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
+        return TrialConditions(tuple(self.state), tuple(self.kind), tuple(self.failure), self.feasible, tuple(knobs))
 
 
 class CyclesQuery(BaseModel):
@@ -99,7 +99,7 @@ def list_trials(
     """
     chosen, key = query.chosen(), _KEYS[query.sort]
     found = studies.snapshot(study_id)
-    plain_order = chosen == Chosen()
+    plain_order = chosen == TrialConditions()
     name = query.sort.value if plain_order else f"{query.sort.value} {chosen}"
     some = found.ordered(name, key, None if plain_order else chosen.admits)
     shown, following = page(some, key, query.limit, query.cursor, query.sort.value)
@@ -161,7 +161,7 @@ def trial_of(found: Snapshot, number: int) -> Trial:
     return found.trials[number]
 
 
-def _page(found: Snapshot, shown: Sequence[Listed], following: str | None) -> bytes:
+def _page(found: Snapshot, shown: Sequence[ListedTrial], following: str | None) -> bytes:
     trials = joined(one.document for one in shown)
     return b'{"study":%b,"trials":%b,"next_cursor":%b}' % (
         dumps(plain(found.study.spec.name)),

@@ -32,7 +32,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """One of the two: a trial, or all trials that measured a study's best configuration."""
 
     label: str
@@ -72,15 +72,15 @@ class Side:
 class Comparison:
     """Two sides, and what may be concluded."""
 
-    a: Side
-    b: Side
+    a: ComparedSide
+    b: ComparedSide
     ratio: Interval | None
     """Tokens/hour of b over a, minus 1; ``None`` where one was not measured."""
     changes: Mapping[str, tuple[KnobValue | None, KnobValue | None]]
     """Knobs that differ: (a, b)."""
     differs: tuple[str, ...] = ()
     """What else differs, as ``place: a -> b``; the ratio is no gain of the knobs unless this is empty."""
-    baselines: tuple[Side, Side] | None = None
+    baselines: tuple[ComparedSide, ComparedSide] | None = None
     """Of two studies: their baselines, which show how alike machines and workloads are."""
 
     @property
@@ -132,11 +132,16 @@ def differences(a: StudyReading, b: StudyReading) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _comparison(a: Side, b: Side, differs: tuple[str, ...], baselines: tuple[Side, Side] | None = None) -> Comparison:
+def _comparison(
+    a: ComparedSide,
+    b: ComparedSide,
+    differs: tuple[str, ...],
+    baselines: tuple[ComparedSide, ComparedSide] | None = None,
+) -> Comparison:
     return Comparison(a, b, ratio(a, b), a.configuration.difference(b.configuration), differs, baselines)
 
 
-def ratio(a: Side, b: Side) -> Interval | None:
+def ratio(a: ComparedSide, b: ComparedSide) -> Interval | None:
     """Tokens/hour of ``b`` over ``a``, minus 1; the errors of the two are independent. None over an emulation's."""
     if a.speed is None or b.speed is None or emulated(a.configuration) or emulated(b.configuration):
         return None
@@ -156,25 +161,25 @@ def _lengths(study: Study) -> str:
     return f"mean {statistics.fmean(study.lengths):.1f} tokens over {len(study.lengths)} rows"
 
 
-def _best(record: StudyReading) -> Side:
+def _best(record: StudyReading) -> ComparedSide:
     spec = record.study.spec
     leaders = evidence.leaders(record.trials, spec.baseline, spec.framework)
     chosen = leaders[0].configuration if leaders else spec.baseline
     return _runs(record, chosen, spec.name)
 
 
-def _runs(record: StudyReading, configuration: Configuration, label: str) -> Side:
+def _runs(record: StudyReading, configuration: Configuration, label: str) -> ComparedSide:
     held = evidence.feasible(record.trials).get(configuration)
     runs = evidence.basis(held) if held else [t for t in record.trials if t.configuration == configuration]
     return _side(label, record.study, configuration, runs, evidence.noise(record.trials))
 
 
-def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: Noise) -> Side:
+def _side(label: str, study: Study, configuration: Configuration, runs: Sequence[Trial], noise: Noise) -> ComparedSide:
     measured = [t for t in runs if t.tokens_per_hour is not None]
     error = noise.t * noise.sigma / math.sqrt(len(measured)) if measured and noise.degrees else None
     cycles = [c for t in runs for c in t.speed_cycles()]
     outcomes = [_outcome(t) for t in runs]
-    return Side(
+    return ComparedSide(
         label=label,
         study=study.spec.name,
         framework=study.spec.framework,

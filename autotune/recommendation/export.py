@@ -29,7 +29,7 @@ TRAIN = "train.jsonl"
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExportChoice:
     """Which configuration of a study is meant."""
 
     row: int = 1
@@ -53,7 +53,7 @@ class Exported:
     """File to copy as ``prompts/train.jsonl``; ``None`` where it is not needed, or not on this machine."""
 
 
-def chosen(reading: StudyReading, choice: Choice) -> RecommendationRow:
+def chosen(reading: StudyReading, choice: ExportChoice) -> RecommendationRow:
     """The configuration that is meant, with its evidence; a row is one of the study's answer.
 
     Raises:
@@ -111,7 +111,7 @@ class HasNotes(Protocol):
         ...
 
 
-def build(reading: StudyReading, choice: Choice, store: HasNotes) -> Exported:
+def build(reading: StudyReading, choice: ExportChoice, store: HasNotes) -> Exported:
     """The files of a choice.
 
     Raises:

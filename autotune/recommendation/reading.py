@@ -22,23 +22,23 @@ from autotune.wording.text import clean, differing, knob_value
 NO_LIMITS = Budget()
 
 
-class Source(StrEnum):
+class AnswerSource(StrEnum):
     """Where an answer comes from."""
 
     RECOMMENDATION = "recommendation"
     BEST_SO_FAR = "best_so_far"
 
 
-Answer = tuple[Source, Recommendation | None]
+Answer = tuple[AnswerSource, Recommendation | None]
 
 
 def answered(stored: Recommendation | None, study: Study, trials: Sequence[Trial]) -> Answer:
     """The stored recommendation, unless trials have ended since; then what all trials support now. Pure."""
     latest = max((t.finished_at or 0.0 for t in trials), default=0.0)
     if stored is not None and latest <= stored.created_at:
-        return Source.RECOMMENDATION, stored
+        return AnswerSource.RECOMMENDATION, stored
     ended_by = "not ended: this is the best so far" if study.status is StudyStatus.OPEN else "unknown"
-    return Source.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
+    return AnswerSource.BEST_SO_FAR, recommend(study.spec, trials, ended_by, now=latest)
 
 
 def last_event(store: Store, study: Study, kind: str) -> Event | None:
@@ -81,7 +81,7 @@ class StudyReading:
         return self.known_answer or answered(self.stored, self.study, self.trials)
 
     @property
-    def source(self) -> Source:
+    def source(self) -> AnswerSource:
         return self.answer[0]
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import replace
 from autotune.documents.study import plain, timestamp
 from autotune.domain import RecommendationRow, Study, StudySpec, TrialState
 from autotune.insights.why import Why
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.report import found, measured, usage, verified, why
 from autotune.report.markdown import bars, block, code, facts, sections, table
 from autotune.statistics import evidence
@@ -81,7 +81,7 @@ def _answer(reading: StudyReading) -> list[str]:
         failed = any(t.state is TrialState.FAIL for t in reading.trials)
         return [f"**{nothing_words(reading.trials)}**" + (" The failures below say why." if failed else "")]
     said = [f"**{headline(recommendation.rows[0], recommendation, baseline)}**"]
-    if reading.source is not Source.RECOMMENDATION:
+    if reading.source is not AnswerSource.RECOMMENDATION:
         said.append("The study has not given its recommendation on these trials; this is what they support so far.")
     for row in recommendation.rows:
         said += _row(row, reading.study.spec)

@@ -79,7 +79,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenWorkload:
     """The workload a study begins with."""
 
     workload: Workload
@@ -115,7 +115,7 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
         yield replace(now, layers=count)
 
 
-def choose(workloads: Iterator[Workload], pace_of: Callable[[Workload], Pace], budget_s: float) -> Chosen:
+def choose(workloads: Iterator[Workload], pace_of: Callable[[Workload], Pace], budget_s: float) -> ChosenWorkload:
     """The first workload of which the budget holds ``TRIALS`` trials; the last one if it holds so many of none.
 
     Args:
@@ -127,10 +127,10 @@ def choose(workloads: Iterator[Workload], pace_of: Callable[[Workload], Pace], b
     usual_pace = pace = pace_of(usual)
     while pace.study_s() > budget_s and (smaller := next(workloads, None)) is not None:
         workload, pace = smaller, pace_of(smaller)
-    return Chosen(workload, pace, usual, usual_pace)
+    return ChosenWorkload(workload, pace, usual, usual_pace)
 
 
-def chosen_words(found: Chosen, budget_s: float, layers: int = 0) -> str:
+def chosen_words(found: ChosenWorkload, budget_s: float, layers: int = 0) -> str:
     """What was chosen and why, in one line; ``layers`` are those of the whole model."""
     usual = "the default" if found.workload == found.usual else "chosen because the default is too large"
     pace, count = found.pace, found.pace.trials(budget_s)

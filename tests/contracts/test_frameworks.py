@@ -80,7 +80,7 @@ def test_a_framework_that_is_not_there_is_refused_by_name(word: str) -> None:
 
 
 def test_a_format_of_an_export_is_a_word_of_the_command_line() -> None:
-    assert [form.value for form in export.Format] == list(SHORT.values())
+    assert [form.value for form in export.ExportFormat] == list(SHORT.values())
     assert [form.value for form in recommendation.Format] == ["json", *SHORT.values()]
 
 

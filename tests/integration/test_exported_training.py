@@ -145,7 +145,7 @@ def build(study: Study, configuration: Configuration) -> Exported:
             return ()
 
     trials = (f.finished(0, configuration=configuration),)
-    return export.build(StudyReading(study, trials), export.Choice(trial=0), Notes())  # type: ignore[arg-type]
+    return export.build(StudyReading(study, trials), export.ExportChoice(trial=0), Notes())  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from autotune.errors import UsageError
 from autotune.insights.ranking import measured
 from autotune.insights.standings import best_first, outcome_word, standings
 from autotune.recommendation.comparison import compare_trials
-from autotune.recommendation.export import Choice, chosen
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.export import ExportChoice, chosen
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import native_best, recommend, row_of
 from autotune.report.document import report
 from autotune.statistics import evidence
@@ -83,7 +83,7 @@ def test_it_is_compared_with_nothing_and_not_exported() -> None:
     found = compare_trials(StudyReading(study, ran()), ran()[0], ran()[2])
     assert (found.ratio, found.b.outcome) == (None, "emulated")
     with pytest.raises(UsageError, match="trial 2 ran FP8 in emulation"):
-        chosen(StudyReading(study, ran()), Choice(trial=2))
+        chosen(StudyReading(study, ran()), ExportChoice(trial=2))
 
 
 def test_an_emulated_baseline_is_no_reference() -> None:
@@ -119,7 +119,7 @@ def test_each_trial_is_labelled() -> None:
     assert "14 layers in FP8, 1 left out; gradient of fp8 against bf16's: cosine 0.992, norm 0.95 times" in screen
     assert "spread over ranks" in screen
     found = recommend(SPEC, ran(), "")
-    assert "`emulated`" in report(StudyReading(study, ran(), known_answer=(Source.RECOMMENDATION, found)))
+    assert "`emulated`" in report(StudyReading(study, ran(), known_answer=(AnswerSource.RECOMMENDATION, found)))
 
 
 def test_a_row_with_fp8_says_how_little_its_passing_means() -> None:

@@ -19,7 +19,7 @@ from autotune.errors import UsageError
 from autotune.insights.usage import TrialUse
 from autotune.insights.usage_json import use_json
 from autotune.insights.usage_words import percent
-from autotune.recommendation.comparison import Comparison, Interval, Side, compare_studies, compare_trials
+from autotune.recommendation.comparison import ComparedSide, Comparison, Interval, compare_studies, compare_trials
 from autotune.recommendation.reading import read_study
 from autotune.wording.numbers import format_size, rate, signed_percent
 from autotune.wording.sentences import PERMITTED_MARK
@@ -106,13 +106,13 @@ def verdict(comparison: Comparison) -> str:
     return f"{speed} (95 % interval {signed_percent(found.low)} to {signed_percent(found.high)}){sure}"
 
 
-def _baselines(a: Side, b: Side) -> str:
+def _baselines(a: ComparedSide, b: ComparedSide) -> str:
     if a.speed is None or b.speed is None:
         return "baselines: not both measured"
     return f"baselines: {rate(a.speed.value)} and {rate(b.speed.value)} tokens/hour"
 
 
-def _figures(a: Side, b: Side, comparison: Comparison) -> Table:
+def _figures(a: ComparedSide, b: ComparedSide, comparison: Comparison) -> Table:
     table = plain_table(
         [
             ("", "left"),
@@ -152,7 +152,7 @@ def _figures(a: Side, b: Side, comparison: Comparison) -> Table:
     return table
 
 
-def _uses(a: Side, b: Side) -> dict[str, tuple[str, str]]:
+def _uses(a: ComparedSide, b: ComparedSide) -> dict[str, tuple[str, str]]:
     """What the two used, by name; only what was recorded of one of them."""
     figures: dict[str, Callable[[TrialUse], str]] = {
         "GPU busy": lambda u: percent(u.whole.gpu.busy),
@@ -184,7 +184,7 @@ def _beyond_speed(comparison: Comparison) -> frozenset[str]:
     return frozenset(name for name, effect in effects.items() if effect is not Effect.SPEED)
 
 
-def _values(side: Side, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
+def _values(side: ComparedSide, own: Mapping[str, KnobValue | None]) -> dict[str, KnobValue]:
     """What a side has: where it sets nothing, what its framework does, as far as that is known."""
     unset = defaults(side.framework)
     found = {name: unset.get(name) if value is None else value for name, value in own.items()}
@@ -196,23 +196,23 @@ def _ordered(a: Mapping[str, float], b: Mapping[str, float], known: list[str]) -
     return [*(n for n in known if n in names), *sorted(n for n in names if n not in known)]
 
 
-def _numbers(side: Side) -> str:
+def _numbers(side: ComparedSide) -> str:
     return " ".join(f"#{n}" for n in side.trials) or "-"
 
 
-def _outcome(side: Side) -> str:
+def _outcome(side: ComparedSide) -> str:
     return "ok" if side.outcome == "OK" else side.outcome.partition(":")[0]
 
 
-def _speed(side: Side) -> str:
+def _speed(side: ComparedSide) -> str:
     return "-" if side.speed is None else rate(side.speed.value)
 
 
-def _range(side: Side) -> str:
+def _range(side: ComparedSide) -> str:
     return "-" if side.speed is None or side.error is None else f"{rate(side.speed.low)} to {rate(side.speed.high)}"
 
 
-def _cycles(side: Side) -> str:
+def _cycles(side: ComparedSide) -> str:
     return f"{side.cycles}, {side.disturbed} disturbed" if side.disturbed else str(side.cycles)
 
 
@@ -253,7 +253,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def side_json(side: Side) -> dict[str, Any]:
+def side_json(side: ComparedSide) -> dict[str, Any]:
     """One side; ``null`` where nothing was measured."""
     return {
         "label": plain(side.label),

@@ -23,10 +23,10 @@ from autotune.settings import HomePaths
 from search_spaces.framework_names import SHORT
 
 if TYPE_CHECKING:
-    from autotune.recommendation.export import Choice, Exported
+    from autotune.recommendation.export import ExportChoice, Exported
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """Whose files are written, as the command line names them."""
 
     TRL = "trl"
@@ -51,7 +51,7 @@ def export(
     row: RowOption = 1,
     trial: TrialOption = None,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
+        ExportFormat | None, typer.Option("--format", help="Whose files are written; those of the study's framework.")
     ] = None,
     native_only: NativeOption = False,
     output: Annotated[
@@ -110,7 +110,7 @@ def _write_optuna(study: Study, trials: Sequence[Trial], file: Path, *, as_json:
     console.line(f"open     optuna-dashboard {shlex.quote(f'sqlite:///{file}')}")
 
 
-def _format(study: Study, asked: Format | None) -> str:
+def _format(study: Study, asked: ExportFormat | None) -> str:
     """The format's word: a figure holds for the framework it was measured in, so there is no other."""
     own = SHORT.get(study.spec.framework, study.spec.framework)
     if asked is not None and asked.value != own:
@@ -121,13 +121,13 @@ def _format(study: Study, asked: Format | None) -> str:
     return own
 
 
-def choice_of(row: int, trial: int | None, native_only: bool) -> Choice:
+def choice_of(row: int, trial: int | None, native_only: bool) -> ExportChoice:
     """Which configuration the options mean. Raises ``UsageError`` if they contradict."""
-    from autotune.recommendation.export import Choice
+    from autotune.recommendation.export import ExportChoice
 
     if trial is not None and native_only:
         raise UsageError("--trial names one configuration, so --native-only cannot choose another; give one of them")
-    return Choice(row=row, trial=trial, native_only=native_only)
+    return ExportChoice(row=row, trial=trial, native_only=native_only)
 
 
 def _document(made: Exported, study: Study, folder: Path, files: tuple[Path, ...]) -> dict[str, Any]:

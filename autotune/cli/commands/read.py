@@ -33,14 +33,14 @@ from autotune.documents.study import trial_json
 from autotune.domain import Study, Trial, TrialKind, TrialState
 from autotune.insights.why_words import why_json
 from autotune.recommendation.current import Life, answer_document, running_trial, status_document
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.wording.sentences import phase_words
 
 BEST_SHOWN = 5
 FAILURES_SHOWN = 3
 
 
-class Sort(StrEnum):
+class TrialOrder(StrEnum):
     """Order of ``autotune trials``."""
 
     SPEED = "speed"
@@ -118,7 +118,9 @@ def trials(
     kind: Annotated[
         TrialKind | None, typer.Option("--kind", case_sensitive=False, help="Only trials of this kind.")
     ] = None,
-    sort: Annotated[Sort, typer.Option("--sort", help="Best first, or in the order they ran.")] = Sort.SPEED,
+    sort: Annotated[
+        TrialOrder, typer.Option("--sort", help="Best first, or in the order they ran.")
+    ] = TrialOrder.SPEED,
     as_json: JsonOption = False,
     home: HomeOption = None,
     url: UrlOption = None,
@@ -135,7 +137,7 @@ def trials(
         read = source.read(study)
     found, every = read.study, read.trials
     chosen = [t for t in every if state in (None, t.state) and kind in (None, t.kind)]
-    ordered = best_first(chosen) if sort is Sort.SPEED else sorted(chosen, key=lambda t: t.number)
+    ordered = best_first(chosen) if sort is TrialOrder.SPEED else sorted(chosen, key=lambda t: t.number)
     if as_json:
         documents = [trial_json(t, found.spec.baseline) for t in ordered]
         console.document({"study": found.spec.name, "trials": documents})
@@ -170,7 +172,7 @@ def best(
     if as_json:
         console.document({**answer_document(read), "why": why_json(why)})
         return
-    if read.source is Source.BEST_SO_FAR:
+    if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
     answered = recommendation is not None and bool(recommendation.rows)
     console.show(

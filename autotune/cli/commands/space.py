@@ -68,7 +68,7 @@ RanksOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Question:
+class SpaceQuestion:
     """What is asked about: a machine, and a configuration on it."""
 
     resources: Resources
@@ -137,7 +137,7 @@ def check(
         raise typer.Exit(ILLEGAL)
 
 
-def _check_configuration(question: Question, as_json: bool) -> bool:
+def _check_configuration(question: SpaceQuestion, as_json: bool) -> bool:
     found = legality.check_baseline(question.configuration, question.resources)
     notes = () if found else legality.notes(question.configuration, question.resources)
     if as_json:
@@ -152,7 +152,7 @@ def _check_configuration(question: Question, as_json: bool) -> bool:
     return not found
 
 
-def _check_space(name: str | None, question: Question, as_json: bool) -> bool:
+def _check_space(name: str | None, question: SpaceQuestion, as_json: bool) -> bool:
     machine = question.resources
     server = "rollout_gpus" in question.configuration
     name, space, left_out = space_for(machine.framework, name, machine.gpus, machine.nodes, server=server)
@@ -239,7 +239,7 @@ def _question(
     ranks: int | None,
     given: Mapping[str, KnobValue] | None = None,
     rows: int | None = None,
-) -> Question:
+) -> SpaceQuestion:
     framework = framework_word(framework)
     if ranks is not None and gpus:
         from autotune.specification.build import RANKS_WITH_GPUS
@@ -253,10 +253,10 @@ def _question(
         rows_per_update=rows,
         cpu_ranks=ranks or 1,
     )
-    return Question(resources, Configuration(accumulated(given or {}, resources) if given else {}))
+    return SpaceQuestion(resources, Configuration(accumulated(given or {}, resources) if given else {}))
 
 
-def _beside(space: SearchSpace, question: Question) -> Configuration:
+def _beside(space: SearchSpace, question: SpaceQuestion) -> Configuration:
     """The baseline of a space nobody has run yet: what was given, on the space's fixed knobs and the defaults."""
     from autotune.specification.request import TRL_DEFAULT_MICRO_BATCH, default_group, default_micro_batch
 

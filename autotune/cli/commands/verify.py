@@ -20,7 +20,7 @@ from autotune.recommendation.reading import StudyReading, read_study
 
 if TYPE_CHECKING:
     from autotune.ports import Store
-    from autotune.recommendation.export import Choice, Exported
+    from autotune.recommendation.export import ExportChoice, Exported
     from autotune.settings import Settings
     from autotune.verify.compare_run import LoggedUpdate, RunVerdict
     from autotune.verify.exported_run import Heard
@@ -74,9 +74,11 @@ def verify(
       autotune verify --repeat 10 --over 8h
     """
     if steps is not None or repeat is not None or over is not None:
-        from autotune.cli.commands.verify_runs import Asked, run
+        from autotune.cli.commands.verify_runs import VerifyOptions, run
 
-        raise typer.Exit(run(study, choice_of(row, trial, native_only), Asked(steps, repeat, over), as_json, home))
+        raise typer.Exit(
+            run(study, choice_of(row, trial, native_only), VerifyOptions(steps, repeat, over), as_json, home)
+        )
     with reading(home) as (settings, store):
         read = read_study(store, find_study(store, study))
         verdict, document = _run_exported(read, choice_of(row, trial, native_only), store, settings, rounds, updates)
@@ -88,7 +90,7 @@ def verify(
 
 
 def _run_exported(
-    read: StudyReading, choice: Choice, store: Store, settings: Settings, rounds: int, updates: int
+    read: StudyReading, choice: ExportChoice, store: Store, settings: Settings, rounds: int, updates: int
 ) -> tuple[RunVerdict, dict[str, Any]]:
     """Run it under the study's lock; the verdict and its document, which is stored as an event of the study."""
     from autotune.recommendation import export

@@ -40,7 +40,7 @@ FRUITLESS = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class VerifyOptions:
     """What to run instead of the exported command; one of the first two."""
 
     steps: str | None = None
@@ -77,7 +77,7 @@ class Bench:
         return trial
 
 
-def run(name: str | None, choice: export.Choice, asked: Asked, as_json: bool, home: Path | None) -> int:
+def run(name: str | None, choice: export.ExportChoice, asked: VerifyOptions, as_json: bool, home: Path | None) -> int:
     """Run what was asked, print it, and return the exit code.
 
     Raises:

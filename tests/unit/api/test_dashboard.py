@@ -17,7 +17,7 @@ from api.dashboard.compare_view import MOST, asked
 from api.dashboard.log_tail import LINES, LONGEST_LINE, TAIL, log_tail
 from api.dashboard.report_page import report_page
 from api.dashboard.study_view import study_view
-from api.dashboard.why_view import Asked, settled, why_view
+from api.dashboard.why_view import WhyQuery, settled, why_view
 from autotune.charts.feasibility_map import feasibility_map, pair_of
 from autotune.domain import Study, Trial, TrialState
 from autotune.forecast import untried_pairs
@@ -198,9 +198,9 @@ def test_why_draws_what_is_asked_for(finished: Reader, whole: StudyReading) -> N
 
 
 def test_the_map_begins_with_knobs_that_failed_and_never_twice_the_same(whole: StudyReading) -> None:
-    chosen = settled(whole, Asked(x="precision", y="precision"))
+    chosen = settled(whole, WhyQuery(x="precision", y="precision"))
     assert (chosen.x, chosen.y) == ("precision", "precision"), "what is asked for is drawn, even if it says nothing"
-    by_itself = settled(whole, Asked())
+    by_itself = settled(whole, WhyQuery())
     assert by_itself.x != by_itself.y
     assert "micro_batch_size" in (by_itself.x, by_itself.y)
 
@@ -295,7 +295,7 @@ def test_ten_thousand_trials_make_no_large_page() -> None:
     assets = Path(__file__).parents[3] / "api/dashboard/assets"
     loaded = sum(path.stat().st_size for path in assets.iterdir())
     assert len(study) + loaded + 12_000 < 500_000, "the first view, everything counted, before compression"
-    assert len(render("why.html", why=why_view(found, Asked()))) < 500_000
+    assert len(render("why.html", why=why_view(found, WhyQuery()))) < 500_000
 
 
 def test_a_hostile_study_is_only_text_on_every_page(reader: Reader, settings: Settings) -> None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from api.live import hub as hub_module
 from api.live.hub import LARGEST_QUEUE, PIECE_BYTES, Hub, Listener
-from api.live.messages import Told, event_told, revision_told
+from api.live.messages import SseMessage, event_told, revision_told
 from autotune.domain import Event, Study
 from autotune.errors import StoreError
 from autotune.settings import Settings
@@ -152,7 +152,7 @@ def test_a_listener_that_is_too_far_behind_is_dropped_and_the_others_are_not(rea
     async def scene() -> None:
         hub = Hub(reader.library, look_s=3600.0)
         slow, quick = await hub.join(1, None), await hub.join(1, None)
-        taken: list[Told] = []
+        taken: list[SseMessage] = []
 
         async def take() -> None:
             async for batch in quick.batches():
@@ -342,7 +342,7 @@ def test_what_waits_goes_in_one_piece_and_a_comment_where_nothing_came(monkeypat
 
 
 def test_what_happens_is_put_into_bytes_once_for_all_listeners() -> None:
-    async def heard(listener: Listener) -> Told:
+    async def heard(listener: Listener) -> SseMessage:
         async for batch in listener.batches():
             for told in batch:
                 if told.id == 4:

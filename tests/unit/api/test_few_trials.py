@@ -8,7 +8,7 @@ import pytest
 
 from api.dashboard.answer_view import answer_page
 from api.dashboard.study_view import study_view
-from api.dashboard.why_view import Asked, why_view
+from api.dashboard.why_view import WhyQuery, why_view
 from autotune.cli.screens.study import end_screen
 from autotune.cli.screens.why import why_screen
 from autotune.domain import CycleKind, FailureReason, Trial, TrialKind, TrialState
@@ -57,7 +57,7 @@ STUDIES: dict[str, tuple[Trial, ...]] = {
 def everything_said(trials: tuple[Trial, ...]) -> list[str]:
     """The sentences of the pages and of the screens."""
     found = snapshot(trials, study=STUDY)
-    page, why = study_view(found, None), why_view(found, Asked())
+    page, why = study_view(found, None), why_view(found, WhyQuery())
     charts = [v for v in (*vars(why).values(), page.history) if hasattr(v, "says")]
     said = [sentence for chart in charts for sentence in (chart.title, chart.says, chart.note)]
     rows = 0 if found.recommendation is None else len(found.recommendation.rows)
@@ -124,7 +124,7 @@ def test_what_measured_faster_without_proof_is_not_called_slower() -> None:
 
 @pytest.mark.parametrize("name", ["none", "one", "two", "broken off, then another"])
 def test_a_map_of_two_knobs_is_drawn_only_where_two_differ(name: str) -> None:
-    found = why_view(snapshot(STUDIES[name], study=STUDY), Asked())
+    found = why_view(snapshot(STUDIES[name], study=STUDY), WhyQuery())
     assert (found.fits.title, str(found.fits.drawing)) == ("What fits", "")
-    three = why_view(snapshot(STUDIES["three"], study=STUDY), Asked())
+    three = why_view(snapshot(STUDIES["three"], study=STUDY), WhyQuery())
     assert three.fits.title == "What fits: micro_batch_size and gradient_checkpointing"

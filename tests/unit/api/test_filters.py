@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from api.cache.snapshot import Snapshot
 from api.dashboard.budget_view import budget_view
-from api.dashboard.filters import PAGE, SORTS, Wanted, listed, menus
+from api.dashboard.filters import PAGE, SORTS, TrialFilter, listed, menus
 from api.dashboard.render import render
 from api.dashboard.study_view import study_view
 from api.dashboard.trials_view import SHOWN_KNOBS, trial_table
 from autotune.domain import Budget, FailureReason, StudyStatus, Trial
-from autotune.recommendation.reading import Source
+from autotune.recommendation.reading import AnswerSource
 from tests.support import factories as f
 
 
@@ -24,7 +24,7 @@ def snapshot(trials: tuple[Trial, ...], **changes: Any) -> Snapshot:
         "trials": trials,
         "spent": (60.0, 0.0),
         "limits": Budget(),
-        "known_answer": (Source.BEST_SO_FAR, None),
+        "known_answer": (AnswerSource.BEST_SO_FAR, None),
         "fingerprint": None,
     }
     return Snapshot(**(base | changes))
@@ -40,7 +40,7 @@ TRIALS = (
 
 def numbers(**query: str) -> list[int]:
     pairs = [(name.replace("__", "."), value) for name, value in query.items()]
-    return [t.number for t in listed(snapshot(TRIALS), Wanted.of(pairs)).shown]
+    return [t.number for t in listed(snapshot(TRIALS), TrialFilter.of(pairs)).shown]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_is_asked_for_is_listed(query: dict[str, str], expected: list[int])
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["outcome", "kind", "sort", "page", "knob.x", "knob.<y", "z"]), st.text())))
 def test_any_address_is_understood_and_says_the_same_again(query: list[tuple[str, str]]) -> None:
-    wanted = Wanted.of(query)
-    assert Wanted.of(wanted.query()) == wanted
+    wanted = TrialFilter.of(query)
+    assert TrialFilter.of(wanted.query()) == wanted
     assert wanted.sort in SORTS
     assert wanted.page >= 1
     assert all(len(value) <= 200 for _, value in wanted.query())
@@ -91,13 +91,13 @@ def test_any_address_is_understood_and_says_the_same_again(query: list[tuple[str
 def test_pages_part_the_trials_without_loss() -> None:
     trials = tuple(f.finished(n, cycle_seconds=10.0 + n / 100) for n in range(2 * PAGE + 1))
     found = snapshot(trials)
-    shown = [t.number for page in (1, 2, 3) for t in listed(found, Wanted(page=page)).shown]
+    shown = [t.number for page in (1, 2, 3) for t in listed(found, TrialFilter(page=page)).shown]
     assert shown == list(range(2 * PAGE + 1))
-    assert listed(found, Wanted(page=99)).page == listed(found, Wanted()).pages == 3
+    assert listed(found, TrialFilter(page=99)).page == listed(found, TrialFilter()).pages == 3
 
 
 def test_menus_offer_what_there_is_and_keep_what_was_chosen() -> None:
-    made = {menu.label: menu for menu in menus(snapshot(TRIALS), Wanted.of([("knob.micro_batch_size", "64")]))}
+    made = {menu.label: menu for menu in menus(snapshot(TRIALS), TrialFilter.of([("knob.micro_batch_size", "64")]))}
     assert [value for value, _, _ in made["micro_batch_size"].choices] == ["", "2", "4", "8", "64"]
     assert [value for value, _, chosen in made["micro_batch_size"].choices if chosen] == ["64"]
     assert [value for value, _, _ in made["outcome"].choices] == ["", "CRASH", "OOM", "ok"]
@@ -108,7 +108,7 @@ def test_menus_offer_what_there_is_and_keep_what_was_chosen() -> None:
 
 def test_a_knob_of_too_many_values_is_written_and_keeps_what_was_written() -> None:
     trials = tuple(f.finished(n, configuration=f.configuration(logprob_token_chunk=n + 1)) for n in range(60))
-    found, wanted = snapshot(trials), Wanted.of([("knob.logprob_token_chunk", "10..12")])
+    found, wanted = snapshot(trials), TrialFilter.of([("knob.logprob_token_chunk", "10..12")])
     (menu,) = [menu for menu in menus(found, wanted) if menu.label == "logprob_token_chunk"]
     assert (menu.free, menu.name, menu.choices[0][0]) == (True, "knob.logprob_token_chunk", "10..12")
     assert [t.number for t in listed(found, wanted).shown] == [9, 10, 11]

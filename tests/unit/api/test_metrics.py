@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.metrics import Metric, Tally, exposition
+from api.metrics import AnswerCounts, Metric, exposition
 from autotune.domain import Study
 from tests.support.served import Reader
 
@@ -93,7 +93,7 @@ def test_any_label_and_any_number_keep_the_rules(value: str, number: float) -> N
 
 
 def test_a_tally_counts_and_gives_copies() -> None:
-    tally = Tally()
+    tally = AnswerCounts()
     for status in (200, 404, 200):
         tally.count(status)
     before = tally.statuses()

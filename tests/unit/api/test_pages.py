@@ -18,7 +18,7 @@ from api.dashboard.study_view import study_view
 from autotune.charts.assets import STYLE
 from autotune.cli.screens.study import end_screen
 from autotune.domain import Budget, FailureReason, Outcome, Phase, Pool, Study, Trial, TrialKind, TrialState
-from autotune.recommendation.reading import Source
+from autotune.recommendation.reading import AnswerSource
 from autotune.recommendation.recommend import recommend
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -46,7 +46,7 @@ def snapshot(trials: tuple[Trial, ...] = (), **changes: Any) -> Snapshot:
         "trials": trials,
         "spent": (95.0, 0.0),
         "limits": Budget(wall_s=600.0),
-        "known_answer": (Source.RECOMMENDATION, found),
+        "known_answer": (AnswerSource.RECOMMENDATION, found),
         "fingerprint": factories.fingerprint(),
     }
     return Snapshot(**(base | changes))

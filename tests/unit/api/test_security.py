@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 import api.dashboard as page_files
 from api.dashboard.asset_names import ASSETS
 from api.guard.access import access_for, is_loopback, read_token
-from api.guard.security import HEADERS, OPEN_PATHS, Access, Guard, SlowReaderError, nobody_reads
+from api.guard.security import HEADERS, OPEN_PATHS, Access, RequestGuard, SlowReaderError, nobody_reads
 from autotune.charts.assets import STYLE
 from autotune.errors import UsageError
 from autotune.settings import Settings
@@ -36,7 +36,7 @@ def locked(finished_home: Settings) -> Iterator[Reader]:
 def addresses(reader: Reader) -> list[str]:
     """Every path of the application, with something in place of its variables."""
     guard = reader.app
-    assert isinstance(guard, Guard)
+    assert isinstance(guard, RequestGuard)
     inner = guard._app
     assert isinstance(inner, FastAPI)
     found = [route.path for route in _all(inner.routes)]

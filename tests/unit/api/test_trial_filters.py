@@ -7,7 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.filters import Chosen, knob_filter
+from api.filters import TrialConditions, knob_filter
 from autotune.domain import FailureReason, Study, TrialState
 from autotune.settings import Settings
 from autotune.store import open_store
@@ -75,7 +75,9 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
 
 
 def test_filters_of_one_knob_are_alternatives_and_of_several_conditions() -> None:
-    chosen = Chosen(knobs=[knob_filter(t) for t in ("micro_batch_size:2", "micro_batch_size:8", "precision:bf16")])
+    chosen = TrialConditions(
+        knobs=[knob_filter(t) for t in ("micro_batch_size:2", "micro_batch_size:8", "precision:bf16")]
+    )
     for size, precision, admitted in [(2, "bf16", True), (8, "bf16", True), (4, "bf16", False), (2, "fp32", False)]:
         trial = factories.trial(1, configuration=factories.configuration(micro_batch_size=size, precision=precision))
         assert chosen.admits(trial) is admitted

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 
 from api import dashboard
 from api.guard.access import access_for
-from api.guard.security import OPEN_PATHS, Access, Guard
+from api.guard.security import OPEN_PATHS, Access, RequestGuard
 from api.guard.throttle import BURST
 from autotune.settings import Settings
 from tests.support.served import Reader
@@ -75,7 +75,7 @@ def abroad(finished_home: Settings) -> Iterator[Reader]:
 def walked(reader: Reader) -> set[tuple[str, str]]:
     """(method, path) of every route, mount and file there is, with something in place of its variables."""
     guard = reader.app
-    assert isinstance(guard, Guard), "nothing stands in front of the guard"
+    assert isinstance(guard, RequestGuard), "nothing stands in front of the guard"
     found = set(_all(guard._app, ""))
     return found | {("GET", f"/assets/{file.relative_to(ASSETS)}") for file in ASSETS.rglob("*.*")}
 

@@ -8,7 +8,7 @@ import pytest
 from autotune.cli.commands import trial as inspecting
 from autotune.documents.memory_timeline import text_of
 from autotune.domain import Outcome, Study, TrialState
-from autotune.recommendation.reading import Source, read_study
+from autotune.recommendation.reading import AnswerSource, read_study
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from tests.support import factories
@@ -152,7 +152,7 @@ def test_best_gives_the_stored_recommendation_until_trials_end_after_it(
     assert document["source"] == "recommendation"
     assert document["recommendation"]["rows"][0]["gain"]["low"] == 0.3
     store.finish_trial(study.id, 3, TrialState.FAIL, factories.oom(), factories.NOW + 20_000, 1.0, None)
-    assert read_study(store, study).source is Source.BEST_SO_FAR
+    assert read_study(store, study).source is AnswerSource.BEST_SO_FAR
     store.close()
 
 

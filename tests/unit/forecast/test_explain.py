@@ -10,7 +10,7 @@ from autotune.insights.ruled_out import RulingCause
 from autotune.insights.why import Why
 from autotune.insights.why_words import why_json
 from autotune.proposals import dominance
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report.why import section
 from search_spaces.knobs import KNOBS
@@ -46,7 +46,7 @@ def trials(spec: StudySpec) -> list[Trial]:
 def answered(spec: StudySpec, trials: list[Trial]) -> tuple[Recommendation, Why]:
     found = recommend(spec, trials, "budget")
     assert found is not None
-    why = explain(StudyReading(factories.study(spec=spec), trials, known_answer=(Source.RECOMMENDATION, found)))
+    why = explain(StudyReading(factories.study(spec=spec), trials, known_answer=(AnswerSource.RECOMMENDATION, found)))
     assert why is not None
     return found, why
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, StudySpec, Trial, TrialKind
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report import plot, report
 from autotune.report.markdown import LONGEST, block, code, table
@@ -60,7 +60,7 @@ def _read(trials: list[Trial] | None = None, spec: StudySpec | None = None, **ch
     trials = _trials() if trials is None else trials
     study = f.study(spec=spec or f.study_spec())
     found = recommend(study.spec, trials, "the time budget is used up", now=f.NOW)
-    answer = Source.RECOMMENDATION, found
+    answer = AnswerSource.RECOMMENDATION, found
     base = StudyReading(study, trials, (587.0, 0.0), fingerprint=f.fingerprint(), known_answer=answer)
     return replace(base, **changes)
 

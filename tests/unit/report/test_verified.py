@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotune.domain import CycleKind, Trial, TrialKind, TrialState
-from autotune.recommendation.reading import Source, StudyReading
+from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report import report
 from autotune.report.verified import section
@@ -35,7 +35,7 @@ def repeated(number: int, seconds: float) -> Trial:
 
 
 def told(trials: list[Trial]) -> str:
-    answer = Source.RECOMMENDATION, recommend(STUDY.spec, trials, "")
+    answer = AnswerSource.RECOMMENDATION, recommend(STUDY.spec, trials, "")
     return report(StudyReading(STUDY, trials, known_answer=answer))
 
 
