@@ -14,20 +14,13 @@ from benchmarks.cases.case import Case, cases_below
 from benchmarks.cases.judging import wrong
 
 CASES = Path(__file__).parents[2] / "fixtures" / "cases"
-LATER = CASES / "not_yet.txt"
-"""Cases that are still wrong, a folder a line."""
 
 
 def name_of(case: Case) -> str:
     return str(case.folder.relative_to(CASES))
 
 
-def now() -> list[Case]:
-    later = LATER.read_text().split() if LATER.exists() else []
-    return [case for case in cases_below(CASES) if name_of(case) not in later]
-
-
-@pytest.mark.parametrize("case", now(), ids=name_of)
+@pytest.mark.parametrize("case", cases_below(CASES), ids=name_of)
 def test_the_product_answers_what_is_right(case: Case) -> None:
     assert wrong(case, asked(case)) == []
 
