@@ -125,7 +125,10 @@ TOO_LONG = (
 
 
 @pytest.mark.parametrize("words", TOO_LONG, ids=lambda words: " ".join(words).replace(LONG, "LONG"))
-def test_a_name_that_no_file_can_have_is_bad_usage(autotune: Run, home: HomePaths, study: Study, words: Any) -> None:
+def test_a_name_that_no_file_can_have_is_bad_usage(
+    autotune: Run, home: HomePaths, study: Study, words: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "nice", lambda increment: 0)  # `serve` makes its whole process nice: this one
     code, out, err = autotune(*words)
     assert (code, out) == (2, ""), err
     assert not home.crashes.exists()

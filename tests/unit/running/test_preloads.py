@@ -262,11 +262,11 @@ TUNER = """
 import sys, time
 from pathlib import Path
 from autotune.running.log import CappedLog
-from autotune.running.preloads import Patience, Preloads
+from autotune.running.preloads import Preloads, PreloadTimeouts
 from tests.support.fake_framework import write_trial
 
 start, folder = sys.argv[1], Path(sys.argv[2])
-preloads = Preloads(Patience(ready_s=240.0, answer_s=240.0))
+preloads = Preloads(PreloadTimeouts(ready_s=240.0, answer_s=240.0))
 paths = write_trial(folder / "trial", trial="hold")
 argv = (sys.executable, start, "trial", "--directory", str(paths.root))
 preloads.spawn(argv, paths.scratch, "autotune:preloads:5:0:1", CappedLog(paths.log), {})
@@ -277,7 +277,7 @@ time.sleep(600)
 def test_a_killed_tuner_leaves_nothing(start: Path, tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[3]
     tuner = subprocess.Popen([sys.executable, "-c", TUNER, str(start), str(tmp_path)], cwd=root)
-    wait_for((tmp_path / "trial" / "held").exists)
+    wait_for(lambda: (tmp_path / "trial" / "held").exists() or tuner.poll() is not None)
     forked = int((tmp_path / "trial" / "held").read_text())
     stat = proc.read_stat(forked)
     assert stat is not None
