@@ -55,7 +55,7 @@ def main(directory: Path, cycles: int) -> None:
     )
     contract.write_atomic(paths.config, contract.dumps(dataclasses.replace(spec, protocol=protocol)))
     paths.metrics.unlink(missing_ok=True)
-    result = worker.run(paths, worker.Ending(paths))
+    result = worker.run(paths, worker.ResultClaim(paths))
     if not result.ok:
         sys.exit(f"{result.reason}: {result.message}")
     lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]

@@ -86,7 +86,7 @@ def main(directory: str, device_bytes: str = "") -> None:
     if not cuda:
         meter.HostTimer.settle = lambda _: torch.cuda.synchronize()  # where a device's timer would wait
     paths = contract.RunPaths(Path(directory))
-    ok = worker.run(paths, worker.Ending(paths)).ok
+    ok = worker.run(paths, worker.ResultClaim(paths)).ok
     found = {"inside": counter.inside, "outside": counter.outside, "cycles": counter.cycles}
     (paths.root / "synchronised.json").write_text(json.dumps(found))
     sys.exit(0 if ok else 1)

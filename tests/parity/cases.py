@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.configuration import KnobValue
+from search_spaces.knobs import KNOBS
 from tests.parity.comparison import Tolerance
 from tests.parity.running import ROWS, Case
 
@@ -74,6 +75,9 @@ LEFT_OUT: Mapping[str, str] = {
 VALUES_LEFT_OUT: Mapping[str, Mapping[KnobValue, str]] = {
     "attn_implementation": dict.fromkeys(("flash_attention_2", "flash_attention_3"), _GPU),
     "optimizer": {"paged_adamw_32bit": _GPU},
+    "rollout_load_format": dict.fromkeys(
+        KNOBS["rollout_load_format"].others, "the same weights from a file of another kind, or from elsewhere"
+    ),
 }
 
 

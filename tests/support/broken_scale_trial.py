@@ -16,4 +16,4 @@ if __name__ == "__main__":
     _, linear.hp_tensor_to_float8_dynamic = broken(4.0, "WEIGHT", saturate=True)
     worker = importlib.import_module(f"{child}.worker")
     paths = importlib.import_module(f"{child}.contract").RunPaths(Path(sys.argv[1]))
-    sys.exit(0 if worker.run(paths, worker.Ending(paths)).ok else 1)
+    sys.exit(0 if worker.run(paths, worker.ResultClaim(paths)).ok else 1)

@@ -569,5 +569,6 @@ ECHOES = (
     "ray.exceptions.RayTaskError(ValueError): ray::WorkerDict.init_model() (pid=7)",
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
     "subprocess.CalledProcessError: Command '['python', 'x.py']' returned non-zero exit status 1.",
+    "VerlFailedError: verl ended with exit code 1 and told no reason",
 )
 """Only that something else failed."""

@@ -103,7 +103,7 @@ def main(directories: list[str]) -> None:
     for directory in directories:
         SPANS.clear()
         paths = contract.RunPaths(Path(directory))
-        ok = worker.run(paths, worker.Ending(paths)).ok and ok
+        ok = worker.run(paths, worker.ResultClaim(paths)).ok and ok
         (paths.root / "spans.jsonl").write_text("".join(json.dumps(span) + "\n" for span in SPANS))
     sys.exit(0 if ok else 1)
 

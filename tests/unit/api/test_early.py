@@ -73,7 +73,7 @@ def stores(settings: Settings, how: How, monkeypatch: pytest.MonkeyPatch) -> Sto
         made.append(Watched(settings, how))
         return made[-1]
 
-    monkeypatch.setattr(wiring, "open_store_for", opened)
+    monkeypatch.setattr(wiring, "open_to_read", opened)
     return made
 
 

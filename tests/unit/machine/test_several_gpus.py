@@ -131,7 +131,8 @@ def test_continuing_a_study_takes_as_many_gpus_as_it_holds(visible: Any, tmp_pat
         (4, 64, {}, 4, 8, 2),
         (4, 24, {}, 4, 6, 1),
         (4, 24, {**SERVER, "rollout_gpus": 1}, 3, 8, 1),
-        (4, 24, {**SERVER, "rollout_gpus": 2}, 2, 8, None),
+        (4, 24, {**SERVER, "rollout_gpus": 2}, 2, 6, 2),
+        (4, 26, {**SERVER, "rollout_gpus": 2}, 2, 1, None),
         (8, 512, {**SERVER, "rollout_gpus": 1}, 7, 8, 9),
         (8, 512, {**SERVER, "rollout_gpus": 4}, 4, 8, 16),
         (8, 512, {**SERVER, "rollout_gpus": 1, "micro_batch_size": 1}, 7, 1, 72),
@@ -143,7 +144,7 @@ def test_gpus_of_a_rollout_server_do_not_train(
 ) -> None:
     """Open-R1's 3 + 1 and Swift's 7 + 1; a mode without vLLM is no server."""
     if accumulation is None:
-        with pytest.raises(UsageError, match="choose --effective-batch as a multiple of 16"):
+        with pytest.raises(UsageError, match="nearest legal: num_generations 13"):
             baseline(count, rows, **knobs)
         return
     found = baseline(count, rows, **knobs)

@@ -328,7 +328,15 @@ ECHOES = (
         "NCCL communicator was aborted",
         "failed to recv, got 0 bytes",
     ),
-    _echo("launcher", "ActorDiedError", "WorkerCrashedError", "RayTaskError", "ChildFailedError", "CalledProcessError"),
+    _echo(
+        "launcher",
+        "ActorDiedError",
+        "WorkerCrashedError",
+        "RayTaskError",
+        "ChildFailedError",
+        "CalledProcessError",
+        "ended with exit code … and told no reason",  # of verl; the reason is in its log
+    ),
 )
 
 SIGNS: Tuple[Sign, ...] = (*ENGINE_MEMORY, *MEMORY, *ENGINE_SETTINGS, *TRAINING_SETTINGS, *OTHER, *DEATHS, *ECHOES)
