@@ -48,6 +48,10 @@ class UnfitDatabaseError(StoreError):
     exit_code = 2
 
 
+class NoDatabaseError(UnfitDatabaseError):
+    """The database that was named is not there, or holds none of our tables; `autotune start` may make it yet."""
+
+
 class NotFoundError(StoreError):
     """No such study or trial."""
 

@@ -75,7 +75,7 @@ def open_to_read(settings: Settings) -> Store:
     """The database of the settings, which may lie on a read-only mount; neither it nor a folder is created.
 
     Raises:
-        UnfitDatabaseError: there is none.
+        NoDatabaseError: there is none.
     """
     return open_store(settings.database, create=False, patience=READERS_PATIENCE)
 

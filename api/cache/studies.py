@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from api.cache.snapshot import Snapshot
 from api.cache.study import Shelf
 from autotune.domain import Event, Fingerprint, Study, Trial
-from autotune.errors import NotFoundError, StoreError, UsageError
+from autotune.errors import NoDatabaseError, NotFoundError, UsageError
 from autotune.ports import Store
 from autotune.recommendation.current import Life, attempt_paths, running_trial, sign_of_life
 from autotune.recommendation.export import ExportChoice, Exported, build
@@ -97,7 +97,7 @@ class Library:
         known = self.known_look()
         if known is None:
             at = time.monotonic()
-            known = self._seen = (at, {} if self._absent() else self._opened().revisions())
+            known = self._seen = (at, self._revisions())
         return known
 
     def known_look(self) -> Look | None:
@@ -219,8 +219,8 @@ class Library:
 
     def check(self) -> None:
         """Raises ``StoreError`` if there is no database that can be read, or it is of another version."""
-        if self._absent():
-            raise StoreError("there is no database yet; `autotune start` begins one")
+        if self._settings.database_is_absent:
+            raise NoDatabaseError("there is no database yet; `autotune start` begins one")
         self._open_store().close()
 
     def close(self) -> None:
@@ -230,8 +230,13 @@ class Library:
         if store is not None:
             store.close()
 
-    def _absent(self) -> bool:
-        return self._settings.database_is_absent
+    def _revisions(self) -> Mapping[int, int]:
+        if self._settings.database_is_absent:
+            return {}
+        try:
+            return self._opened().revisions()
+        except NoDatabaseError:
+            return {}
 
     def _opened(self) -> Store:
         with self._lock:

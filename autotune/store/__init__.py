@@ -42,8 +42,8 @@ def open_store(
         stop: at level 2 a server that is away is not waited for any longer.
 
     Raises:
-        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours;
-            without ``create``, none.
+        UnfitDatabaseError: a file that cannot be opened or made; a database of a newer version, or none of ours.
+        NoDatabaseError: without ``create``, none is there.
         StoreError: a server that does not answer or lets nobody in.
         StudyBusyError: it must be migrated, and a tuner is running a study in it.
     """
@@ -58,6 +58,6 @@ def open_store(
             create=create,
         )
     except StoreError as error:
-        if backend.remote:
+        if backend.remote or isinstance(error, UnfitDatabaseError):
             raise
         raise UnfitDatabaseError(str(error)) from error

@@ -11,7 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
-from autotune.errors import UnfitDatabaseError
+from autotune.errors import NoDatabaseError, UnfitDatabaseError
 from autotune.store.backend import WRITE, Backend
 from autotune.store.digests import refresh, stored_workloads
 from autotune.store.models import Base
@@ -33,15 +33,13 @@ def prepare(backend: Backend, engine: Engine, talk: Talk, *, create: bool = True
     """Bring the database to ``HEAD``: quick when it is there, one process at a time when not.
 
     Raises:
-        UnfitDatabaseError: it is of a newer version, or holds another application's tables under our names, or holds
-            none of ours and ``create`` is off.
+        NoDatabaseError: it holds none of our tables, and ``create`` is off.
+        UnfitDatabaseError: it is of a newer version, or holds another application's tables under our names.
         StudyBusyError: it is of an older version, and a tuner is running a study in it.
     """
     version = _known_version(backend, engine)
     if version is None and not create:
-        raise UnfitDatabaseError(
-            f"{backend.place} holds no study; `autotune start` begins one, or name another database"
-        )
+        raise NoDatabaseError(f"{backend.place} holds no study; `autotune start` begins one, or name another database")
     if version == HEAD and backend.ready(engine):
         return
     with _ALEMBIC, backend.creation(engine):

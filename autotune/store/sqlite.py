@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from autotune.errors import StoreError
+from autotune.errors import NoDatabaseError, StoreError
 from autotune.ports import StudyLock
 from autotune.store.backend import WRITE
 from autotune.store.backup import keep_copy
@@ -70,7 +70,7 @@ class SqliteFile:
         if self._create:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         elif not self._path.is_file() or not self._path.stat().st_size:
-            raise StoreError(f"there is no {self.place}; `autotune start` makes one")
+            raise NoDatabaseError(f"there is no {self.place}; `autotune start` makes one")
         engine = create_engine(self._url(), connect_args={"timeout": self._busy_timeout_s}, hide_parameters=True)
         _prepare(engine)
         return engine

@@ -75,7 +75,8 @@ def test_the_option_goes_before_the_environment(tmp_path: Path, address: str) ->
     file = tmp_path / "mine.sqlite"
     done = autotune("status", "--database", str(file), home=tmp_path / "home", AUTOTUNE_DATABASE=address)
     assert done.returncode == 2
-    assert "there is no study yet" in done.stderr
+    assert f"there is no database {file}" in done.stderr
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(
