@@ -126,8 +126,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(
         "--python",
+        type=os.path.abspath,  # trials run in folders of their own
         default=os.environ.get("AUTOTUNE_TEST_PYTHON", str(ROOT / ".venv-train" / "bin" / "python")),
-        help="the training interpreter",
+        help="path of the training interpreter",
     )
     return made
 
