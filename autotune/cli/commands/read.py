@@ -83,6 +83,7 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
         Text(f"trials   {count(trials).sentence()}"),
         Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
+    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = found.standings[:BEST_SHOWN]
