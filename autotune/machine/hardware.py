@@ -73,7 +73,6 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
     A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus.
 
     Args:
-        environment: the process's own by default.
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:

@@ -110,7 +110,6 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
     Args:
         knob: ``None`` for one that is not in the catalogue, which may act on all.
         of_phases: share of a cycle by phase; empty if not known.
-        engine: what generates there.
     """
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
@@ -141,10 +140,7 @@ def next_move(
 
     Args:
         grid: the candidates; ``climb.point`` need not be one of them.
-        left: those that may be chosen.
-        climb: by the same dimensions.
         of_phases: share of the base's cycle by phase; empty if not known.
-        knobs: the catalogue.
         steps: the only places that may be moved to; all if ``None``.
         last: what ran last (``last_run``).
     """
@@ -228,10 +224,7 @@ def headline_climb(
     """How far the headline's climb has come; ``None`` before anything held.
 
     Args:
-        grid: the headline's.
         same: what is known of configurations with the baseline's learning, by trial number.
-        trials: what that is known from.
-        knobs: the catalogue.
     """
     short = _short(trials)
     located = ((e, grid.point(e.configuration)) for e in same if e.standing is not OptunaTrialStatus.PENDING)
@@ -294,13 +287,10 @@ def permitted_move(
     After the last move it is the best of both: the headline's settings with the numerics and learning that paid.
 
     Args:
-        grid: the permitted track's.
-        headline: the headline's.
         left: candidates of ``grid`` that may be chosen.
         known: what is known of all configurations, by trial number.
         same: of those, what is known of ones with the baseline's learning.
         trials: where the phases of a configuration's cycle are found.
-        knobs: the catalogue.
     """
     found = _permitted_climb(grid, headline, known, same, trials, knobs)
     if found is None:

@@ -78,11 +78,9 @@ class TwoTrackProposer:
         baseline: the user's present configuration, as it stands in trial 0.
         complete_baseline: the same as the candidates are written, with what the framework does on its own.
         sampler: who chooses among the candidates that are left.
-        seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
         firsts: headline candidates to try before anything else, each with its source.
         otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
-        knobs: the catalogue.
         unset: those of ``searched`` that a candidate or the baseline may leave to the framework.
         nearby: tells the neighbours of a configuration where the candidates were drawn from more than are listed.
         framework: whose words the configurations are in.
