@@ -83,8 +83,6 @@ def study_view(
     """Everything the page of a study shows.
 
     Args:
-        found: the study.
-        life: of its running trial.
         wanted: which trials the table lists; the best unless told.
         drawn: its ``history_chart``, where that is there already.
     """

@@ -76,7 +76,6 @@ def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = No
     (``unfit_gpus``) is left out.
 
     Args:
-        environment: the process's own by default.
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:

@@ -42,7 +42,6 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str 
     """A C++ compiler, which compiled models need on a CPU; nothing where there is one.
 
     Args:
-        find: program -> path.
         named: what ``CXX`` says, as PyTorch's inductor reads it.
     """
     program = named or "g++"
@@ -91,7 +90,6 @@ def look_at_gpus(
     """All that concerns GPUs.
 
     Args:
-        every: the machine's GPUs.
         visible: those ``CUDA_VISIBLE_DEVICES`` leaves.
         chosen: that variable; ``None`` if it is not set.
         name_of: process id -> name, empty where ids are not this system's.
