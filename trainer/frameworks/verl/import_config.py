@@ -38,6 +38,7 @@ from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_varia
 __all__ = ["ConfigError", "Field", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
+ENTROPY = "actor_rollout_ref.actor.entropy_coeff"
 _GPUS_OF_A_NODE = 8
 """``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
 _OPTIONS: Mapping[str, tuple[str, str]] = {
@@ -247,6 +248,9 @@ def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iter
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
         text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says {needed}"
         yield str(problem(name, _line(said, CPUS), text))
+    if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
+        text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"
+        yield str(problem(name, _line(said, NATIVE["entropy_checkpointing"]), text))
     images = next((key for key in _SEEN if values.get(key)), None)
     if images is not None:
         text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"
