@@ -25,7 +25,7 @@ from autotune.cli.commands.start_options import (
 )
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
-from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
@@ -86,7 +86,7 @@ def doctor(
         *_machine(),
         *_training(os.path.expanduser(python), wanted, environment),
     ]
-    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    findings += _there(framework, gpus) + ([] if asked is None else check_config(asked, wiring.config_faults))
     _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
 
 
@@ -212,7 +212,7 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
 
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
-        python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment
+        python, lambda program: wiring.probe(program, *asked), gpus=_visible() > 0, environment=environment
     )
     if wanted is None or blocking(found):
         return found
@@ -224,8 +224,21 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
     return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked), untried)]
 
 
-def _has_gpu() -> bool:
+def _there(framework: str, gpus: int | None) -> list[Finding]:
+    """What a trial of the framework makes of this folder and this machine."""
+    from autotune.frameworks import framework_named
+
+    named = framework_named(framework)
+    told = named.on_machine(hardware.usable_cores(), gpus or _visible())
+    return [
+        *check_folders(named.environment.folders, Path.cwd()),
+        *(Finding("trials", Verdict.OK, text) for text in told),
+    ]
+
+
+def _visible() -> int:
+    """GPUs; 0 where they cannot be looked at."""
     try:
-        return bool(hardware.visible_gpus())
+        return len(hardware.visible_gpus())
     except MachineError:
-        return False
+        return 0
