@@ -37,6 +37,8 @@ class RunReport:
     """Processes that could not be killed."""
     compiled: bool = False
     """A compiler ran in the attempt: one that begins after it may find what was made, and need less memory."""
+    absent: bool = False
+    """An input of every trial (the model, the prompts, the reward) was not there, so none can run at present."""
 
 
 class Watcher(Port):

@@ -17,6 +17,7 @@ from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
+from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
 from autotune.running.preloads import Preloads
@@ -86,6 +87,7 @@ class LocalRunner:
     """Starts processes instead, by forking one that has imported everything where that is the same."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
+    inputs: Inputs = field(default_factory=Inputs)
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -96,10 +98,21 @@ class LocalRunner:
             spec = self.framework.render(assignment)
         except ValueError as error:  # legality lacks a rule, or the study is of an older release
             return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
-        ending = self._attempt(assignment, spec, paths, watcher, stop)
+        away = self.inputs.wait(spec, self.clock, watcher, stop, assignment.deadline_s)
+        if away is not None:
+            waited = self.clock.monotonic() - began
+            return RunReport(Outcome(reason=FailureReason.INFRA, message=away), seconds=waited, absent=True)
+        left = assignment.deadline_s - (self.clock.monotonic() - began)
+        ending = self._attempt(replace(assignment, deadline_s=left), spec, paths, watcher, stop)
         log = paths.server_log if ending.log_is_servers else paths.log
+        outcome = doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before)
+        away = None if outcome.ok else self.inputs.missing(spec)
+        if away is not None and outcome.reason is not FailureReason.CANCELLED:
+            told = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
+            outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=told, suggestion="")
         return RunReport(
-            outcome=doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
+            outcome=outcome,
+            absent=away is not None,
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
