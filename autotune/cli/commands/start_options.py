@@ -117,7 +117,10 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the 
 MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
-        "--memory-limit", help="Host memory of a trial's whole process tree, compilers aside: 6GiB.", metavar="SIZE"
+        "--memory-limit",
+        help="Host memory of a trial's whole process tree, compilers aside: 6GiB. If left out, none; in a container "
+        "with a limit that limit, less what the tuner needs.",
+        metavar="SIZE",
     ),
 ]
 RanksOption = Annotated[

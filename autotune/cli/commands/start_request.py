@@ -13,6 +13,7 @@ from autotune.cli.screens.sizes import parse_size
 from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
+from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
 from autotune.specification.request import Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
@@ -63,7 +64,7 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         sampler=sampler,
         seed=asked.seed,
         name=asked.name,
-        memory_limit=None if asked.memory_limit is None else parse_size(asked.memory_limit),
+        memory_limit=hardware.contained_memory() if asked.memory_limit is None else parse_size(asked.memory_limit),
         gpus=asked.gpus,
         ranks=asked.ranks,
         python=str(Path(os.path.expanduser(asked.python)).absolute()),
