@@ -17,6 +17,9 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (it is looked at; nothing is cre
 REAPERS = frozenset(("systemd", "init", "tini", "dumb-init", "docker-init", "podman-init", "catatonit", "bash", "sh"))
 """Names of first processes that wait for the children of dead ones."""
 
+MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+"""What Docker and Podman leave in a container."""
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -40,11 +43,13 @@ class Surroundings:
     """Name of process 1; empty where it is not to be seen."""
     itself_first: bool
     """This process is process 1."""
+    contained: bool
+    """It is known to be in a container."""
 
     @property
     def reaped(self) -> bool:
-        """Somebody waits for the children of dead processes."""
-        return not self.first or self.itself_first or self.first in REAPERS
+        """Somebody waits for the children of dead processes, as far as is known."""
+        return not self.contained or not self.first or self.itself_first or self.first in REAPERS
 
 
 def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surroundings:
@@ -62,6 +67,7 @@ def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surro
         temporary=_has_temporary(),
         first=_first(files),
         itself_first=os.getpid() == 1,
+        contained="KUBERNETES_SERVICE_HOST" in values or any(mark.exists() for mark in MARKS),
     )
 
 

@@ -66,4 +66,5 @@ def _first(here: Surroundings) -> Finding | None:
     if here.reaped:
         return None
     text = f"process 1 ({here.first}) may not wait for orphans: they stay as zombies if the tuner is killed"
-    return Finding("process 1", Verdict.OK, text, "docker run --init; Kubernetes: shareProcessNamespace: true")
+    command = "docker run --init; Kubernetes: shareProcessNamespace: true"
+    return Finding("process 1", Verdict.WARNING, text, command)

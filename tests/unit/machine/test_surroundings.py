@@ -16,7 +16,7 @@ from autotune.machine.surroundings import Surroundings
 from autotune.running import environment, proc
 
 GIB = 1 << 30
-PLAIN = Surroundings(8 * GIB, 65536, None, "/home/me", True, True, True, "systemd", False)
+PLAIN = Surroundings(8 * GIB, 65536, None, "/home/me", True, True, True, "systemd", False, True)
 
 
 def write(root: Path, name: str, text: str) -> None:
