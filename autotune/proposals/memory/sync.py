@@ -22,8 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.memory.dimensions import Dimensions, is_lora, stored_bytes
+from autotune.proposals.memory.dimensions import Dimensions, stored_bytes
 from autotune.proposals.memory.settings import Settings
+from search_spaces.adapters import is_lora
 from search_spaces.frameworks import WeightSync, facts_of
 
 MIB = 1 << 20

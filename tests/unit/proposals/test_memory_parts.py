@@ -79,6 +79,24 @@ def test_adapters_have_little_state() -> None:
     assert part(replace(lora, passthrough={"use_peft": True, "load_in_4bit": True}), Part.WEIGHTS) < 0.6 * N
 
 
+def test_each_frameworks_keys_say_that_adapters_are_trained() -> None:
+    def of(framework: str, **passthrough: Any) -> float:
+        resources = replace(ONE.resources, framework=framework)
+        return part(replace(ONE, resources=resources, passthrough=passthrough), Part.GRADIENTS)
+
+    two, all_linear = (2 * 2.0 * 32 * 3584 * 28 * count for count in (2, 7))
+    whole = of("verl")
+    model = "actor_rollout_ref.model."
+    assert of("verl", **{model + "lora_rank": 0}) == whole
+    assert of("verl", **{model + "lora_rank": 32}) == all_linear * whole / (2 * N), "verl adapts all linear layers"
+    assert of("verl", **{model + "lora_rank": 32, model + "target_modules": ["q_proj", "v_proj"]}) < 0.3 * of(
+        "verl", **{model + "lora_rank": 32}
+    )
+    assert of("verl", **{model + "lora_adapter_path": "./adapter"}) < 0.01 * whole
+    assert of("ms_swift", tuner_type="lora", lora_rank=32) == all_linear, "ms-swift too"
+    assert of("trl", use_peft=True, lora_r=32) == of("open_r1", use_peft=True, lora_r=32) == two, "PEFT query and value"
+
+
 def test_a_reference_model_is_shared_out_as_the_trained_one_is() -> None:
     for framework in ("trl", "open_r1", "ms_swift"):
         resources = replace(EIGHT.resources, framework=framework)
