@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from search_spaces.adapters import is_lora
 from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import openr1_rules, swift_passthrough
@@ -44,6 +45,15 @@ def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resource
     found += [("evaluation", evaluation)] if evaluation else []
     found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
     return found
+
+
+def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
+    """``collect_lora_params`` of verl 0.9.1 (``utils/fsdp_utils.py``) refuses it at the first sync."""
+    unread = configuration.get("rollout_load_format", "dummy") == "dummy"
+    if not (unread and configuration.get("weight_sync_layered") is True and is_lora(settings, resources.framework)):
+        return ()
+    need = "needs an engine that reads the weights at its start"
+    return [("layered_sync", f"weight_sync_layered true {need}; set rollout_load_format to safetensors")]
 
 
 def _generation_size(settings: Settings) -> str | None:
@@ -118,6 +128,7 @@ _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
 _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
     "trl": _of_trl,
     openr1_rules.FRAMEWORK: _of_openr1,
+    "verl": _of_verl,
     "ms_swift": swift_passthrough.problems,
 }
 """By framework; nothing is known of the others' settings."""

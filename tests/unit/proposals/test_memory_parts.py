@@ -235,8 +235,8 @@ def test_weights_are_whole_at_the_sync_as_each_framework_gathers_them() -> None:
     verl: dict[str, Any] = {"fsdp": "fsdp1", "weight_sync_bucket_mib": 512}
     assert sync("verl", **verl) == 2 * EMBEDDING + bucket
     assert sync("verl", lora, **verl) == 2 * N + bucket, "summoned whole"
-    layered = {**lora, "actor_rollout_ref.rollout.layered_summon": True}
-    assert sync("verl", layered, **verl) < 2 * EMBEDDING + bucket
+    assert sync("verl", lora, **verl, weight_sync_layered=True) < 2 * EMBEDDING + bucket
+    assert sync("verl", **verl, weight_sync_layered=True) == sync("verl", **verl), "of adapters only"
     assert sync("verl", lora, **{**verl, "fsdp": "fsdp2"}) == 2 * EMBEDDING + bucket
     assert part(EIGHT, Part.SYNC, Moment.SYNC, zero_stage=3) == 0, "transformers generates with the weights trained"
 
