@@ -287,3 +287,14 @@ def test_any_file_is_refused_in_one_sentence_unless_it_says_grpo(text: str) -> N
         import_config(text, "mine")
     assert str(refused.value).startswith("mine")
     assert "\n" not in str(refused.value)
+
+
+def test_entropy_is_checkpointed_for_nothing_without_a_coefficient() -> None:
+    actor = "actor_rollout_ref.actor."
+    base = f"algorithm.adv_estimator=grpo\n{actor}ppo_micro_batch_size_per_gpu=1\n{actor}entropy_checkpointing=true\n"
+    said = [
+        [note for note in import_config(base + more, "mine").notes if "entropy_checkpointing" in note]
+        for more in ("", f"{actor}entropy_coeff=0\n", f"{actor}entropy_coeff=0.01\n")
+    ]
+    assert [len(notes) for notes in said] == [1, 1, 0]
+    assert "line 3" in said[0][0]
