@@ -216,6 +216,18 @@ KNOBS = (
         summary="layers are sent to the engine in so many parts",
     ),
     Knob(
+        name="weight_sync_layered",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.NONE,
+        memory=device(-1, SYNC),
+        needs=VLLM,
+        frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
+        summary="an adapter is collected for the engine layer by layer, not from the whole model",
+    ),
+    Knob(
         name="weight_sync_bucket_mib",
         kind=Kind.INT,
         unit="MiB",

@@ -61,6 +61,25 @@ def test_what_trl_accepts_is_accepted(settings_: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rank", "knobs", "refused"),
+    [
+        (32, {"weight_sync_layered": True}, True),  # verl's engine waits for the first sync unless told otherwise
+        (32, {"weight_sync_layered": True, "rollout_load_format": "dummy"}, True),
+        (32, {"weight_sync_layered": True, "rollout_load_format": "safetensors"}, False),
+        (32, {"weight_sync_layered": False}, False),
+        (0, {"weight_sync_layered": True}, False),
+    ],
+)
+def test_verl_collects_an_adapter_by_layers_only_beside_weights_that_were_read(
+    rank: int, knobs: dict[str, KnobValue], refused: bool
+) -> None:
+    settings_ = {"actor_rollout_ref.model.lora_rank": rank}
+    found = check_passthrough(settings_, {**BARE, **knobs}, Resources(framework="verl"))
+    assert names(found) == ({"layered_sync"} if refused else set())
+    assert all("set rollout_load_format to safetensors" in violation.sentence for violation in found)
+
+
+@pytest.mark.parametrize(
     ("knobs", "log_probs", "refused"),
     [({"engine_logprobs": True}, False, True), ({"engine_logprobs": True}, True, False), ({}, False, False)],
 )
