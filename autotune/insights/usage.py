@@ -73,8 +73,8 @@ def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
 def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[CycleRecord], float]) -> PhaseUse:
     seconds = statistics.fmean(seconds_of(c) for c in cycles)
     processes = [c.process for c in cycles if c.process is not None]
-    main = [_spent(use.main_thread, name) for use in processes]
-    every = [_spent(use.all_threads, name) for use in processes]
+    main = [_spent(use.main_thread, name) for use in processes if use.main_thread]
+    every = [_spent(use.all_threads, name) for use in processes if use.all_threads]
     return PhaseUse(
         phase=name,
         seconds=seconds,
@@ -82,7 +82,7 @@ def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[Cycle
         main_thread=_over(_mean(main), seconds),
         # The clock guard's figure is of the whole tree, and of the whole cycle only.
         cores=_over(_mean(every), seconds)
-        if processes or name != WHOLE
+        if every or name != WHOLE
         else _over(_mean([c.cpu_seconds for c in cycles]), seconds),
     )
 

@@ -142,6 +142,16 @@ def test_cycles_weigh_by_their_samples() -> None:
     assert use.whole.gpu.samples == 19
 
 
+def test_where_no_thread_was_watched_the_cores_are_those_of_the_whole_trial() -> None:
+    """As with verl, of which only counters of all its processes are known."""
+    made = trial()
+    cycles = [replace(c, cpu_seconds=2 * c.seconds, process=ProcessUse(system_seconds=0.5)) for c in made.cycles]
+    use = use_of(cycles)
+    assert use is not None
+    assert (use.whole.cores, use.whole.main_thread) == (pytest.approx(2.0), None)
+    assert all(p.cores is None and p.main_thread is None for p in use.phases)
+
+
 def test_columns_nobody_knows_anything_of_are_left_out() -> None:
     cells = by_phase(trial_use(trial()))
     assert cells is not None
