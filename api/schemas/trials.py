@@ -218,6 +218,9 @@ class Usage(Shape):
     joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
     device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
     alloc_retries_per_cycle: float | None
+    gradient_sync_exposed_seconds: Seconds | None = Field(
+        description="Of a cycle, gradients summed over ranks with nothing computed."
+    )
     blame: Blame | None = Field(description="`null` where too little was recorded to say.")
     roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 
