@@ -23,7 +23,7 @@ def knob(name: str, *memory: tuple[str, str, Direction], order: tuple[str, ...] 
     """A knob with effects as (pool, phases separated by blanks or empty for any, direction)."""
     effects = tuple(MemoryEffect(pool, frozenset(phases.split()), direction) for pool, phases, direction in memory)
     kind = Kind.CHOICE if order else Kind.INT
-    return Knob(name, kind, "", Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
+    return Knob(name, kind, Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
 
 
 SMALL = {
