@@ -180,6 +180,10 @@ class Integration(Framework, Port):
         """
         ...
 
+    def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
+        """What its trials do about a machine with so many CPU cores and GPUs, a sentence each; for ``doctor``."""
+        ...
+
     def listening(self, output: str) -> tuple[str, ...]:
         """What a verification adds to the exported command: a line for each update, nothing kept in ``output`` or sent.
 

@@ -162,7 +162,7 @@ def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> 
     values = {**own, **fixed, **request.baseline}
     ranks = data_ranks(values, resources)
     if request.config is None:
-        values = baselines.spread(values, resources)
+        values = baselines.fitted(values, resources)
     if "micro_batch_size" not in values:
         values["micro_batch_size"] = _micro_batch(values, ranks, rows, resources.framework)
     if "gradient_accumulation_steps" not in values:

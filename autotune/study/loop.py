@@ -198,6 +198,8 @@ class StudyLoop:
             self._say("bad_lines", message, trial)
         for pid in report.quarantined:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
+        for fault in report.gpu_faults:
+            self._say("gpu_quarantined", f"trials avoid {fault}", trial)
         if self._repeat(trial, outcome, report):
             self._store.requeue(self._study.id, trial.number, report.seconds)
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
