@@ -80,7 +80,6 @@ KNOBS = (
     Knob(
         name="entropy_checkpointing",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,

@@ -202,7 +202,6 @@ KNOBS = (
     Knob(
         name="fsdp_sync_once",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.PROCESS,

@@ -237,7 +237,6 @@ KNOBS = (
     Knob(
         name="engine_logprobs",
         kind=Kind.BOOL,
-        unit="",
         # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
         effect=Effect.LEARNING,
         phases=LOGPROB,
