@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,16 @@ class Group:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def put(self, place: int, values: Option) -> None:
-        """Write the knobs that the combination at ``place`` sets into ``values``."""
-        for options, index in zip(self.variables, self.rows[place].tolist(), strict=True):
-            values.update(options[index])
+    def at(self, place: int) -> Option:
+        """The knobs that the combination at ``place`` sets; kept, because many combinations of a part share it."""
+        if place not in self._known:
+            chosen = zip(self.variables, self.rows[place].tolist(), strict=True)
+            self._known[place] = {name: v for options, index in chosen for name, v in options[index].items()}
+        return self._known[place]
+
+    @cached_property
+    def _known(self) -> dict[int, Option]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Legal:
         values = dict(self.part.context)
         for group in reversed(self.groups):
             index, place = divmod(index, len(group))
-            group.put(place, values)
+            values.update(group.at(place))
         return Configuration(values)
 
 
