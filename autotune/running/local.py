@@ -18,6 +18,7 @@ from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
 from autotune.running.gpu_pool import GpuPool
+from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
 from autotune.running.patient_call import PatientCall
@@ -91,6 +92,7 @@ class LocalRunner:
     driver: PatientCall[tuple[Gpu, ...]] = field(default_factory=lambda: PatientCall(hardware.visible_gpus))
     """Asks for the GPUs that are visible now."""
     pool: GpuPool = field(default_factory=GpuPool)
+    inputs: Inputs = field(default_factory=Inputs)
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -101,11 +103,22 @@ class LocalRunner:
             spec = self.framework.render(assignment)
         except ValueError as error:  # legality lacks a rule, or the study is of an older release
             return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
-        ending = self._attempt(assignment, spec, paths, watcher, stop)
+        away = self.inputs.wait(spec, self.clock, watcher, stop, assignment.deadline_s)
+        if away is not None:
+            waited = self.clock.monotonic() - began
+            return RunReport(Outcome(reason=FailureReason.INFRA, message=away), seconds=waited, absent=True)
+        left = assignment.deadline_s - (self.clock.monotonic() - began)
+        ending = self._attempt(replace(assignment, deadline_s=left), spec, paths, watcher, stop)
         self.pool.quarantine(ending.gpu_faults)
         log = paths.server_log if ending.log_is_servers else paths.log
+        outcome = doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before)
+        away = None if outcome.ok else self.inputs.missing(spec)
+        if away is not None and outcome.reason is not FailureReason.CANCELLED:
+            told = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
+            outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=told, suggestion="")
         return RunReport(
-            outcome=doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
+            outcome=outcome,
+            absent=away is not None,
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,

@@ -185,8 +185,7 @@ def best(
     check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
-    found, recommendation, verified = read.study, read.recommendation, read.verified
-    why = explain(read)
+    found, recommendation, why = read.study, read.recommendation, explain(read)
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
         whole = {} if updates is None else {"whole_run": whole_run_json(run)}
@@ -210,5 +209,5 @@ def best(
         console.line(sentence)
     if why is not None:
         console.show(why_screen(why))
-    if verified is not None:
-        console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")
+    if read.verified is not None:
+        console.line(f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}")
