@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
-from autotune.ports import Assignment
+from autotune.ports import Assignment, Companion, Place
+from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
 from trainer.frameworks.common.exported import Wanted
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import (
+    IN_TRIAL,
+    PORT_VARIABLE,
+    READY_S,
+    SERVE,
+    base_url,
+    server_environment,
+    trainer_environment,
+)
+from trainer.frameworks.open_r1 import server
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
@@ -28,7 +41,6 @@ class OpenR1Framework(Packaged):
     takes_accelerate = True
     script = SCRIPT
     own_script = "Open-R1's own grpo.py"
-    no_server = "that of TRL 0.18 takes one limit for all completions, and a trial gives each its length"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         if not source.accelerate:
@@ -73,3 +85,26 @@ class OpenR1Framework(Packaged):
 
     def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
         return open_r1.Wanted(**vars(wanted), checkout=beside.checkout, accelerate=beside.accelerate)
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        configuration = assignment.trial.configuration
+        if not server.wants_server(configuration):
+            return None
+        training, serving = split(place.gpus, configuration)
+        return Companion(
+            argv=server.server_command(
+                configuration,
+                spec.model,
+                place.python,
+                place.port,
+                longest=spec.max_prompt_length + spec.max_completion_length,
+                revision=spec.revision,
+                entry=(SERVE, self.name, str(assignment.directory.resolve())),
+            ),
+            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port)}),
+            health=f"{base_url(place.port)}/health/",
+            answer='"ok"',
+            ready_s=READY_S,
+            environment={**server_environment(serving), **IN_TRIAL},
+            trial_environment={**trainer_environment(training), PORT_VARIABLE: str(place.group_port)},
+        )
