@@ -34,6 +34,7 @@ class SwiftFramework(Packaged):
     model_key = "model"
     data_key = "dataset"
     reads_datasets = False
+    takes_server = True
     own_script = "swift rlhf"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
@@ -55,7 +56,9 @@ class SwiftFramework(Packaged):
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
         with as_usage():
-            return import_config(source.text, source.name, fields, processes, files)
+            return import_config(
+                source.text, source.name, fields, processes, files, server=source.server, server_name=source.server_name
+            )
 
     def launched(self, imported: Imported) -> int:
         return imported.processes if isinstance(imported, SwiftImported) else 0

@@ -39,6 +39,7 @@ class OpenR1Framework(Packaged):
     names = ExportNames(config=RECIPE, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
     describes = False
     takes_accelerate = True
+    takes_server = True
     script = SCRIPT
     own_script = "Open-R1's own grpo.py"
 
@@ -72,6 +73,8 @@ class OpenR1Framework(Packaged):
                 files,
                 accelerate=source.accelerate,
                 accelerate_name=source.accelerate_name or "accelerate.yaml",
+                launch=source.server,
+                launch_name=source.server_name,
             )
 
     def launched(self, imported: Imported) -> int:

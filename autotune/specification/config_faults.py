@@ -173,7 +173,8 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete
 def _sentences(text: str, request: Request) -> list[str]:
     """The faults that a reader tells in one go: a line each, which begins with the file's name."""
     lines = text.splitlines()
-    names = tuple(name for name in (request.config_name, request.accelerate_name) if name)
+    given = (request.config_name, request.accelerate_name, request.server_name)
+    names = tuple(name for name in given if name)
     return lines if all(line.startswith(names) for line in lines) else [text]
 
 

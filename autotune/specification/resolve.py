@@ -45,7 +45,8 @@ def complete(
 def _configured(request: Request, python: Describes, machine: Resources, talk: Talk) -> Request:
     name = request.config_name
     framework = framework_named(request.framework)
-    source = Source(request.config or "", name, request.accelerate, request.accelerate_name)
+    beside = (request.accelerate, request.accelerate_name, request.server, request.server_name)
+    source = Source(request.config or "", name, *beside)
     files = read_files(framework.named_files(source), request.accelerate_name or name, Path(request.folder))
     keys = framework.read_keys(source, files)
     ranks = _ranks(framework, keys, request, machine)

@@ -69,6 +69,7 @@ class OnCpu:
         found = self._own.companion(assignment, spec, replace(place, gpus=("0", "1")))
         assert found is not None
         cpu = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        cpu["VLLM_PLUGINS"] = ""  # ms-swift's plugin imports torchvision, of which there is no build for this torch
         return replace(
             found,
             argv=tuple(str(ON_CPU) if word == SERVE else word for word in found.argv),

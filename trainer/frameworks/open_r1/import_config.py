@@ -99,6 +99,7 @@ def import_config(
     accelerate: str = "",
     accelerate_name: str = "accelerate.yaml",
     launch: str = "",
+    launch_name: str = "the launch of the rollout server",
 ) -> Imported:
     """The recipe's keys, each where it belongs.
 
@@ -111,6 +112,7 @@ def import_config(
         accelerate: text of the accelerate file; empty without one, and nothing is known of ZeRO then.
         accelerate_name: what messages call it.
         launch: text of the script that starts ``trl vllm-serve``; empty without one.
+        launch_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -123,7 +125,7 @@ def import_config(
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
-    served = _served(launch, knobs)  # takes a server's share out of the knobs
+    served = _served(launch, launch_name, knobs)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served},
@@ -189,16 +191,21 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
         raise problem(name, entry.line, f"{key}: {error}") from None
 
 
-def _served(launch: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
+def _served(launch: str, name: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
     """Knobs of the server's launch; those of a colocated engine in ``knobs`` go, for it is told nothing of them."""
     if not wants_server(knobs):
+        if launch:
+            raise problem(name, 0, "it starts a rollout server, and the recipe uses none; write vllm_mode: server")
         return {}
     for knob in ("gpu_memory_utilization", "tensor_parallel_size"):
         knobs.pop(knob, None)
     try:
-        return read_server(launch)
+        found = read_server(launch)
     except KnobKeyError as error:
-        raise ConfigError(f"the launch of the rollout server: {error.key}: {error.text}.") from None
+        raise problem(name, 0, f"{error.key}: {error.text}") from None
+    if launch and not found:
+        raise problem(name, 0, "expected one command `trl vllm-serve ...`, found none")
+    return found
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:
