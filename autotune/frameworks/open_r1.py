@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from autotune.errors import UsageError
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
 from autotune.ports import Assignment, Companion, Place
@@ -65,7 +66,7 @@ class OpenR1Framework(Packaged):
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
         with as_usage():
-            return import_config(
+            found = import_config(
                 source.text,
                 source.name,
                 fields,
@@ -76,6 +77,10 @@ class OpenR1Framework(Packaged):
                 launch=source.server,
                 launch_name=source.server_name,
             )
+        if source.server and not server.wants_server(found.knobs):
+            name, text = source.server_name, "it starts a rollout server, and the recipe uses none"
+            raise UsageError(f"{name}: {text}; write vllm_mode: server there")
+        return found
 
     def launched(self, imported: Imported) -> int:
         return (imported.processes or 0) if isinstance(imported, RecipeImported) else 0

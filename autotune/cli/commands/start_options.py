@@ -37,7 +37,7 @@ ServerOption = Annotated[
     Path | None,
     typer.Option(
         "--server",
-        help="The script that starts your rollout server, beside --config: swift rollout, or trl vllm-serve of Open-R1.",
+        help="The script that starts your rollout server beside --config: swift rollout, or Open-R1's vllm-serve.",
         metavar="FILE",
     ),
 ]

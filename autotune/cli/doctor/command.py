@@ -72,9 +72,8 @@ def doctor(
     from autotune.cli.doctor.config_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
-    environment = environment_named(framework)
-    settings = settings_for(home)
-    asked = None if config is None else _asked(config, accelerate, server, gpus, rollout_gpus, python, framework)
+    environment, settings = environment_named(framework), settings_for(home)
+    asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
     try:
         wanted = rewards_of(config, reward or [], task, framework)
     except UsageError:
@@ -102,21 +101,23 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 
 def _asked(
-    config: Path,
-    accelerate: Path | None,
-    server: Path | None,
+    config: Path | None,
+    beside: tuple[Path | None, Path | None],
     gpus: int | None,
     rollout_gpus: int | None,
     python: str,
     framework: str,
-) -> Request:
-    """What ``start`` would be asked with these options. Raises ``UsageError`` where a file cannot be read."""
+) -> Request | None:
+    """What ``start`` would be asked; ``None`` without a configuration. Raises ``UsageError``: a file cannot be read."""
+    if config is None:
+        return None
     from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
     from autotune.frameworks import framework_named
     from autotune.specification.request import Request
     from search_spaces.batch import served_by
 
     named = framework_named(framework)
+    accelerate, server = beside
     return Request(
         framework=named.name,
         config=config_text(config),

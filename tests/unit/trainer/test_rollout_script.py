@@ -43,9 +43,7 @@ def test_ms_swifts_pair_is_one_baseline() -> None:
     assert (found["rollout_mode"], found["rollout_gpus"], found["micro_batch_size"]) == ("server", 1, 4)
     assert found["gpu_memory_utilization"] == 0.8
     assert found["max_model_len"] == 4096, "the server reads its own, not the trainer's"
-    several = ROLLOUT.replace(
-        "--vllm_tensor_parallel_size 1 --vllm_data_parallel_size 1", "--vllm_data_parallel_size 4"
-    )
+    several = ROLLOUT.replace("--vllm_data_parallel_size 1", "--vllm_data_parallel_size 4")
     assert knobs("ms_swift", TRAIN, several)["rollout_gpus"] == 4
     assert knobs("ms_swift", TRAIN, ROLLOUT.replace("--vllm_data_parallel_size 1", ""))["rollout_gpus"] == 1
 
@@ -60,7 +58,7 @@ def test_what_a_trials_server_does_without_is_said() -> None:
     framework = framework_named("ms_swift")
     source = Source(TRAIN, "train.sh", server=ROLLOUT, server_name="serve.sh")
     notes = framework.import_config(source, FIELDS, 1, {}).notes
-    assert any(note.startswith("serve.sh, line 4: vllm_use_async_engine: ") for note in notes)
+    assert any(note.startswith("serve.sh, line 5: vllm_use_async_engine: ") for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +91,7 @@ def test_the_option_reaches_the_reader_and_is_refused_where_nothing_reads_it(tmp
     config, server = tmp_path / "train.sh", tmp_path / "serve.sh"
     request = request_of(StudyOptions(config=config), FrameworkOptions("swift", server=server), "tpe", tmp_path)
     assert (request.server, request.server_name) == (ROLLOUT, str(server))
-    for using, own in (
-        (FrameworkOptions("trl", server=server), config),
-        (FrameworkOptions("swift", server=server), None),
-    ):
+    trl, swift = (FrameworkOptions(name, server=server) for name in ("trl", "swift"))
+    for using, own in ((trl, config), (swift, None)):
         with pytest.raises(UsageError, match="--server is the script that starts a rollout server beside"):
             request_of(StudyOptions(config=own), using, "tpe", tmp_path)

@@ -110,9 +110,8 @@ def import_config(
         processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
         accelerate: text of the accelerate file; empty without one, and nothing is known of ZeRO then.
-        accelerate_name: what messages call it.
+        accelerate_name, launch_name: what messages call these files.
         launch: text of the script that starts ``trl vllm-serve``; empty without one.
-        launch_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, key, and what was expected or what to do.
@@ -120,8 +119,7 @@ def import_config(
     faults = Faults()
     entries = _entries(text, name, faults)
     known = _values(entries, name, fields, faults)
-    nothing = Accelerate({})
-    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files) if accelerate else nothing, nothing)
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
@@ -194,8 +192,6 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
 def _served(launch: str, name: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
     """Knobs of the server's launch; those of a colocated engine in ``knobs`` go, for it is told nothing of them."""
     if not wants_server(knobs):
-        if launch:
-            raise problem(name, 0, "it starts a rollout server, and the recipe uses none; write vllm_mode: server")
         return {}
     for knob in ("gpu_memory_utilization", "tensor_parallel_size"):
         knobs.pop(knob, None)
