@@ -59,7 +59,8 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     request = _split(framework, imported, request, machine, talk)
     for said in imported.notes:
         talk(said)
-    return with_config(request, imported, fields, ranks)
+    training = training_gpus({**imported.knobs, **request.baseline}, machine) if machine.gpus else ranks
+    return with_config(request, imported, fields, training)
 
 
 def _described(

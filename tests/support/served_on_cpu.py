@@ -8,6 +8,7 @@ GPUs a server asks for; and vLLM goes by the name that its build for CPUs does n
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -57,6 +58,7 @@ def on_a_cpu(framework: str) -> None:
     from vllm.distributed.device_communicators import pynccl  # noqa: PLC0415
 
     torch.cuda.synchronize = torch.cuda.current_stream = lambda *_: None
+    torch.cpu.device = contextlib.nullcontext
     pynccl.PyNcclCommunicator = StoreCommunicator
     if framework == "ms_swift":
         from swift.arguments import deploy_args  # noqa: PLC0415

@@ -139,6 +139,17 @@ def test_the_gpus_that_do_not_train_are_the_servers(monkeypatch: pytest.MonkeyPa
         assert found.rows_per_update == 24
 
 
+def test_an_accelerate_file_that_counts_all_gpus_is_launched_on_those_that_train(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Open-R1's ``zero2.yaml`` says 8 processes, and its README launches 7 beside a server; another file says 7."""
+    for processes in (8, 7):
+        text = f"distributed_type: DEEPSPEED\ndeepspeed_config: {{zero_stage: 2}}\nnum_processes: {processes}\n"
+        beside = {"accelerate": text, "accelerate_name": "zero2.yaml", "baseline": {"rollout_gpus": 1}}
+        found, _ = own_run("open_r1", RECIPE, 8, monkeypatch, **beside)
+        assert found.rows_per_update == 7 * 8
+
+
 def test_a_server_of_unknown_size_is_asked_for_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in (("open_r1", RECIPE), ("ms_swift", SCRIPT.replace("NPROC_PER_NODE=6 ", ""))):
         with pytest.raises(
