@@ -90,6 +90,7 @@ class Packaged:
     no_server: str = ""
     describes: bool = True
     takes_accelerate: bool = False
+    takes_server: bool = False
     script: str = ""
     reads_datasets: bool = True
     unset_completion: int | None = None

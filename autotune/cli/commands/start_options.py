@@ -33,6 +33,14 @@ StartFrameworkOption = Annotated[str | None, _FRAMEWORK]
 AccelerateOption = Annotated[
     Path | None, typer.Option("--accelerate", help="The accelerate file that launches TRL or Open-R1.", metavar="FILE")
 ]
+ServerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--server",
+        help="The script that starts your rollout server beside --config: swift rollout, or Open-R1's vllm-serve.",
+        metavar="FILE",
+    ),
+]
 OpenR1Option = Annotated[
     str | None, typer.Option("--openr1", help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
 ]
@@ -178,6 +186,7 @@ class FrameworkOptions:
     accelerate: AccelerateOption = None
     openr1: OpenR1Option = None
     published: BaselineOption = None
+    server: ServerOption = None
 
 
 @dataclass(frozen=True)

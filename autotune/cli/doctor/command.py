@@ -21,6 +21,7 @@ from autotune.cli.commands.start_options import (
     GpusOption,
     RewardOption,
     RolloutGpusOption,
+    ServerOption,
     TaskOption,
 )
 from autotune.cli.doctor.container_checks import check_surroundings
@@ -47,6 +48,7 @@ def doctor(
     framework: FrameworkOption = "trl",
     config: ConfigOption = None,
     accelerate: AccelerateOption = None,
+    server: ServerOption = None,
     gpus: GpusOption = None,
     rollout_gpus: RolloutGpusOption = None,
     reward: RewardOption = None,
@@ -73,9 +75,8 @@ def doctor(
     from autotune.cli.doctor.config_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
-    environment = environment_named(framework)
-    settings = settings_for(home)
-    asked = None if config is None else _asked(config, accelerate, gpus, rollout_gpus, python, framework)
+    environment, settings = environment_named(framework), settings_for(home)
+    asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
     try:
         wanted = rewards_of(config, reward or [], task, framework)
     except UsageError:
@@ -103,21 +104,31 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 
 def _asked(
-    config: Path, accelerate: Path | None, gpus: int | None, rollout_gpus: int | None, python: str, framework: str
-) -> Request:
-    """What ``start`` would be asked with these options. Raises ``UsageError`` where a file cannot be read."""
-    from autotune.cli.commands.start_request import accelerate_text, config_text
+    config: Path | None,
+    beside: tuple[Path | None, Path | None],
+    gpus: int | None,
+    rollout_gpus: int | None,
+    python: str,
+    framework: str,
+) -> Request | None:
+    """What ``start`` would be asked; ``None`` without a configuration. Raises ``UsageError``: a file cannot be read."""
+    if config is None:
+        return None
+    from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
     from autotune.frameworks import framework_named
     from autotune.specification.request import Request
     from search_spaces.batch import served_by
 
     named = framework_named(framework)
+    accelerate, server = beside
     return Request(
         framework=named.name,
         config=config_text(config),
         config_name=str(config),
         accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
         accelerate_name="" if accelerate is None else str(accelerate),
+        server="" if server is None else server_text(server, named, config),
+        server_name="" if server is None else str(server),
         baseline={} if rollout_gpus is None else served_by(rollout_gpus),
         gpus=gpus,
         folder=str(Path.cwd()),
