@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
@@ -27,6 +28,10 @@ from search_spaces.knobs.build import (
 from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 _ROLLOUT = "actor_rollout_ref.rollout."
+_ASYNC: dict[str, tuple[KnobValue, ...]] = {**VLLM, "async_generation": (True,)}
+_APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
+UNLIMITED = "unlimited"
+"""A value of ``staleness_limit``."""
 
 KNOBS = (
     Knob(
@@ -148,7 +153,6 @@ KNOBS = (
             "trl": native("vllm serve --data-parallel-size", 1),
             "open_r1": native("trl vllm-serve --data_parallel_size", 1),
             "ms_swift": native("swift rollout --vllm_data_parallel_size", 1),
-            "verl": native(_ROLLOUT + "data_parallel_size", 1),
         },
         summary="engine replicas of the rollout server",
     ),
@@ -240,12 +244,70 @@ KNOBS = (
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        needs=SERVER,
+        needs=VLLM,
         frameworks={
             "ms_swift": native("async_generate", False),
-            "verl": native("trainer.v1.trainer_mode=separate_async", False),
+            # sync; beside training colocate_async, on GPUs of its own separate_async.
+            "verl": native("trainer.v1.trainer_mode", False),
         },
         summary="the next completions are generated while training, with older weights",
+    ),
+    Knob(
+        name="weight_sync_every",
+        kind=Kind.INT,
+        unit="updates",
+        effect=Effect.LEARNING,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=(),
+        minimum=1,
+        maximum=65536,
+        needs=_APART,
+        # trainer/ppo/v1/trainer_separate_async.py: train_batch_size is so many ppo_mini_batch_size.
+        frameworks={"verl": native("trainer.v1.separate_async.parameter_sync_step", 4)},
+        summary="updates between two weight syncs to an engine that generates meanwhile",
+    ),
+    Knob(
+        name="staleness_limit",
+        kind=Kind.INT,
+        unit="weight versions",
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        minimum=1,
+        maximum=65536,
+        words=(UNLIMITED,),
+        needs=_ASYNC,
+        # trainer/ppo/v1/replay_buffer.py, ReplayBufferAsync; null is no limit.
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_threshold", 8)},
+        summary="weight versions that a completion may span before it counts as stale",
+    ),
+    Knob(
+        name="stale_completions",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        order=("drop", "wait"),
+        needs=_ASYNC,
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_strategy", "drop")},
+        summary="what is stale is dropped, or training waits before it becomes so",
+    ),
+    Knob(
+        name="weight_sync_backend",
+        kind=Kind.CHOICE,
+        unit="",
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=device(0, SYNC),
+        order=("naive", "nccl", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"),
+        needs=SERVER,
+        frameworks={"verl": native(_ROLLOUT + "checkpoint_engine.backend", "naive")},
+        summary="how weights reach an engine on other GPUs",
     ),
     Knob(
         name="engine_logprobs",

@@ -61,6 +61,14 @@ def swift_custom_all_reduce(case: Case) -> str | None:
     return "custom_all_reduce acts only with rollout_mode server in ms_swift"
 
 
+@rule(("async_generation", "rollout_engine", "rollout_mode"), ("async_generation", "rollout_mode"))
+def swift_async_server(case: Case) -> str | None:
+    """Completions are generated while training by a server only (``swift/rlhf_trainers/rollout_mixin.py``)."""
+    if case.get("async_generation") is not True or case.server:
+        return None
+    return "async_generation needs rollout_mode server in ms_swift"
+
+
 @rule(
     ("weight_sync_bucket_mib", "rollout_engine", "rollout_mode"),
     ("weight_sync_bucket_mib", "rollout_mode"),
@@ -93,6 +101,7 @@ RULES = only(
         swift_liger_installed,
         swift_activation_offload,
         swift_custom_all_reduce,
+        swift_async_server,
         swift_weight_bucket,
         swift_reduce_precision,
     ),

@@ -229,6 +229,9 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
             cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
             text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
+    stale, rows = sum(c.stale_rows for c in own), sum(c.rows for c in own)
+    if stale:
+        grid.add("dropped", f"{stale / (stale + rows):.0%} of completions as stale; they count in no figure")
     words = engine_words(trial.cycles)
     if words:
         grid.add("engine", words)

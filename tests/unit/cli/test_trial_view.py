@@ -51,6 +51,13 @@ def test_rewards_come_from_natural_lengths_only() -> None:
     assert "mean 0.500 at natural lengths; 1 of 2 groups have differing rewards" in drawn
 
 
+def test_what_was_dropped_as_stale_is_shown_where_anything_was() -> None:
+    for stale, shown in ((0, None), (2, "20%"), (8, "50%")):
+        drawn = text(show(factories.finished(1).with_(cycles=(factories.cycle(0, rows=8, stale_rows=stale),))))
+        assert ("dropped" in drawn) is (shown is not None)
+        assert shown is None or f"{shown} of completions as stale" in drawn
+
+
 def test_a_trial_that_waits_or_runs_has_no_invented_outcome() -> None:
     assert "outcome     waiting" in text(show(factories.trial(1)))
     assert "outcome     running" in text(show(factories.trial(1, state=TrialState.RUNNING, attempt=2)))

@@ -104,6 +104,16 @@ def test_a_server_of_the_command_line_is_refused(name: str) -> None:
     build.refuse_server(framework_named(name), {"rollout_engine": "vllm", "rollout_mode": "colocate"}, on(name))
 
 
+def test_verls_word_for_no_server_is_its_own() -> None:
+    verl = framework_named("verl")
+    with pytest.raises(UsageError, match=r"^trainer.v1.trainer_mode server: .* set trainer.v1.trainer_mode to sync\.$"):
+        build.refuse_server(verl, {**served_by(1), "async_generation": True}, on("verl"))
+    said = verl.unsupported({"micro_batch_size": 1, "async_generation": True})
+    assert list(said) == [
+        "trainer.v1.trainer_mode colocate_async: no trial has run in an asynchronous mode yet; set it to sync"
+    ]
+
+
 def test_a_users_own_server_is_refused_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anybody is asked how many GPUs it has."""
     monkeypatch.setattr(Interpreter, "known_fields", lambda *_: None)
