@@ -220,6 +220,20 @@ KNOBS = (
         summary="layers are sent to the engine in so many parts",
     ),
     Knob(
+        name="adapter_sync",
+        kind=Kind.BOOL,
+        unit="",
+        # The engine adds the adapter in kernels of its own, where a merged weight is rounded once.
+        effect=Effect.NUMERICS,
+        phases=ROLLOUT,
+        restart=Restart.ENGINE,
+        memory=(*device(0, SYNC), *cache(1)),
+        needs=VLLM,
+        # swift/rlhf_trainers/rollout_mixin.py, _prepare_vllm_engine and _move_model_to_vllm.
+        frameworks={"ms_swift": native("vllm_enable_lora", False)},
+        summary="with LoRA: the engine holds the base model, and only adapters are sent to it",
+    ),
+    Knob(
         name="weight_sync_bucket_mib",
         kind=Kind.INT,
         unit="MiB",

@@ -166,6 +166,7 @@ BASELINES = (
         training_gpus=4,
         configuration=knobs(
             **_colocated(0.4, 10240, sleep_level=1),
+            adapter_sync=True,
             micro_batch_size=4,
             gradient_accumulation_steps=4,
             num_generations=8,
@@ -178,7 +179,6 @@ BASELINES = (
             "quant_method": "bnb",
             "quant_bits": 4,
             "bnb_4bit_quant_type": "nf4",
-            "vllm_enable_lora": True,
             "enable_thinking": False,
         },
         max_prompt_length=2048,
