@@ -88,8 +88,6 @@ class Environment:
         """Why ``python`` cannot run a trial, in one sentence with the command that mends it; empty if it can.
 
         Args:
-            python: path of the interpreter.
-            version: of it.
             packages: name -> version, what it has.
         """
         if self.judged_by_probe:

@@ -161,9 +161,7 @@ class Integration(Framework, Port):
         """The configuration understood.
 
         Args:
-            source: as it was given.
             fields: of ``fields_of``.
-            processes: training processes.
             files: as of ``read_keys``.
 
         Raises:
@@ -181,10 +179,6 @@ class Integration(Framework, Port):
 
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         """The files and the command.
-
-        Args:
-            wanted: what is to be exported.
-            beside: what some frameworks need besides.
 
         Raises:
             UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.

@@ -121,11 +121,9 @@ def refuse_server(
     """Refuse a rollout server that no trial of ``framework`` can have.
 
     Args:
-        framework: of the study.
         configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
         resources: of the machine; without a GPU the rules say that a server needs one.
         name: of the user's configuration; empty without one.
-        lines: of its keys.
 
     Raises:
         UsageError: ``configuration`` has one.

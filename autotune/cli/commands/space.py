@@ -189,8 +189,6 @@ def space_for(
     Args:
         framework: by a name or word of it.
         name: of a preset or a file; ``None``: the preset for the machine.
-        gpus: of each node.
-        nodes: machines.
         server: a rollout server was asked for.
 
     Raises:

@@ -30,6 +30,7 @@ from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load
+from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
@@ -195,10 +196,11 @@ def _machine() -> list[Finding]:
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),
         *look_at_gpus(
-            lambda: hardware.visible_gpus({}),
+            PatientCall(lambda: hardware.visible_gpus({})),
             hardware.visible_gpus,
             os.environ.get("CUDA_VISIBLE_DEVICES"),
             other_load.process_name if ours else lambda _: "",
+            hardware.unfit_gpus,
         ),
     ]
 

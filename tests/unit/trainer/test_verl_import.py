@@ -173,7 +173,7 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
         ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "does not take rows over all GPUs"),
         ("actor_rollout_ref.ref.log_prob_micro_batch_size=8", "use actor_rollout_ref.ref.log_prob_micro_batch_size_"),
         ("critic.enable=true", "GRPO has no critic"),
-        ("algorithm.adv_estimator=gae", "only GRPO is tuned; expected grpo, got gae"),
+        ("algorithm.adv_estimator=gae", "only GRPO is tuned, which has no critic; expected grpo, got gae"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=0", "expected a whole number of at least 1, got 0"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "32 rows are no whole micro-batches of 3 rows on 2"),
         ("trainer.n_gpus_per_node=3", "32 rows of an update cannot be shared by 3 ranks (3 GPUs)"),
