@@ -148,9 +148,8 @@ def refuse_server(
 
 
 def _no_server(framework: Integration, key: str) -> str:
-    return (
-        f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
-    )
+    said = f"{framework.title} trials cannot have a rollout server, because {framework.no_server}"
+    return f"{said}; set {key} to {'colocate' if key == 'rollout_mode' else framework.beside_training}"
 
 
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:

@@ -90,3 +90,14 @@ def test_verls_old_log_probs_are_the_engines_only_where_it_gives_them(
     found = check_passthrough({key: log_probs}, {**BARE, **knobs}, Resources(framework="verl"))
     assert names(found) == ({"verl_engine_logprobs"} if refused else set())
     assert check_passthrough({}, {**BARE, **knobs}, Resources(framework="verl")) == (), "verl's own is true"
+
+
+@pytest.mark.parametrize(
+    ("settings_", "refused"), [({}, False), ({"tuner_type": "lora"}, False), ({"tuner_type": "full"}, True)]
+)
+def test_adapters_alone_are_sent_only_where_adapters_are_trained(settings_: dict[str, Any], refused: bool) -> None:
+    """ms-swift trains adapters unless told otherwise."""
+    swift = Resources(gpus=1, device="cuda", framework="ms_swift")
+    knobs = {**BARE, "rollout_engine": "vllm", "adapter_sync": True}
+    assert ("adapter_sync" in names(check_passthrough(settings_, knobs, swift))) is refused
+    assert "adapter_sync" not in names(check_passthrough(settings_, BARE, swift))
