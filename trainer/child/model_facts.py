@@ -45,9 +45,18 @@ def model_facts(model: str) -> Dict[str, Optional[int]]:
     facts: Dict[str, Optional[int]] = {name: first_number(inner, keys) for name, keys in NAMES.items()}
     if facts["key_value_heads"] is None:
         facts["key_value_heads"] = facts["attention_heads"]
+    if stretched(inner):
+        facts["max_positions"] = None
     quantized = config.get("quantization_config") is not None  # its files hold packed values, not parameters
     facts["parameters"] = None if quantized else stored_parameters(Path(model))
     return facts
+
+
+def stretched(config: Dict[str, Any]) -> bool:
+    """Whether positions are scaled when the model runs, beyond those its configuration names (YaRN and its kin)."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    factor = scaling.get("factor") if isinstance(scaling, dict) else None
+    return isinstance(factor, (int, float)) and factor > 1
 
 
 def refuse_broken(folder: Path) -> None:

@@ -81,3 +81,11 @@ def test_weights_that_are_cut_off_are_named_before_a_trial_loads_them(tmp_path: 
     path.write_bytes(whole[:-lost])
     with pytest.raises(ContractError, match=rf"model.safetensors is cut off: it has \d+ bytes of {len(whole)}"):
         refuse_broken(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_positions_that_are_scaled_at_run_time_are_no_limit(tmp_path: Path, config: dict[str, Any], key: str) -> None:
+    config.update({"max_position_embeddings": 4096, key: {"rope_type": "default", "factor": 1.0}})
+    assert model_facts(str(tmp_path))["max_positions"] == 4096
+    config[key] = {"rope_type": "yarn", "factor": 4.0}
+    assert model_facts(str(tmp_path))["max_positions"] is None
