@@ -160,8 +160,12 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
     outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, _by_rank(result))
     own = framework.diagnose(result.detail) or framework.diagnose(result.message)
     if outcome.reason is FailureReason.CANCELLED and ending.stop is None:
-        # Nobody here asked for that: a launcher ends all ranks when one of them has failed.
-        return _by_log(ending, framework, outcome, own)
+        # Nobody here asked for that: a launcher ends all ranks when one has failed, and a scheduler all it knows.
+        found = _by_log(ending, framework, outcome, own)
+        outside = found.reason is FailureReason.CANCELLED
+        return (
+            replace(found, reason=FailureReason.INFRA, message=f"{found.message}, from outside") if outside else found
+        )
     if outcome.reason is not FailureReason.CRASH:
         return _advised(outcome, own)
     if own is not None and own.nearness is Nearness.CAUSE:

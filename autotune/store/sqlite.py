@@ -64,6 +64,7 @@ class SqliteFile:
         self._create = create
         self._file: tuple[int, int] | None = None
         """Device and inode of what was opened."""
+        self._held: list[FileStudyLock] = []
 
     @property
     def place(self) -> str:
@@ -135,11 +136,14 @@ class SqliteFile:
         return _without_foreign_keys(connection)
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - a file holds it
-        return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name)
+        return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name, self._held)
 
     def guard(self, session: Session) -> None:  # noqa: ARG002 - a file needs no query
-        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it."""
+        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it, and
+        another machine may have taken this one for dead."""
         self._check(self._path)
+        for lock in tuple(self._held):
+            lock.check()
 
     def confirm(self) -> None:
         self._check(self._path, self._path.with_name(f"{self._path.name}-wal"))
