@@ -211,6 +211,8 @@ class StudyLoop:
             self._say("bad_lines", message, trial)
         for pid in report.quarantined:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
+        for fault in report.gpu_faults:
+            self._say("gpu_quarantined", f"trials avoid {fault}", trial)
         if self._repeat(trial, outcome, report):
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
             self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
