@@ -143,9 +143,7 @@ def _solve(
     """The legal combinations of tied variables, and whether all were looked at.
 
     Args:
-        judged: the part they belong to.
         options: for each variable the numbers of the options to combine.
-        tied: rules that read several variables.
         seed: of what is drawn where there are too many.
     """
     numbered: list[list[int]] = [numbers.tolist() for numbers in options.values()]

@@ -33,6 +33,8 @@ class Facts:
     """It raises ``max_num_batched_tokens`` to the longest sequence by itself."""
     replicas_multiply: bool = False
     """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
+    engine_spans_nodes: bool = False
+    """One engine may take all GPUs of several machines (verl 1dda039, ``workers/rollout/replica.py`` 113 to 117)."""
 
     puts_engine_to_sleep: bool = True
     """A colocated engine with ``sleep_level`` is put to sleep while training."""
@@ -132,6 +134,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
         "verl": Facts(
             raises_batched_tokens=True,
             replicas_multiply=True,
+            engine_spans_nodes=True,
             weight_sync=WeightSync.BUCKETS,
             trains_on_gpus_only=True,
             has_deepspeed=False,

@@ -123,6 +123,10 @@ class ProcessUse(Shape):
     new_segments: int | None = Field(description="Segments it held at the end, less those at the start.")
     reserved_growth_bytes: int | None = Field(description="Bytes reserved at the end, less those at the start.")
     split_bytes: Bytes | None = Field(description="Free at the end, but of segments partly in use.")
+    gradient_sync_seconds: Seconds | None = Field(
+        description="Of summing gradients over ranks in the last update; `null` but with DistributedDataParallel."
+    )
+    gradient_sync_hidden_share: Share | None = Field(description="Of them, while the backward pass still computed.")
 
 
 class GpuUse(Shape):

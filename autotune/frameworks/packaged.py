@@ -192,5 +192,9 @@ class Packaged:
         del beside
         return wanted
 
+    def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
+        del cores, gpus
+        return ()
+
     def listening(self, output: str) -> tuple[str, ...]:
         return (*_LISTENING, "--output_dir", output)

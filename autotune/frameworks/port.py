@@ -164,9 +164,7 @@ class Integration(Framework, Port):
         """The configuration understood.
 
         Args:
-            source: as it was given.
             fields: of ``fields_of``.
-            processes: training processes.
             files: as of ``read_keys``.
 
         Raises:
@@ -185,13 +183,13 @@ class Integration(Framework, Port):
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         """The files and the command.
 
-        Args:
-            wanted: what is to be exported.
-            beside: what some frameworks need besides.
-
         Raises:
             UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
         """
+        ...
+
+    def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
+        """What its trials do about a machine with so many CPU cores and GPUs, a sentence each; for ``doctor``."""
         ...
 
     def listening(self, output: str) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.machine.nvml import Gpu, GpuProcess, read_gpus
+from autotune.machine.gpu_faults import GpuFault
+from autotune.machine.nvml import Gpu, GpuProcess, read_machine
 from search_spaces.configuration import Resources
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "emulates_bf16",
     "has_gpu_open",
     "resources",
+    "unfit_gpus",
     "usable_cores",
     "usable_memory",
     "visible_gpus",
@@ -70,18 +72,30 @@ def compiler(environment: Mapping[str, str] | None = None) -> str | None:
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
     """The GPUs and slices of GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
 
-    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus.
+    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus. A GPU that nothing can compute on
+    (``unfit_gpus``) is left out.
 
     Args:
-        environment: the process's own by default.
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
         MachineError: the driver is there but a GPU cannot be read (lost, resetting).
     """
-    found = read_gpus(library)
+    found = read_machine(library)
     chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-    return _devices(found) if chosen is None else _select(found, chosen)
+    if chosen is None:
+        return _devices(found.gpus)
+    unfit = {name for fault in found.unfit for name in (str(fault.index), fault.uuid)}
+    return _select(found.gpus, [word for word in map(str.strip, chosen.split(",")) if word not in unfit])
+
+
+def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
+    """The machine's GPUs that no process can compute on; ``visible_gpus`` leaves them out.
+
+    Raises:
+        MachineError: as ``visible_gpus``.
+    """
+    return read_machine(library).unfit
 
 
 def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
@@ -89,10 +103,10 @@ def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
 
 
-def _select(gpus: tuple[Gpu, ...], chosen: str) -> tuple[Gpu, ...]:
+def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
     """CUDA's rule: by index or start of the UUID; the first that does not exist ends the list."""
     selected: list[Gpu] = []
-    for word in (w.strip() for w in chosen.split(",")):
+    for word in chosen:
         named = _named(gpus, word)
         if not named or set(named) & set(selected):
             break

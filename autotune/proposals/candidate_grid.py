@@ -43,7 +43,6 @@ class CandidateGrid:
         candidates: legal configurations, without repeats, in the order a grid search takes them.
         searched: knobs that may be dimensions; the others follow from them.
         anchors: configurations that must have a point too, such as the baseline.
-        knobs: the catalogue.
         unset: knobs that a candidate may leave to the framework; that is one of their values.
     """
 

@@ -299,7 +299,6 @@ def regions(
 
     Args:
         trials: of one study, in any order.
-        knobs: the catalogue.
         one_memory: device and host memory are the same (a CPU run).
         memory: of whoever asks again and again, with the same ``knobs`` and ``one_memory``.
     """

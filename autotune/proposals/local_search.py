@@ -110,7 +110,6 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
     Args:
         knob: ``None`` for one that is not in the catalogue, which may act on all.
         of_phases: share of a cycle by phase; empty if not known.
-        engine: what generates there.
     """
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
@@ -141,10 +140,7 @@ def next_move(
 
     Args:
         grid: the candidates; ``climb.point`` need not be one of them.
-        left: those that may be chosen.
-        climb: by the same dimensions.
         of_phases: share of the base's cycle by phase; empty if not known.
-        knobs: the catalogue.
         steps: the only places that may be moved to; all if ``None``.
         last: what ran last (``last_run``).
     """
@@ -222,113 +218,78 @@ def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:
     return float(rank * signs[0]) if signs else 0.0
 
 
+@dataclass(frozen=True)
+class Climb:
+    """How far one track's local search has come, and what its next move starts from."""
+
+    state: SearchState
+    best: Observation
+    """What the phases of the base's cycle are read off; on the permitted track the headline's best."""
+    steps: frozenset[Step] | None = None
+    """The only places to move to: those the headline has not; ``None``: all."""
+    start: Point | None = None
+    """On the permitted track, where the headline's best lies."""
+
+    def base(self, grid: CandidateGrid) -> Configuration:
+        """What the next move starts from: the headline's best settings with the numerics and learning that paid."""
+        start = self.state.point if self.start is None else self.start
+        axes = zip(grid.dimensions, start, self.state.point, strict=True)
+        changes = {d.name: d.values[place] for d, own, place in axes if place != own}
+        if STEPS in changes:  # its places are rows generated
+            single = self.best.configuration.with_(**{**changes, STEPS: 1})
+            changes[STEPS] = steps_for(changes[STEPS], single)
+        return self.best.configuration.with_(**changes)
+
+    def move(self, grid: CandidateGrid, left: Mask, trials: Sequence[Trial], knobs: Mapping[str, Knob]) -> int | None:
+        """The candidate of ``left`` that is tried next, or ``None`` if the sampler is to choose.
+
+        After the permitted track's last move it is the best of both tracks' settings.
+        """
+        measured = next((t for t in trials if t.number == self.best.number), None)
+        phases = {} if measured is None else measured.phase_shares
+        index = next_move(grid, left, self.state, phases, knobs, self.steps, last_run(trials))
+        if index is not None or self.start in (None, self.state.point):
+            return index
+        both = grid.at(self.state.point)
+        return both if both is not None and left[both] else None
+
+
 def headline_climb(
     grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> SearchState | None:
-    """How far the headline's climb has come; ``None`` before anything held.
+) -> Climb | None:
+    """The headline's; ``None`` before anything held.
 
     Args:
-        grid: the headline's.
         same: what is known of configurations with the baseline's learning, by trial number.
-        trials: what that is known from.
-        knobs: the catalogue.
     """
-    short = _short(trials)
-    located = ((e, grid.point(e.configuration)) for e in same if e.standing is not OptunaTrialStatus.PENDING)
+    short, points = _short(trials), {e.number: grid.point(e.configuration) for e in same}
+    located = ((e, points[e.number]) for e in same if e.standing is not OptunaTrialStatus.PENDING)
     seen = [Visited(point, _value(e), e.number in short) for e, point in located if point is not None]
-    return search_state(grid.dimensions, seen, knobs)
+    state = search_state(grid.dimensions, seen, knobs)
+    return None if state is None else Climb(state, next(e for e in same if points[e.number] == state.point))
 
 
-def headline_base(
-    grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> Configuration | None:
-    """What the headline's next move starts from, or ``None`` before anything held."""
-    climb = headline_climb(grid, same, trials, knobs)
-    if climb is None:
-        return None
-    return next((e.configuration for e in same if grid.point(e.configuration) == climb.point), None)
-
-
-def permitted_base(
+def permitted_climb(
     grid: CandidateGrid,
     headline: CandidateGrid,
     known: Sequence[Observation],
     same: Sequence[Observation],
     trials: Sequence[Trial],
     knobs: Mapping[str, Knob],
-) -> Configuration | None:
-    """The headline's best settings with the numerics and learning that paid, or ``None`` before anything held."""
-    found = _permitted_climb(grid, headline, known, same, trials, knobs)
-    if found is None:
-        return None
-    best, base, _, climb = found
-    axes = zip(grid.dimensions, base, climb.point, strict=True)
-    changes = {d.name: d.values[place] for d, own, place in axes if place != own}
-    if STEPS in changes:  # its places are rows generated
-        changes[STEPS] = steps_for(changes[STEPS], best.configuration.with_(**{**changes, STEPS: 1}))
-    return best.configuration.with_(**changes)
-
-
-def headline_move(
-    grid: CandidateGrid, left: Mask, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> int | None:
-    """The candidate of ``left`` the headline track tries next, or ``None`` if the sampler is to choose."""
-    climb = headline_climb(grid, same, trials, knobs)
-    if climb is None:
-        return None
-    base = next((e for e in same if grid.point(e.configuration) == climb.point), None)
-    return next_move(grid, left, climb, _phases(trials, base), knobs, last=last_run(trials))
-
-
-def permitted_move(
-    grid: CandidateGrid,
-    headline: CandidateGrid,
-    left: Mask,
-    known: Sequence[Observation],
-    same: Sequence[Observation],
-    trials: Sequence[Trial],
-    knobs: Mapping[str, Knob],
-) -> int | None:
-    """The candidate of ``left`` the permitted track tries next, or ``None`` if the sampler is to choose.
-
-    After the last move it is the best of both: the headline's settings with the numerics and learning that paid.
+) -> Climb | None:
+    """The permitted track's; ``None`` before anything held.
 
     Args:
-        grid: the permitted track's.
-        headline: the headline's.
-        left: candidates of ``grid`` that may be chosen.
         known: what is known of all configurations, by trial number.
         same: of those, what is known of ones with the baseline's learning.
-        trials: where the phases of a configuration's cycle are found.
-        knobs: the catalogue.
     """
-    found = _permitted_climb(grid, headline, known, same, trials, knobs)
-    if found is None:
-        return None
-    best, base, steps, climb = found
-    move = next_move(grid, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
-    if move is not None or climb.point == base:
-        return move
-    both = grid.at(climb.point)
-    return both if both is not None and left[both] else None
-
-
-def _permitted_climb(
-    grid: CandidateGrid,
-    headline: CandidateGrid,
-    known: Sequence[Observation],
-    same: Sequence[Observation],
-    trials: Sequence[Trial],
-    knobs: Mapping[str, Knob],
-) -> tuple[Observation, Point, frozenset[Step], SearchState] | None:
-    """(The headline's best, its point, the places beyond the headline, how far the climb over them has come)."""
     best = max((e for e in same if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: e.value, default=None)
-    base = None if best is None else grid.point(best.configuration)
-    if best is None or base is None:
+    start = None if best is None else grid.point(best.configuration)
+    if best is None or start is None:
         return None
     steps = beyond(grid, headline, best.configuration)
-    climb = search_state(grid.dimensions, _gains(grid, base, steps, known, same, _short(trials)), knobs)
-    return None if climb is None else (best, base, steps, climb)
+    state = search_state(grid.dimensions, _gains(grid, start, steps, known, same, _short(trials)), knobs)
+    return None if state is None else Climb(state, best, steps, start)
 
 
 def beyond(permitted: CandidateGrid, headline: CandidateGrid, base: Configuration) -> frozenset[Step]:
@@ -382,11 +343,6 @@ def _short(trials: Sequence[Trial]) -> frozenset[int]:
 
 def _value(evidence: Observation) -> float | None:
     return evidence.value if evidence.standing is OptunaTrialStatus.FEASIBLE else None
-
-
-def _phases(trials: Sequence[Trial], base: Observation | None) -> Mapping[str, float]:
-    measured = next((t for t in trials if base is not None and t.number == base.number), None)
-    return {} if measured is None else measured.phase_shares
 
 
 LISTED = 50_000

@@ -85,7 +85,6 @@ def startup(
     """The choice while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on.
 
     Args:
-        grid: the candidates.
         left: those that may be chosen; at least one.
         evidence: what is known, by trial number.
         seed: 32 bits, uniform.

@@ -19,7 +19,7 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.local_search import Nearby, headline_base, headline_move, permitted_base, permitted_move
+from autotune.proposals.local_search import Nearby, headline_climb, permitted_climb
 from autotune.proposals.openings import COMPETENT, ROOMY, spread, startup
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.translation import (
@@ -78,11 +78,9 @@ class TwoTrackProposer:
         baseline: the user's present configuration, as it stands in trial 0.
         complete_baseline: the same as the candidates are written, with what the framework does on its own.
         sampler: who chooses among the candidates that are left.
-        seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
         firsts: headline candidates to try before anything else, each with its source.
         otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
-        knobs: the catalogue.
         unset: those of ``searched`` that a candidate or the baseline may leave to the framework.
         nearby: tells the neighbours of a configuration where the candidates were drawn from more than are listed.
         framework: whose words the configurations are in.
@@ -230,25 +228,19 @@ class TwoTrackProposer:
 
     def _move(self, point: _Point, track: Track, left: Mask) -> Configuration | None:
         """One move from the best so far; ``None`` once every knob had its turn."""
-        grid, trials = track.grid, point.trials
-        if self._nearby is not None:
-            grid = grid.beside(self._neighbours(self._nearby, track, point))
-            left = grid.without(*point.out)
-        if track is self._headline:
-            index = headline_move(grid, left, point.same, trials, self._knobs)
+        grid, trials, first = track.grid, point.trials, track is self._headline
+        if first:
+            climb = headline_climb(grid, point.same, trials, self._knobs)
         else:
-            index = permitted_move(grid, self._headline.grid, left, point.known, point.same, trials, self._knobs)
+            climb = permitted_climb(grid, self._headline.grid, point.known, point.same, trials, self._knobs)
+        if climb is None:
+            return None
+        if self._nearby is not None:
+            near = self._nearby.of(climb.base(grid), same_learning=first)
+            grid = grid.beside(c for c in near if first or not self._learns_the_same(c))
+            left = grid.without(*point.out)
+        index = climb.move(grid, left, trials, self._knobs)
         return None if index is None else grid.candidates[index]
-
-    def _neighbours(self, nearby: Nearby, track: Track, point: _Point) -> Sequence[Configuration]:
-        """Of what the track's next move starts from."""
-        headline = self._headline.grid
-        if track is self._headline:
-            base = headline_base(headline, point.same, point.trials, self._knobs)
-            return () if base is None else nearby.of(base, same_learning=True)
-        base = permitted_base(track.grid, headline, point.known, point.same, point.trials, self._knobs)
-        about = () if base is None else nearby.of(base, same_learning=False)
-        return [c for c in about if not self._learns_the_same(c)]
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
         """As the baseline. What was drawn for the headline does; of others the catalogue tells."""

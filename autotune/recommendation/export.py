@@ -155,6 +155,7 @@ def wanted_of(study: Study, row: RecommendationRow, threads: int) -> Wanted:
         world_size=training_gpus(row.configuration, spec.resources),
         seed=spec.seed,
         threads=threads,
+        cores=spec.resources.cpu_cores,
         user_config=spec.user_config,
         own_data=spec.user_prompts,
         folder=spec.user_folder,

@@ -133,11 +133,9 @@ def refuse_server(
     """Refuse a rollout server that no trial of ``framework`` can have.
 
     Args:
-        framework: of the study.
         configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
         resources: of the machine; without a GPU the rules say that a server needs one.
         name: of the user's configuration; empty without one.
-        lines: of its keys.
 
     Raises:
         UsageError: ``configuration`` has one.
@@ -176,7 +174,7 @@ def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> 
     values = {**own, **fixed, **request.baseline}
     ranks = data_ranks(values, resources)
     if request.config is None:
-        values = baselines.spread(values, resources)
+        values = baselines.fitted(values, resources)
     if "micro_batch_size" not in values:
         values["micro_batch_size"] = _micro_batch(values, ranks, rows, resources.framework)
     if "gradient_accumulation_steps" not in values:

@@ -223,7 +223,6 @@ def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
 
     Args:
         text: of the configuration: YAML, JSON, or a shell script.
-        name: of its file.
         sentence: a fault of it, which begins with file and line.
 
     Returns:

@@ -56,9 +56,7 @@ def prepare(
     and baseline; nothing is stored yet.
 
     Args:
-        request: what was asked for.
         settings: where answers and prompts are kept.
-        talk: told what takes time.
         stored: the specification of the study of that name, if there is one.
         bundled: the model folder to take when none is named.
         limits: what may be spent; a workload nobody chose is made small enough for it.

@@ -48,7 +48,6 @@ def gpu_size(gpus: int, ranks: int) -> Size:
     8, no update of 64 rows, or of 5 % more or fewer, is whole on 3 GPUs.
 
     Args:
-        gpus: held.
         ranks: that train in the baseline; where they cannot share those rows, theirs alone count.
     """
     each = TRL_DEFAULT_MICRO_BATCH

@@ -122,7 +122,6 @@ def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) ->
 
     Args:
         named: key -> (path, line), as ``Integration.named_files`` says.
-        name: what messages call the configuration.
 
     Raises:
         UsageError: one cannot be read.

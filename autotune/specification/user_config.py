@@ -27,7 +27,6 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
 
     Args:
         request: of the command line, with ``config`` set.
-        imported: the file, understood.
         fields: the keys of the installed framework, for its defaults.
         processes: that train; rows per update are micro-batch x accumulation x ranks with rows of their own.
 

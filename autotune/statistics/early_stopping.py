@@ -148,8 +148,6 @@ def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
     """What becomes of a trial with these cycles.
 
     Args:
-        sample: the running trial's.
-        known: what it is weighed against.
         room: whether its time allows the cycles up to the next look.
     """
     count, rival = len(sample.logs), known.rival

@@ -82,6 +82,17 @@ KNOBS = (
         summary="entropy is computed over chunks of the logits",
     ),
     Knob(
+        name="entropy_checkpointing",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.NONE,
+        memory=training(-1, UPDATE),
+        frameworks={"verl": native("actor_rollout_ref.actor.entropy_checkpointing", False)},
+        summary="with entropy_coeff: entropy is computed again in the backward pass instead of kept",
+    ),
+    Knob(
         name="torch_compile",
         kind=Kind.BOOL,
         unit="",

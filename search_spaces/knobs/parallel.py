@@ -210,6 +210,20 @@ KNOBS = (
         summary="the next layer's weights are fetched ahead",
     ),
     Knob(
+        name="fsdp_sync_once",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.PROCESS,
+        memory=device(1, UPDATE),
+        # workers/engine/fsdp/transformer_impl.py, _gradient_sync_context: of both versions of FSDP.
+        frameworks={
+            "verl": native("actor_rollout_ref.actor.fsdp_config.use_no_sync_for_gradient_accumulation", False),
+        },
+        summary="ranks share gradients once an update, after its last micro-batch, and keep whole ones until then",
+    ),
+    Knob(
         name="ddp_bucket_mib",
         kind=Kind.INT,
         unit="MiB",

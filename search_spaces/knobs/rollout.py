@@ -248,6 +248,19 @@ KNOBS = (
         summary="the next completions are generated while training, with older weights",
     ),
     Knob(
+        name="engine_logprobs",
+        kind=Kind.BOOL,
+        unit="",
+        # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
+        effect=Effect.LEARNING,
+        phases=LOGPROB,
+        restart=Restart.NONE,
+        memory=training(-1, LOGPROB),
+        # trainer/ppo/v1/trainer_base.py, _compute_old_log_prob.
+        frameworks={"verl": native("algorithm.rollout_correction.bypass_mode", False)},
+        summary="the engine's own log-probs are the old ones, so that no pass computes them",
+    ),
+    Knob(
         name="rollout_quantization",
         kind=Kind.CHOICE,
         unit="",

@@ -46,6 +46,15 @@ def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resource
     return found
 
 
+def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
+    """``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py`` fails without the engine's log-probs."""
+    del resources
+    key = "actor_rollout_ref.rollout.calculate_log_probs"
+    if configuration.get("engine_logprobs") is not True or settings.get(key) is not False:
+        return ()
+    return (("verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"),)
+
+
 def _generation_size(settings: Settings) -> str | None:
     if settings.get("generation_batch_size") is None or settings.get("steps_per_generation") is None:
         return None
@@ -119,5 +128,6 @@ _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], S
     "trl": _of_trl,
     openr1_rules.FRAMEWORK: _of_openr1,
     "ms_swift": swift_passthrough.problems,
+    "verl": _of_verl,
 }
 """By framework; nothing is known of the others' settings."""

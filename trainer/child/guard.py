@@ -136,7 +136,6 @@ class ClockGuard:
     """Measures drift and outside CPU use around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
-        kernel: the reference kernel.
         server: process of the rollout server, on the rank that answers for it.
     """
 

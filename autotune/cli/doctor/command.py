@@ -26,11 +26,12 @@ from autotune.cli.commands.start_options import (
 )
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
-from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware, other_load
+from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def doctor(
         *_machine(),
         *_training(os.path.expanduser(python), wanted, environment),
     ]
-    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    findings += _there(framework, gpus) + ([] if asked is None else check_config(asked, wiring.config_faults))
     _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
 
 
@@ -206,10 +207,11 @@ def _machine() -> list[Finding]:
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),
         *look_at_gpus(
-            lambda: hardware.visible_gpus({}),
+            PatientCall(lambda: hardware.visible_gpus({})),
             hardware.visible_gpus,
             os.environ.get("CUDA_VISIBLE_DEVICES"),
             other_load.process_name if ours else lambda _: "",
+            hardware.unfit_gpus,
         ),
     ]
 
@@ -221,7 +223,7 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
 
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
-        python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment
+        python, lambda program: wiring.probe(program, *asked), gpus=_visible() > 0, environment=environment
     )
     if wanted is None or blocking(found):
         return found
@@ -233,8 +235,21 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
     return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked), untried)]
 
 
-def _has_gpu() -> bool:
+def _there(framework: str, gpus: int | None) -> list[Finding]:
+    """What a trial of the framework makes of this folder and this machine."""
+    from autotune.frameworks import framework_named
+
+    named = framework_named(framework)
+    told = named.on_machine(hardware.usable_cores(), gpus or _visible())
+    return [
+        *check_folders(named.environment.folders, Path.cwd()),
+        *(Finding("trials", Verdict.OK, text) for text in told),
+    ]
+
+
+def _visible() -> int:
+    """GPUs; 0 where they cannot be looked at."""
     try:
-        return bool(hardware.visible_gpus())
+        return len(hardware.visible_gpus())
     except MachineError:
-        return False
+        return 0

@@ -107,8 +107,6 @@ def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[
 
     Args:
         held: measured; may be empty.
-        logs: forecast of their cycles' logarithms.
-        spreads: standard deviations of the same.
     """
     if not held:
         return 0.0, -math.inf

@@ -79,7 +79,6 @@ class Candidates(Protocol):
 
         Args:
             tried: what the study's trials teach, by number.
-            before: all of them.
             chance: draws points where there are many.
         """
         ...

@@ -143,7 +143,6 @@ def _explained(single: Matrix, residual: Column, total: Column) -> Matrix:
     """Of every product of two columns, around its mean: by how much it alone would lower the squared residuals.
 
     Args:
-        single: the columns.
         residual: what is left of each row, by how sure it was.
         total: variance of each row.
     """

@@ -212,8 +212,6 @@ def learn(
         phase: ``Phase`` value.
         told: which rows they measured.
         prior: seconds of each trial by the prior, at what its own cycles worked on; 0: it does not occur.
-        found: what the trials measured.
-        level_sd: of the constant.
         pairs: products of columns may be added.
         carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
             together are less probable than each by itself.

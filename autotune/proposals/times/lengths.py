@@ -100,8 +100,6 @@ def load(lengths: Lengths, generations: int, replicas: int, rows: float, places:
     """What the replica with most to do decodes in one cycle.
 
     Args:
-        lengths: of the cycle.
-        generations: of the cycle.
         replicas: engines that share a generation's rows.
         rows: completions of the cycle over all replicas.
         places: rows one engine decodes together.

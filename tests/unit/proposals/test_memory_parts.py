@@ -77,7 +77,17 @@ def test_adapters_have_little_state() -> None:
     wider = replace(ONE, passthrough={"use_peft": True, "lora_r": 64, "lora_target_modules": "all-linear"})
     assert part(wider, Part.OPTIMIZER) > 10 * part(lora, Part.OPTIMIZER)
     assert part(replace(lora, passthrough={"use_peft": True, "load_in_4bit": True}), Part.WEIGHTS) < 0.6 * N
-    assert part(replace(ONE, passthrough={"beta": 0.04}), Part.WEIGHTS) == 4 * N, "with a reference model"
+
+
+def test_a_reference_model_is_shared_out_as_the_trained_one_is() -> None:
+    for framework in ("trl", "open_r1", "ms_swift"):
+        resources = replace(EIGHT.resources, framework=framework)
+        task = replace(EIGHT, resources=resources, passthrough={"beta": 0.04, "tuner_type": "full"})
+        for stage, shared in ((0, 1), (1, 1), (2, 1), (3, 8)):
+            assert part(task, Part.WEIGHTS, zero_stage=stage) == pytest.approx(4 * N / shared), (framework, stage)
+        assert part(task, Part.WEIGHTS, fsdp="fsdp2") == pytest.approx(4 * N / 8)
+        there = part(task, Part.WEIGHTS, zero_stage=3, offload_parameters="cpu")
+        assert there == 0, "and waits on the host where that one does"
 
 
 def test_an_engine_takes_its_share_and_sleeps() -> None:

@@ -37,6 +37,11 @@ class ProcessUse:
     """Bytes it has reserved at the cycle's end, less those at its start."""
     split_bytes: Optional[int] = None
     """Bytes at the cycle's end that are free but of segments partly in use, so that they cannot be given back."""
+    gradient_sync_seconds: Optional[float] = None
+    """From the first bucket of gradients to be summed over ranks to the last one summed, in the cycle's last update;
+    waiting for a slower rank included. Only DistributedDataParallel tells it."""
+    gradient_sync_hidden: Optional[float] = None
+    """Share of these seconds, 0 to 1, in which the backward pass still computed."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class Wanted:
     seed: int = 0
     threads: int = 1
     """CPU threads of a training process: the launcher would choose its own."""
+    cores: int = 0
+    """CPU cores of the machine that was measured; 0 if they are not known."""
     user_config: str = ""
     """Text of the user's own configuration; empty writes one."""
     own_data: bool = False
