@@ -91,6 +91,7 @@ class Packaged:
     beside_training: str = "colocate"
     describes: bool = True
     takes_accelerate: bool = False
+    takes_server: bool = False
     script: str = ""
     reads_datasets: bool = True
     unset_completion: int | None = None

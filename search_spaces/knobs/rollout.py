@@ -37,7 +37,6 @@ KNOBS = (
     Knob(
         name="rollout_engine",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT | LOGPROB,
         restart=Restart.PROCESS,
@@ -50,7 +49,6 @@ KNOBS = (
     Knob(
         name="rollout_mode",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.PROCESS,
@@ -74,8 +72,7 @@ KNOBS = (
         phases=ROLLOUT | UPDATE,
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        minimum=0,
-        maximum=65536,
+        bounds=(0, 65536),
         needs=SERVER,
         frameworks=same(
             native("CUDA_VISIBLE_DEVICES of the server", 0),
@@ -91,8 +88,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(-1)),
-        minimum=0.01,
-        maximum=0.98,
+        bounds=(0.01, 0.98),
         needs=VLLM,
         frameworks={
             "trl": native("vllm_gpu_memory_utilization", 0.3),
@@ -110,8 +106,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*training(1, ANY), *cache(-1)),
-        minimum=1 << 20,
-        maximum=1 << 44,
+        bounds=(1 << 20, 1 << 44),
         needs=VLLM,
         rest=1 << 30,
         frameworks=engine_settings(
@@ -130,8 +125,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(0), *host(0), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=VLLM,
         frameworks=same(
             native("vllm_tensor_parallel_size", 1), verl=native(_ROLLOUT + "tensor_model_parallel_size", 2)
@@ -146,8 +140,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.PROCESS,
         memory=(*device(0), *host(1), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=SERVER,
         frameworks={
             "trl": native("vllm serve --data-parallel-size", 1),
@@ -164,8 +157,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(-1, TRAIN), *host(0), *device(0, ROLLOUT)),
-        minimum=0,
-        maximum=2,
+        bounds=(0, 2),
         needs=COLOCATED,
         frameworks={
             "trl": native("vllm_enable_sleep_mode", 0),
@@ -178,7 +170,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_optimizer",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -193,7 +184,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_model",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -213,16 +203,25 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
-        minimum=1,
-        maximum=4096,
+        bounds=(1, 4096),
         needs=VLLM,
         frameworks={"ms_swift": native("move_model_batches", 1)},
         summary="layers are sent to the engine in so many parts",
     ),
     Knob(
+        name="weight_sync_layered",
+        kind=Kind.BOOL,
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.NONE,
+        memory=device(-1, SYNC),
+        needs=VLLM,
+        frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
+        summary="an adapter is collected for the engine layer by layer, not from the whole model",
+    ),
+    Knob(
         name="adapter_sync",
         kind=Kind.BOOL,
-        unit="",
         # The engine adds the adapter in kernels of its own, where a merged weight is rounded once.
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
@@ -241,8 +240,7 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(1, SYNC),
-        minimum=1,
-        maximum=1048576,
+        bounds=(1, 1048576),
         needs=VLLM,
         frameworks={
             "ms_swift": native("environment: SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE", 512),
@@ -253,7 +251,6 @@ KNOBS = (
     Knob(
         name="async_generation",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.LEARNING,
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
@@ -274,8 +271,7 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.PROCESS,
         memory=(),
-        minimum=1,
-        maximum=65536,
+        bounds=(1, 65536),
         needs=_APART,
         # trainer/ppo/v1/trainer_separate_async.py: train_batch_size is so many ppo_mini_batch_size.
         frameworks={"verl": native("trainer.v1.separate_async.parameter_sync_step", 4)},
@@ -289,8 +285,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.PROCESS,
         memory=(),
-        minimum=1,
-        maximum=65536,
+        bounds=(1, 65536),
         words=(UNLIMITED,),
         needs=_ASYNC,
         # trainer/ppo/v1/replay_buffer.py, ReplayBufferAsync; null is no limit.
@@ -300,7 +295,6 @@ KNOBS = (
     Knob(
         name="stale_completions",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.LEARNING,
         phases=GENERATE,
         restart=Restart.PROCESS,
@@ -313,7 +307,6 @@ KNOBS = (
     Knob(
         name="weight_sync_backend",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=SYNC,
         restart=Restart.PROCESS,
@@ -326,7 +319,6 @@ KNOBS = (
     Knob(
         name="engine_logprobs",
         kind=Kind.BOOL,
-        unit="",
         # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
         effect=Effect.LEARNING,
         phases=LOGPROB,
@@ -339,7 +331,6 @@ KNOBS = (
     Knob(
         name="rollout_quantization",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
         restart=Restart.ENGINE,
