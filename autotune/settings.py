@@ -160,12 +160,7 @@ def _without_password(database: str) -> str:
 def _home_root(values: Mapping[str, str], home: Path | None) -> Path:
     named = str(home) if home is not None else values.get(HOME_VARIABLE, "").strip()
     if not named:
-        found = user_data_path("autotune", appauthor=False)
-        if not found.is_absolute():  # no HOME, and a user id without an entry in the system's list
-            raise UsageError(
-                f"this user has no home folder: set {HOME_VARIABLE} or --home to a folder you can write to"
-            )
-        return found
+        return user_data_path("autotune", appauthor=False)
     try:
         return Path(os.path.abspath(Path(named).expanduser()))
     except (RuntimeError, ValueError) as error:

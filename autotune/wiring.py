@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.domain import SWEEP, Budget, Fingerprint, Study, StudySpec, Trial
 from autotune.errors import NotFoundError
 from autotune.frameworks import runnable
-from autotune.machine import control_group, hardware
+from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
 from autotune.machine.linear_algebra import use_one_thread
@@ -59,8 +59,6 @@ __all__ = [
     "usable_resources",
 ]
 
-GROUP_SHARE = 0.9
-"""Of a control group's memory; the tuner, its page and what the kernel keeps for files have the rest."""
 READERS_PATIENCE = OutageLimits(total_s=5.0)
 """With a server that is away: whoever looks at a page or a command's output is told soon."""
 
@@ -214,19 +212,12 @@ def runner_for(
         framework=runnable(spec.framework),
         home=home_tag(settings.home.root),
         clock=clock,
-        memory_limit=_backstop() if spec.memory_limit is None else None,
         allow_busy=allow_busy,
         graces=Graces() if grace_s is None else Graces().within(grace_s),
         keeper=keeper,
         preloads=Preloads(most=most_alive(hardware.usable_memory())) if preload else None,
         caches=settings.home.root / "cache",
     )
-
-
-def _backstop() -> int | None:
-    """Bytes a trial may have where a control group limits all of us: the kernel's killer might choose the tuner."""
-    limit = control_group.memory_limit()
-    return None if limit is None else int(GROUP_SHARE * limit)
 
 
 def end_processes(settings: Settings, study_id: int) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.machine import control_group
-from autotune.machine.control_group import HOST, Files, read
 from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import Gpu, GpuProcess, read_machine
 from search_spaces.configuration import Resources
@@ -44,6 +42,20 @@ BF16_FLAGS = (frozenset({"avx512bw", "avx512vl", "avx512dq"}), frozenset({"avx_n
 """Sets of CPU flags, any of which oneDNN needs for matrices in bf16 (its documentation, "Data Types"; the last is
 Arm's). Without, PyTorch multiplies them with loops of its own."""
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+UNLIMITED = 1 << 60
+"""Bytes above which a version 1 control group means "no limit"."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Paths of the kernel's files about the machine."""
+
+    proc: Path = Path("/proc")
+    cgroup: Path = Path("/sys/fs/cgroup")
+    sys: Path = Path("/sys")
+
+
+HOST = Files()
 
 
 def compiler_name(environment: Mapping[str, str] | None = None) -> str:
@@ -155,7 +167,7 @@ def driver_problem(driver: str) -> str | None:
 
 def cpu_model(files: Files = HOST) -> str:
     """Its name, by the kernel; the architecture where it gives none."""
-    for line in read(files.proc / "cpuinfo").splitlines():
+    for line in _read(files.proc / "cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
@@ -163,7 +175,7 @@ def cpu_model(files: Files = HOST) -> str:
 
 def emulates_bf16(files: Files = HOST) -> bool:
     """Whether its CPU is known to have no instructions that PyTorch multiplies bf16 matrices with (``BF16_FLAGS``)."""
-    for line in read(files.proc / "cpuinfo").splitlines():
+    for line in _read(files.proc / "cpuinfo").splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
             return not any(needed <= set(flags.split()) for needed in BF16_FLAGS)
@@ -172,17 +184,55 @@ def emulates_bf16(files: Files = HOST) -> bool:
 
 def usable_cores(files: Files = HOST) -> int:
     """Cores this process may keep busy: affinity, and the control group's quota rounded up."""
+    quotas = [q for group in _groups(files, "cpu") if (q := _quota(group)) is not None]
     allowed = len(os.sched_getaffinity(0))
-    return max(1, min([allowed, *(int(-(-quota // 1)) for quota in control_group.core_quotas(files))]))
+    return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
 
 
 def usable_memory(files: Files = HOST) -> int | None:
     """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
-    limits = [control_group.memory_limit(files)]
-    for line in read(files.proc / "meminfo").splitlines():
+    limits = []
+    for line in _read(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
             limits.append(int(line.split()[1]) * 1024)
-    return min((limit for limit in limits if limit is not None), default=None)
+    for group in _groups(files, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _read(group / name).strip()
+            if text.isdigit() and int(text) < UNLIMITED:
+                limits.append(int(text))
+    return min(limits, default=None)
+
+
+def _quota(group: Path) -> float | None:
+    """Cores by ``cpu.max`` (version 2) or ``cpu.cfs_quota_us`` (version 1)."""
+    words = _read(group / "cpu.max").split() or [
+        _read(group / "cpu.cfs_quota_us").strip(),
+        _read(group / "cpu.cfs_period_us").strip(),
+    ]
+    if len(words) != 2 or not all(w.isdigit() for w in words) or int(words[1]) == 0:
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def _groups(files: Files, controller: str) -> Iterator[Path]:
+    """This process's control group and all above it, of both versions."""
+    for line in _read(files.proc / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = files.cgroup / controllers if controllers else files.cgroup
+        group = root / path.lstrip("/")
+        while group != root:
+            yield group
+            group = group.parent
+        yield root
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 def describe(files: Files = HOST, gpus: tuple[Gpu, ...] | None = None) -> dict[str, Any]:

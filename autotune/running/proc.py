@@ -129,6 +129,14 @@ def send(process: Stat, number: signal.Signals) -> None:
         os.close(handle)
 
 
+def oom_kills() -> int:
+    """Processes the kernel's out-of-memory killer has ended since boot, on the whole machine."""
+    for line in _read("/proc/vmstat").splitlines():
+        if line.startswith(b"oom_kill "):
+            return int(line.split()[1])
+    return 0
+
+
 def _read(path: str) -> bytes:
     try:
         with open(path, "rb", buffering=0) as stream:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
-from autotune.machine import control_group, gpu_faults, nvml
+from autotune.machine import gpu_faults, nvml
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of
@@ -72,7 +72,7 @@ class _Attempt:
         self._phase = PhaseTail(job.paths.phase)
         self._began = self._clock.monotonic()
         self._timeline = Timeline(job.paths.memory, self._clock, lambda: self._phase.current)
-        self._oom_kills = control_group.oom_kills()
+        self._oom_kills = proc.oom_kills()
         job.paths.scratch.mkdir(parents=True, exist_ok=True)
         job.paths.log.touch()
         self._worker = job.worker
@@ -263,7 +263,7 @@ class _Attempt:
             result=result,
             result_error=error,
             phase=self._watchdog.phase or self._phase.current,
-            oom_kills=control_group.oom_kills() - self._oom_kills,
+            oom_kills=proc.oom_kills() - self._oom_kills,
             host_peak=self._watchdog.peak or None,
             bad_lines=self._metrics.bad_lines,
             quarantined=quarantined,

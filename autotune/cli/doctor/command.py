@@ -23,7 +23,6 @@ from autotune.cli.commands.start_options import (
     RolloutGpusOption,
     TaskOption,
 )
-from autotune.cli.doctor.container_checks import check_container, look
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
@@ -193,7 +192,6 @@ def _machine() -> list[Finding]:
     ours = hardware.driver_process_ids_are_ours()
     return [
         check_machine(hardware.usable_cores(), hardware.usable_memory(), other_load.available_memory()),
-        *check_container(look(), _visible()),
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),

@@ -7,7 +7,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from autotune.cli.doctor import command, container_checks, training_checks
+from autotune.cli.doctor import training_checks
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.cli.doctor.optional_checks import OPTIONAL, check_optional
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
@@ -33,9 +33,6 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_load, "sample_load", lambda _: CpuLoad(0.01))
     monkeypatch.setattr(other_load, "governors", lambda: ("performance",))
     monkeypatch.setattr(other_load, "available_memory", lambda: None)
-    monkeypatch.setattr(
-        command, "look", lambda: container_checks.Surroundings(8 << 30, "/root", True, True, "/tmp", -1, -1)
-    )
 
 
 def python(tmp_path: Path) -> Any:

@@ -78,11 +78,3 @@ def test_different_attempts_never_share_a_folder() -> None:
     home = HomePaths(Path("/home/x"))
     places = {home.attempt(s, n, t, a) for s in (1, 2) for n in ("a/b", "a b") for t in (0, 1) for a in (1, 2)}
     assert len(places) == 8
-
-
-def test_a_user_without_a_home_folder_is_told_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No HOME, and a user id that the system does not list: the default would be a folder called ``~`` here."""
-    monkeypatch.setattr("autotune.settings.user_data_path", lambda *_, **__: Path("~/.local/share/autotune"))
-    with pytest.raises(UsageError, match="has no home folder: set AUTOTUNE_HOME"):
-        read_settings(environ={})
-    assert read_settings(environ={"AUTOTUNE_HOME": "/somewhere"}).home.root == Path("/somewhere")
