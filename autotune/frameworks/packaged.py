@@ -88,8 +88,10 @@ class Packaged:
     data_key: str = "dataset_name"
     not_run: str = ""
     no_server: str = ""
+    beside_training: str = "colocate"
     describes: bool = True
     takes_accelerate: bool = False
+    takes_server: bool = False
     script: str = ""
     reads_datasets: bool = True
     unset_completion: int | None = None

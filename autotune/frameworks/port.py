@@ -43,6 +43,9 @@ class Source:
     accelerate: str = ""
     """Text of the accelerate file beside it; empty without one."""
     accelerate_name: str = ""
+    server: str = ""
+    """Text of the script that starts the rollout server; empty without one."""
+    server_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class Integration(Framework, Port):
     @property
     def no_server(self) -> str:
         """Why none of its trials can have a rollout server beside it, a clause; empty where they can."""
+        ...
+
+    @property
+    def beside_training(self) -> str:
+        """What its key for ``rollout_mode`` says where the training GPUs generate too."""
         ...
 
     @property
@@ -109,6 +117,11 @@ class Integration(Framework, Port):
     @property
     def takes_accelerate(self) -> bool:
         """Whether an accelerate file beside the configuration says how it is sharded."""
+        ...
+
+    @property
+    def takes_server(self) -> bool:
+        """Whether a script beside the configuration says how its rollout server is started."""
         ...
 
     @property

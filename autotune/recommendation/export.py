@@ -244,7 +244,7 @@ def readme(exported: Exported, study: Study) -> str:
         f"    sh {exported.framework.names.run}",
         "",
         *_server_lines(exported),
-        "trains with it." if exported.export.server else "trains with it. `autotune verify` runs this and compares.",
+        f"trains with it. `autotune verify` runs {'both' if exported.export.server else 'this'} and compares.",
         "",
         "## What changed against the baseline",
         "",

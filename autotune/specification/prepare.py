@@ -127,7 +127,8 @@ def searched(whole: Complete, framework: Integration, machine: Resources, talk: 
     build.refuse_server(framework, whole.baseline, machine)
     space = build.load_space(whole, machine)
     space, lacked = build.fitted(space, framework)
-    space, left_out = build.without_server(space, framework)
+    served = legality.Case(whole.baseline, machine).server
+    space, left_out = build.without_server(space, framework, served=served)
     for said in (lacked, left_out):
         if said:
             talk(said)

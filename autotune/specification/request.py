@@ -114,6 +114,9 @@ class Request:
     accelerate: str = ""
     """Text of the accelerate file the user launches with."""
     accelerate_name: str = ""
+    server: str = ""
+    """Text of the script that starts the user's rollout server."""
+    server_name: str = ""
     checkout: str = ""
     """Absolute folder of the framework's own source."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)

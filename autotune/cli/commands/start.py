@@ -67,7 +67,7 @@ def start(asked: StartOptions) -> None:
 
     limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
     settings = settings_for(asked.home)
-    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published)
+    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
     request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
     say: Say = (lambda _: None) if asked.quiet else console.say
     notice = notice_of(asked)

@@ -78,5 +78,10 @@ class Export:
     """Whether ``prompts/train.jsonl`` belongs to it."""
     diff: str = ""
     """Against the user's own configuration; empty without one."""
-    server: bool = False
-    """A rollout server has to be started first, by ``SERVER``."""
+    health: str = ""
+    """URL that answers when the rollout server is ready that has to be started first, by ``SERVER``; else empty."""
+
+    @property
+    def server(self) -> bool:
+        """Whether a rollout server has to be started first."""
+        return bool(self.health)
