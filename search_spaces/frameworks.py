@@ -83,6 +83,8 @@ class Facts:
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
     trains_adapters_unless_told: bool = False
     """Without ``tuner_type full`` it trains LoRA adapters."""
+    adapts_all_linear: bool = False
+    """Adapters go to all linear projections where nobody says which."""
     unset_beta: float = 0.0
     """Weight of the KL term where nobody sets ``beta``; above 0 a second model is held."""
 
@@ -128,6 +130,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             averages_micro_batches=True,
             logprobs_by_micro_batch=True,
             trains_adapters_unless_told=True,
+            adapts_all_linear=True,
             unset_beta=0.04,
             rewards_by_plugin=True,
         ),
@@ -135,6 +138,7 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             raises_batched_tokens=True,
             replicas_multiply=True,
             engine_spans_nodes=True,
+            adapts_all_linear=True,
             weight_sync=WeightSync.BUCKETS,
             trains_on_gpus_only=True,
             has_deepspeed=False,

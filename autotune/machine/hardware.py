@@ -21,12 +21,15 @@ __all__ = [
     "GpuProcess",
     "compiler",
     "compiler_name",
+    "contained_memory",
     "cpu_model",
     "describe",
     "driver_problem",
     "driver_process_ids_are_ours",
     "emulates_bf16",
+    "groups",
     "has_gpu_open",
+    "memory_limits",
     "resources",
     "unfit_gpus",
     "usable_cores",
@@ -184,23 +187,55 @@ def emulates_bf16(files: Files = HOST) -> bool:
 
 def usable_cores(files: Files = HOST) -> int:
     """Cores this process may keep busy: affinity, and the control group's quota rounded up."""
-    quotas = [q for group in _groups(files, "cpu") if (q := _quota(group)) is not None]
+    quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]
     allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
 
 
 def usable_memory(files: Files = HOST) -> int | None:
     """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
-    limits = []
+    limits = [group.limit for group in memory_limits(files)]
     for line in _read(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
             limits.append(int(line.split()[1]) * 1024)
-    for group in _groups(files, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(group / name).strip()
-            if text.isdigit() and int(text) < UNLIMITED:
-                limits.append(int(text))
     return min(limits, default=None)
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """Of a control group this process is in; bytes."""
+
+    limit: int
+    used: int
+    """What the kernel could not take back: without its cache of files."""
+
+
+def contained_memory(files: Files = HOST) -> int | None:
+    """Bytes that a trial may take where a control group, as a container's, has a limit: the kernel would end any of its
+    processes, the tuner too. An eighth of the limit is left to the tuner, at least 512 MiB and at most 2 GiB. ``None``:
+    no limit."""
+    limit = min((group.limit for group in memory_limits(files)), default=None)
+    if limit is None:
+        return None
+    return max(limit // 2, limit - min(2 << 30, max(512 << 20, limit // 8)))
+
+
+def memory_limits(files: Files = HOST) -> Iterator[MemoryLimit]:
+    """Those of the groups that have a limit, the innermost first."""
+    for group in groups(files, "memory"):
+        for limit, used, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            text = _read(group / limit).strip()
+            if text.isdigit() and int(text) < UNLIMITED:
+                taken = int(_read(group / used).strip() or 0) - _statistic(group, cache)
+                yield MemoryLimit(int(text), max(0, taken))
+
+
+def _statistic(group: Path, name: str) -> int:
+    words = (line.split() for line in _read(group / "memory.stat").splitlines())
+    return next((int(found[1]) for found in words if found and found[0] == name), 0)
 
 
 def _quota(group: Path) -> float | None:
@@ -214,7 +249,7 @@ def _quota(group: Path) -> float | None:
     return int(words[0]) / int(words[1])
 
 
-def _groups(files: Files, controller: str) -> Iterator[Path]:
+def groups(files: Files, controller: str) -> Iterator[Path]:
     """This process's control group and all above it, of both versions."""
     for line in _read(files.proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -36,7 +36,6 @@ from autotune.proposals.translation import (
 from autotune.statistics import retries
 from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Knob
 from search_spaces.knobs.restart import Restart, RestartKey, restart_key
 
 HEADLINE = "headline"
@@ -99,7 +98,6 @@ class TwoTrackProposer:
         one_memory: bool,
         firsts: Sequence[tuple[Configuration, str]] = (),
         otherwise: Configuration | None = None,
-        knobs: Mapping[str, Knob] = KNOBS,
         unset: Collection[str] = (),
         nearby: Nearby | None = None,
         framework: str = "trl",
@@ -108,8 +106,8 @@ class TwoTrackProposer:
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
-        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, knobs, unset))
-        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, knobs, unset)) if others else None
+        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, unset))
+        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, unset)) if others else None
         self._same_learning = own | {complete_baseline}
         self._nearby, self._framework = nearby, framework
         self._as_candidate = {baseline: complete_baseline}
@@ -119,7 +117,6 @@ class TwoTrackProposer:
         self._firsts = tuple(firsts)
         self._otherwise = otherwise
         self._baseline = complete_baseline
-        self._knobs = knobs
         self._keys: dict[int, list[RestartKey]] = {}
         self._read: Read = {}
 
@@ -230,16 +227,16 @@ class TwoTrackProposer:
         """One move from the best so far; ``None`` once every knob had its turn."""
         grid, trials, first = track.grid, point.trials, track is self._headline
         if first:
-            climb = headline_climb(grid, point.same, trials, self._knobs)
+            climb = headline_climb(grid, point.same, trials)
         else:
-            climb = permitted_climb(grid, self._headline.grid, point.known, point.same, trials, self._knobs)
+            climb = permitted_climb(grid, self._headline.grid, point.known, point.same, trials)
         if climb is None:
             return None
         if self._nearby is not None:
             near = self._nearby.of(climb.base(grid), same_learning=first)
             grid = grid.beside(c for c in near if first or not self._learns_the_same(c))
             left = grid.without(*point.out)
-        index = climb.move(grid, left, trials, self._knobs)
+        index = climb.move(grid, left, trials)
         return None if index is None else grid.candidates[index]
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
@@ -251,8 +248,8 @@ class TwoTrackProposer:
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)
         for region in self._regions(self._as_candidates(history)):
-            if dominance.covers(region, asked, self._knobs):
-                return dominance.sentence(region, asked, self._knobs)
+            if dominance.covers(region, asked):
+                return dominance.sentence(region, asked)
         return None
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
@@ -269,10 +266,10 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return dominance.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
+        return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
 
     def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
-        return any(dominance.covers(region, configuration, self._knobs) for region in regions)
+        return any(dominance.covers(region, configuration) for region in regions)
 
     def _order(self, number: int) -> tuple[Track, ...]:
         if self._permitted is None:

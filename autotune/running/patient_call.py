@@ -24,9 +24,12 @@ class PatientCall(Generic[T]):
 
     def __call__(self) -> T:
         """What it returns, or raises. Raises ``MachineError``: it has not answered within the patience."""
-        while (answer := self.soon(self._patience)) is None:
+        while (answer := self.soon(self._left())) is None:
             continue
         return answer
+
+    def _left(self) -> float:
+        return max(0.0, self._patience - (self._running.age_s if self._running else 0.0))
 
     def soon(self, wait_s: float = 0.5) -> T | None:
         """The same if it answers within ``wait_s`` seconds; ``None``: not yet. The next call then goes on waiting."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
@@ -27,12 +28,15 @@ from search_spaces.knobs.build import (
 from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 _ROLLOUT = "actor_rollout_ref.rollout."
+_ASYNC: dict[str, tuple[KnobValue, ...]] = {**VLLM, "async_generation": (True,)}
+_APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
+UNLIMITED = "unlimited"
+"""A value of ``staleness_limit``."""
 
 KNOBS = (
     Knob(
         name="rollout_engine",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT | LOGPROB,
         restart=Restart.PROCESS,
@@ -45,7 +49,6 @@ KNOBS = (
     Knob(
         name="rollout_mode",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.PROCESS,
@@ -69,8 +72,7 @@ KNOBS = (
         phases=ROLLOUT | UPDATE,
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        minimum=0,
-        maximum=65536,
+        bounds=(0, 65536),
         needs=SERVER,
         frameworks=same(
             native("CUDA_VISIBLE_DEVICES of the server", 0),
@@ -86,8 +88,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(-1)),
-        minimum=0.01,
-        maximum=0.98,
+        bounds=(0.01, 0.98),
         needs=VLLM,
         frameworks={
             "trl": native("vllm_gpu_memory_utilization", 0.3),
@@ -105,8 +106,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*training(1, ANY), *cache(-1)),
-        minimum=1 << 20,
-        maximum=1 << 44,
+        bounds=(1 << 20, 1 << 44),
         needs=VLLM,
         rest=1 << 30,
         frameworks=engine_settings(
@@ -125,8 +125,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(0), *host(0), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=VLLM,
         frameworks=same(
             native("vllm_tensor_parallel_size", 1), verl=native(_ROLLOUT + "tensor_model_parallel_size", 2)
@@ -141,14 +140,12 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.PROCESS,
         memory=(*device(0), *host(1), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=SERVER,
         frameworks={
             "trl": native("vllm serve --data-parallel-size", 1),
             "open_r1": native("trl vllm-serve --data_parallel_size", 1),
             "ms_swift": native("swift rollout --vllm_data_parallel_size", 1),
-            "verl": native(_ROLLOUT + "data_parallel_size", 1),
         },
         summary="engine replicas of the rollout server",
     ),
@@ -160,8 +157,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(-1, TRAIN), *host(0), *device(0, ROLLOUT)),
-        minimum=0,
-        maximum=2,
+        bounds=(0, 2),
         needs=COLOCATED,
         frameworks={
             "trl": native("vllm_enable_sleep_mode", 0),
@@ -174,7 +170,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_optimizer",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -189,7 +184,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_model",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -209,11 +203,34 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
-        minimum=1,
-        maximum=4096,
+        bounds=(1, 4096),
         needs=VLLM,
         frameworks={"ms_swift": native("move_model_batches", 1)},
         summary="layers are sent to the engine in so many parts",
+    ),
+    Knob(
+        name="weight_sync_layered",
+        kind=Kind.BOOL,
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.NONE,
+        memory=device(-1, SYNC),
+        needs=VLLM,
+        frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
+        summary="an adapter is collected for the engine layer by layer, not from the whole model",
+    ),
+    Knob(
+        name="adapter_sync",
+        kind=Kind.BOOL,
+        # The engine adds the adapter in kernels of its own, where a merged weight is rounded once.
+        effect=Effect.NUMERICS,
+        phases=ROLLOUT,
+        restart=Restart.ENGINE,
+        memory=(*device(0, SYNC), *cache(1)),
+        needs=VLLM,
+        # swift/rlhf_trainers/rollout_mixin.py, _prepare_vllm_engine and _move_model_to_vllm.
+        frameworks={"ms_swift": native("vllm_enable_lora", False)},
+        summary="with LoRA: the engine holds the base model, and only adapters are sent to it",
     ),
     Knob(
         name="weight_sync_bucket_mib",
@@ -223,8 +240,7 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(1, SYNC),
-        minimum=1,
-        maximum=1048576,
+        bounds=(1, 1048576),
         needs=VLLM,
         frameworks={
             "ms_swift": native("environment: SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE", 512),
@@ -235,22 +251,74 @@ KNOBS = (
     Knob(
         name="async_generation",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.LEARNING,
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        needs=SERVER,
+        needs=VLLM,
         frameworks={
             "ms_swift": native("async_generate", False),
-            "verl": native("trainer.v1.trainer_mode=separate_async", False),
+            # sync; beside training colocate_async, on GPUs of its own separate_async.
+            "verl": native("trainer.v1.trainer_mode", False),
         },
         summary="the next completions are generated while training, with older weights",
     ),
     Knob(
+        name="weight_sync_every",
+        kind=Kind.INT,
+        unit="updates",
+        effect=Effect.LEARNING,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=(),
+        bounds=(1, 65536),
+        needs=_APART,
+        # trainer/ppo/v1/trainer_separate_async.py: train_batch_size is so many ppo_mini_batch_size.
+        frameworks={"verl": native("trainer.v1.separate_async.parameter_sync_step", 4)},
+        summary="updates between two weight syncs to an engine that generates meanwhile",
+    ),
+    Knob(
+        name="staleness_limit",
+        kind=Kind.INT,
+        unit="weight versions",
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        bounds=(1, 65536),
+        words=(UNLIMITED,),
+        needs=_ASYNC,
+        # trainer/ppo/v1/replay_buffer.py, ReplayBufferAsync; null is no limit.
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_threshold", 8)},
+        summary="weight versions that a completion may span before it counts as stale",
+    ),
+    Knob(
+        name="stale_completions",
+        kind=Kind.CHOICE,
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        order=("drop", "wait"),
+        needs=_ASYNC,
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_strategy", "drop")},
+        summary="what is stale is dropped, or training waits before it becomes so",
+    ),
+    Knob(
+        name="weight_sync_backend",
+        kind=Kind.CHOICE,
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=device(0, SYNC),
+        order=("naive", "nccl", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"),
+        needs=SERVER,
+        frameworks={"verl": native(_ROLLOUT + "checkpoint_engine.backend", "naive")},
+        summary="how weights reach an engine on other GPUs",
+    ),
+    Knob(
         name="engine_logprobs",
         kind=Kind.BOOL,
-        unit="",
         # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
         effect=Effect.LEARNING,
         phases=LOGPROB,
@@ -263,7 +331,6 @@ KNOBS = (
     Knob(
         name="rollout_quantization",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
         restart=Restart.ENGINE,

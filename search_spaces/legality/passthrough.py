@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from search_spaces.adapters import is_lora
 from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import openr1_rules, swift_passthrough
@@ -47,12 +48,27 @@ def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resource
 
 
 def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
+    judged = (_layered_sync(settings, configuration, resources), _engine_logprobs(settings, configuration))
+    return [found for found in judged if found is not None]
+
+
+def _layered_sync(
+    settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
+) -> tuple[str, str] | None:
+    """``collect_lora_params`` of verl 0.9.1 (``utils/fsdp_utils.py``) refuses it at the first sync."""
+    unread = configuration.get("rollout_load_format", "dummy") == "dummy"
+    if not (unread and configuration.get("weight_sync_layered") is True and is_lora(settings, resources.framework)):
+        return None
+    need = "needs an engine that reads the weights at its start"
+    return "layered_sync", f"weight_sync_layered true {need}; set rollout_load_format to safetensors"
+
+
+def _engine_logprobs(settings: Settings, configuration: Mapping[str, KnobValue]) -> tuple[str, str] | None:
     """``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py`` fails without the engine's log-probs."""
-    del resources
     key = "actor_rollout_ref.rollout.calculate_log_probs"
     if configuration.get("engine_logprobs") is not True or settings.get(key) is not False:
-        return ()
-    return (("verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"),)
+        return None
+    return "verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"
 
 
 def _generation_size(settings: Settings) -> str | None:
@@ -114,6 +130,29 @@ def _adapter(settings: Settings) -> str | None:
     return "PEFT may not adapt lm_head, because log-probs use its weights directly; remove it from lora_target_modules"
 
 
+def _choice(settings: Settings) -> str | None:
+    for key, allowed in _CHOICES.items():
+        value = settings.get(key)
+        if value is not None and (not isinstance(value, str | bool) or value not in allowed):
+            return f"{key} {value!r} is none of {', '.join(word for word in allowed if isinstance(word, str))}"
+    return None
+
+
+def _rank(settings: Settings) -> str | None:
+    rank = settings.get("lora_r")
+    if rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
+        return None
+    return f"lora_r {rank!r} must be a whole number above 0"
+
+
+_CHOICES: Mapping[str, tuple[str | bool, ...]] = {
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "luspo", "sapo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
+"""Keys whose words TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
+3091 and 3109 to 3138."""
 _HF_EVALUATION_ROWS = 8
 _CLIPS = (("min", None), ("max", 3.0))
 _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
@@ -123,11 +162,13 @@ _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
     ("importance_sampling", _correction),
     ("reference_model", _reference_model),
     ("adapter_target", _adapter),
+    ("adapter_rank", _rank),
+    ("unknown_word", _choice),
 )
 _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
     "trl": _of_trl,
     openr1_rules.FRAMEWORK: _of_openr1,
-    "ms_swift": swift_passthrough.problems,
     "verl": _of_verl,
+    "ms_swift": swift_passthrough.problems,
 }
 """By framework; nothing is known of the others' settings."""

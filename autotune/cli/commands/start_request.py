@@ -10,9 +10,11 @@ from pathlib import Path
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.sizes import parse_size
+from autotune.cli.stopping import Notice
 from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
+from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
 from autotune.specification.request import Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
@@ -65,7 +67,7 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         sampler=sampler,
         seed=asked.seed,
         name=asked.name,
-        memory_limit=None if asked.memory_limit is None else parse_size(asked.memory_limit),
+        memory_limit=hardware.contained_memory() if asked.memory_limit is None else parse_size(asked.memory_limit),
         gpus=asked.gpus,
         ranks=asked.ranks,
         python=str(Path(os.path.expanduser(asked.python)).absolute()),
@@ -144,3 +146,8 @@ def bundled_model() -> str:
     """The folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
+
+
+def notice_of(asked: StudyOptions) -> Notice:
+    """How the machine is taken away. Raises ``UsageError``."""
+    return Notice.of(parse_duration(asked.grace), asked.signal or ())

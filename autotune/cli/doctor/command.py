@@ -24,13 +24,15 @@ from autotune.cli.commands.start_options import (
     ServerOption,
     TaskOption,
 )
+from autotune.cli.doctor.container_checks import check_surroundings
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
 from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
-from autotune.machine import hardware, other_load
+from autotune.machine import hardware, other_load, surroundings
+from autotune.machine.hardware import Gpu
 from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
@@ -206,9 +208,10 @@ def _machine() -> list[Finding]:
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),
+        *check_surroundings(surroundings.look(), _visible()),
         *look_at_gpus(
-            PatientCall(lambda: hardware.visible_gpus({})),
-            hardware.visible_gpus,
+            lambda: hardware.visible_gpus({}),
+            _driver,
             os.environ.get("CUDA_VISIBLE_DEVICES"),
             other_load.process_name if ours else lambda _: "",
             hardware.unfit_gpus,
@@ -247,9 +250,14 @@ def _there(framework: str, gpus: int | None) -> list[Finding]:
     ]
 
 
+@PatientCall
+def _driver() -> Sequence[Gpu]:
+    return hardware.visible_gpus()
+
+
 def _visible() -> int:
     """GPUs; 0 where they cannot be looked at."""
     try:
-        return len(hardware.visible_gpus())
+        return len(_driver())
     except MachineError:
         return 0

@@ -96,7 +96,7 @@ def look_at_gpus(
         unfit: those the driver has and nothing can compute on.
     """
     try:
-        there, left, faulty = tuple(every()), tuple(visible()), tuple(unfit())
+        left, there, faulty = tuple(visible()), tuple(every()), tuple(unfit())
     except MachineError as error:
         return [Finding("GPU", Verdict.PROBLEM, str(error), "nvidia-smi")]
     return [*check_visible(there, left, chosen), *check_gpus(left, name_of), *map(_unfit, faulty)]

@@ -8,7 +8,8 @@ from typing import Mapping, Optional
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """Resource use of one rank's process in one cycle, from its own counters; ``None``: no such counter here."""
+    """Resource use of one rank's process in one cycle, from its own counters; ``None`` and an empty mapping: no such
+    counter here. With verl it is of all its processes, from the second step on."""
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a
