@@ -59,11 +59,11 @@ class VerlFramework(Packaged):
         return imported.max_prompt_length if isinstance(imported, VerlImported) else None
 
     def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
-        told = ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
+        held, told = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
         text = (
-            f"verl holds {told} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
+            f"verl holds {held} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
         )
-        return (text,) if told else ()
+        return (text,) if cores < held else ()
 
     def listening(self, output: str) -> tuple[str, ...]:
         del output  # its lines are others

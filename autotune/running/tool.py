@@ -57,12 +57,9 @@ def run_tool(
     """Run a child command (``probe``, ``prepare``) under the same supervision as a trial.
 
     Args:
-        python: the training interpreter.
-        command: the child's command.
         directory: for its files; those of an earlier run of a tool are replaced.
         payload: plain JSON, becomes ``config.json``.
         timeout: seconds.
-        on_phase: told where it is.
         clock: measures ``timeout``.
         home, start, graces: as of ``LocalRunner``.
 

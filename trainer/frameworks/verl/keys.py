@@ -125,9 +125,7 @@ def to_keys(
     """verl's keys for every knob, set or not; what only acts by a variable of the process has none.
 
     Args:
-        configuration: knobs.
         rows_per_update: completions of an update, where the configuration does not say.
-        gpus: that train, all nodes.
         longest: tokens of the longest prompt and completion: what the engine prepares for where no knob says.
 
     Raises:

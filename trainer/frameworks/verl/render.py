@@ -38,9 +38,7 @@ def settings(
     """verl's keys for ``configuration``, every knob's among them; knobs that do not act have verl's own value.
 
     Args:
-        configuration: knobs.
         rows_per_update: what the accumulation follows from where it is not set.
-        world_size: GPUs that train.
         device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
         longest: tokens of the longest prompt and completion.
         passthrough: the user's own keys, which never hold a knob.
