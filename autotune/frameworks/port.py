@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 from typing import Protocol as Port
 
+from autotune.errors import UsageError
 from autotune.frameworks.environments import Environment
 from autotune.ports import Framework
 from search_spaces.configuration import KnobValue
@@ -43,6 +45,14 @@ class Source:
     accelerate: str = ""
     """Text of the accelerate file beside it; empty without one."""
     accelerate_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for a program: what it gives its trainer is known only where it runs."""
+        if PurePath(self.name).suffix in (".py", ".ipynb"):
+            raise UsageError(
+                f"{self.name}: a Python program is not read; write what it gives its trainer into a YAML file, a key a "
+                "line, and name model, prompts and reward by --model, --data and --reward."
+            )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,10 @@ MOST = 20
 """Faults that are looked for."""
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt, which only the data would tell."""
-_BATCH = frozenset({"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation"})
+_BATCH = frozenset(
+    {"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "rollout_mode"}
+)
+"""Knobs by which rows are counted, that of the GPUs which train among them."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
 
 
@@ -273,7 +276,7 @@ def _cut_argument(line: str, key: str) -> list[str] | None:
     word = re.escape(key).replace("_", "[_-]")
     if re.match(rf"\s*export\s+{word}=", line):
         return ["\n" if line.endswith("\n") else ""]
-    argument = rf"(?<!\S)--{word}(?:={_VALUE}|(?:\s+(?!--|\\\s*$){_VALUE})*)(?=\s|$)"
+    argument = rf"(?<!\S)--{word}(?:={_VALUE}|(?:\s+(?!--|-m\s|\S+\.py\b|\\\s*$){_VALUE})*)(?=\s|$)"
     for pattern in (argument, rf"(?<!\S){word}={_VALUE}(?=\s|$)"):
         cut, count = re.subn(pattern, "", line, count=1)
         if count:

@@ -16,8 +16,10 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
+from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
+    OF_THE_LAUNCH,
     ConfigError,
     Faults,
     check_weights,
@@ -32,8 +34,8 @@ from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, note, refusal
-from trainer.frameworks.ms_swift.given import Argument, Given, given
+from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
+from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
@@ -117,6 +119,11 @@ def import_config(
         lines=dict(_lines(found)),
         text=text,
         notes=tuple(_notes(values, found, name)),
+        asked={
+            field: str(unknown(name, own.line, key, show(own.unknown), field))
+            for key, own in found.arguments.items()
+            if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, found.arguments))
+        },
         processes=launched,
     )
 
@@ -236,7 +243,7 @@ def _environment(found: Given, name: str) -> dict[str, str]:
     """Variables of the run's own."""
     own: dict[str, str] = {}
     for variable, told in found.environment.items():
-        if variable in LAUNCH:
+        if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
             continue
         if not NAME.fullmatch(variable):
             raise problem(name, told.line, f"{show(variable)} is not a name an environment can have")
@@ -289,9 +296,10 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
         said = note(key, values)
         if said is not None:
             yield str(problem(name, _line(found, key), f"{key}: {said}"))
-    hidden = {**found.hidden, **{key: own for key, own in found.arguments.items() if own.unknown}}
+    without = {key: own for key, own in found.arguments.items() if own.unknown and key in NOT_NEEDED}
+    hidden = {**found.hidden, **without}
     for key, own in hidden.items():
-        if key not in LAUNCH:
+        if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
             said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
             yield str(problem(name, own.line, said))
     yield from _uncounted(found, name)
