@@ -87,7 +87,8 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
     try:
         complete(found.request, asked, machine, bundled)
     except UsageError as error:
-        return Faults(sentences, str(error) if found.add(str(error)) else "")
+        told = [] if found.is_empty else _sentences(str(error), request)
+        return Faults(sentences, "\n".join(sentence for sentence in told if found.add(sentence)))
     return Faults(sentences)
 
 
@@ -138,6 +139,11 @@ class _Found:
         named = {name: key_of(name, self.request.framework) for name in KNOBS}
         return {name for name, key in named.items() if name in self.gone or key in self.gone}
 
+    @property
+    def is_empty(self) -> bool:
+        """Every key was taken out."""
+        return bool(self.gone) and not (self.request.config or "").strip()
+
     def follows(self, sentence: str, *, batch: bool = False) -> bool:
         """Whether ``sentence`` may be true only because a key is gone."""
         return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
@@ -167,7 +173,7 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete
         except UsageError as error:
             told = _sentences(str(error), found.request)
             new = [sentence for sentence in told if found.add(sentence)]
-            if not new or not all(found.without(sentence) for sentence in new):
+            if not new or not all(found.without(sentence) for sentence in new) or found.is_empty:
                 return None
     return None
 

@@ -56,6 +56,12 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     _check_split(framework, imported, request, machine)
     for said in imported.notes:
         talk(said)
+    launched = framework.launched(imported)
+    if 0 < launched < ranks and request.rows_per_update is None:
+        talk(
+            f"{name} starts {launched} training processes, and {ranks} GPUs train here with its rows per update; "
+            f"--gpus {machine.gpus - ranks + launched} measures it as it is"
+        )
     return with_config(request, imported, fields, ranks)
 
 

@@ -250,3 +250,15 @@ def test_rows_are_not_judged_before_the_servers_gpus_are_known() -> None:
     faults = found(text, gpus=8)
     assert len(faults.sentences) == 2
     assert any("--rollout-gpus" in sentence for sentence in faults.sentences)
+
+
+def test_a_fault_that_cannot_be_taken_out_is_told_once() -> None:
+    faults = found('{"num_generations": 8, "no_such_key": 1, "other_key": 2}', "grpo.json")
+    assert [sentence.count("has no key") for sentence in faults.sentences] == [1, 1]
+    assert faults.lacking == ""
+
+
+def test_a_file_of_nothing_but_faults_is_not_called_empty() -> None:
+    faults = found("no_such_key: 1\nother_key: 2\n")
+    assert len(faults.sentences) == 2
+    assert "got nothing" not in "".join((*faults.sentences, faults.lacking))

@@ -235,7 +235,7 @@ def test_what_is_no_script_is_not_run() -> None:
 def test_variables_before_another_shell_are_its_own() -> None:
     found = commands("A=1 env B=2 bash -c 'C=3 python x.py'\npython y.py")
     told = [{name: word.text for name, word in each.environment.items()} for each in found]
-    assert told == [{"A": "1"}, {"A": "1", "B": "2", "C": "3"}, {}]
+    assert told == [{"A": "1", "B": "2"}, {"A": "1", "B": "2", "C": "3"}, {}]
 
 
 def test_what_follows_a_doubtful_command_holds_together() -> None:
@@ -258,3 +258,17 @@ def test_an_option_that_belongs_to_no_command_is_refused_where_the_command_ends(
         commands(script)
     assert caught.value.line == line
     assert commands("run \\\n  --a 1 \\\n  # --c 3 \\\n\nrun --b 2")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('set -- --a 1\nrun "$@" $1', ["run", "--a", "1", "--a"]),
+        ('set -e\nset -- "$@" --a\nrun $@', ["run", "--a"]),
+        ('while [[ $# -gt 0 ]]; do E+=("$1"); shift; done\nrun "${E[@]}" ${E[*]} x', ["run", "x"]),
+        ('while getopts "b:" o; do B=$OPTARG; done\nrun ${B:-8}', ["run", "8"]),
+    ],
+)
+def test_words_of_the_caller_are_none(script: str, words: list[str]) -> None:
+    last = commands(script)[-1]
+    assert ([word.text for word in last.words], any(word.unknown for word in last.words)) == (words, False)

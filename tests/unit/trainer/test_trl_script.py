@@ -79,6 +79,7 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
         ),
         ("accelerate launch --config_file z.yaml grpo.py", "line 1: --config_file: .*give it with --accelerate z.yaml"),
         ("accelerate launch --use_deepspeed --zero_stage 2 grpo.py", "line 1: --zero_stage: a trial reads it from an"),
+        ("accelerate launch --use_megatron_lm grpo.py --beta 0.1", "--use_megatron_lm: Megatron is not supported"),
         ("accelerate launch grpo_vlm.py --beta 0.1", "line 1: grpo_vlm.py trains with a vision model"),
         ("python examples/scripts/grpo_agent.py --beta 0.1", "trains with tools"),
         ("python examples/scripts/openenv/grpo_wordle.py", "an environment of several turns"),

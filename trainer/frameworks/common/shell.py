@@ -280,7 +280,7 @@ class _Runner:
 
     def _counts_words(self, written: str) -> bool:
         """Whether a loop goes over the words the script itself is given, of which there are none."""
-        return self._state.given is None and "$#" in written.replace("${#}", "$#")
+        return self._state.given is None and re.search(r"\$#|\$\{#\}|\bgetopts\b", written) is not None
 
     def _simple(self, simple: Simple) -> bool | None:
         tokens = list(simple.words)
@@ -342,6 +342,9 @@ class _Runner:
         if name == "echo":
             self._print(words[1:])
             return True
+        if name == "set" and any(word.text == "--" for word in words):
+            at = next(at for at, word in enumerate(words) if word.text == "--")
+            self._state.given = [word for word in words[at + 1 :] if word.text not in CALLERS]
         if name == "unset":
             for word in words[1:]:
                 self._state.variables.pop(word.text, None)
@@ -350,6 +353,8 @@ class _Runner:
                 self._state.variables[word.text] = [Word(f"${word.text}", word.line, unknown=name)]
         exported = {each: self._state.variables[each] for each in self._state.exported if each in self._state.variables}
         environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
+        if name.rpartition("/")[2] == "env":
+            environment.update(takewhile(lambda pair: pair[0] != "", map(assigned, words[1:])))
         self.found.append(Command(tuple(words), environment))
         if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
             return False
@@ -490,6 +495,8 @@ class _Runner:
             return self._counted(words, index, part)
         if sign.startswith(":") or sign in ("-", "+", "=", "?"):
             return self._otherwise(name, words, index, sign, rest, part)
+        if words is None and index in ("[@]", "[*]"):  # no list can come from outside
+            return _Piece(several=[])
         if words is None:
             return _Piece(part.text, part.text)
         if sign:

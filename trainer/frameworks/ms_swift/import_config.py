@@ -203,7 +203,7 @@ def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], file
     if key in GONE:
         raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.75)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {advice}")
     if key in FILES:

@@ -259,7 +259,7 @@ def _at_line(entry: Entry, line: int) -> Entry:
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
     """By its type; ``words`` are those of a script's option."""
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.6)
+        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.75)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:

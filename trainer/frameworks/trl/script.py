@@ -145,6 +145,8 @@ def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:
     for option, word in sharding_of(launch):
         if option == "config_file":
             said = f"--config_file: it says how the run is sharded; give it with --accelerate {word.text}"
+        elif "megatron" in option:
+            said = f"--{option}: Megatron is not supported: a trial shards with DeepSpeed or FSDP; remove it"
         else:
             said = f"--{option}: a trial reads it from an accelerate file only; write one and give it with --accelerate"
         yield problem(name, word.line, said)
