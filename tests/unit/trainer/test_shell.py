@@ -247,17 +247,18 @@ def test_what_follows_a_doubtful_command_holds_together() -> None:
 @pytest.mark.parametrize(
     ("script", "line"),
     [
-        ("run \\\n  --a 1\n  --b 2", 2),
-        ("run \\\n  --a 1 \\ \n  --b 2", 2),
-        ("run \\\n  --a 1 \\\n  # --c 3 \\\n  --b 2", 3),
-        ("run a.b=1\n  +c.d=2", 1),
+        ("python run \\\n  --a 1\n  --b 2", 2),
+        ("python run \\\n  --a 1 \\ \n  --b 2", 2),
+        ("python run \\\n  --a 1 \\\n  # --c 3 \\\n  --b 2", 3),
+        ("python run a.b=1\n  +c.d=2", 1),
     ],
 )
 def test_an_option_that_belongs_to_no_command_is_refused_where_the_command_ends(script: str, line: int) -> None:
     with pytest.raises(ShellError, match="the command ends here") as caught:
         commands(script)
     assert caught.value.line == line
-    assert commands("run \\\n  --a 1 \\\n  # --c 3 \\\n\nrun --b 2")
+    assert commands("options: >-\n  --a 1")
+    assert commands("python run \\\n  --a 1 \\\n  # --c 3 \\\n\nrun --b 2")
 
 
 @pytest.mark.parametrize(

@@ -281,3 +281,13 @@ def test_through_the_port() -> None:
     assert framework.import_config(source, {}, 4, {}).knobs["num_generations"] == 8
     with pytest.raises(UsageError, match="line 9: model_engine: Megatron is not supported"):
         framework.import_config(Source(script("model_engine=megatron"), "run.sh"), {}, 4, {})
+
+
+def test_a_script_for_another_engine_is_refused_as_that_where_a_backslash_is_missing() -> None:
+    text = "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' a.b=1\n    c.d=2\n"
+    with pytest.raises(
+        ConfigError, match=r"line 1: --config-name ppo_megatron_trainer\.yaml: Megatron is not supported"
+    ):
+        import_config(text, "run.sh")
+    with pytest.raises(ConfigError, match=r"line 1: the command ends here, and c\.d=2 below it"):
+        import_config(text.replace("megatron_", ""), "run.sh")

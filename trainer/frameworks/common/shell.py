@@ -327,7 +327,7 @@ class _Runner:
 
     def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
         name = words[0].text
-        if _OPTION.match(name):
+        if _OPTION.match(name) and self.found and self._trains(self.found[-1]):
             told = f"the command ends here, and {name[:80]} below it belongs to no other"
             raise ShellError(words[0].line - 1, f"{told}; end the line in a backslash, with no space or comment there")
         function = self._state.functions.get(name)
@@ -360,6 +360,10 @@ class _Runner:
             return False
         self.printed = None
         return True if name in _SUCCEEDS else None
+
+    @staticmethod
+    def _trains(command: Command) -> bool:
+        return _PROGRAM.search(" ".join(word.text for word in command.words)) is not None
 
     def _call(self, function: Statement, words: list[Word]) -> bool | None:
         before = self._state.given

@@ -61,6 +61,7 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     try:
         call = call_of(text, PROGRAM, folder) if PROGRAM in text else None
     except ShellError as error:
+        _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
     if call is not None:
         return _of_call(call, name)
@@ -68,6 +69,14 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     if text.startswith("#!") or name.endswith(".sh"):
         raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
+
+
+def _refuse_engine_named(text: str, name: str) -> None:
+    """Refuse a script that cannot be read by the engine that it is for, where it names one."""
+    named = re.search(r"--config-name[= ]['\"]?([\w.-]+)", text)
+    why = files_refusal(named[1]) if named is not None else None
+    if named is not None and why is not None:
+        raise problem(name, text.count("\n", 0, named.start()) + 1, f"--config-name {named[1]}: {why}")
 
 
 def _refuse_other_program(text: str, name: str, folder: str) -> None:
