@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from autotune.machine import gpu_choice, hardware
+from autotune.machine import gpu_choice, gpu_faults, hardware
 from search_spaces.configuration import Resources
 
 
@@ -13,7 +13,7 @@ def usable_resources(talk: Callable[[str], None], gpus: int | None = None, asked
     """This machine with the GPUs a study holds; from here on this process and its trials see no others.
 
     Args:
-        talk: told where not every visible GPU is among them.
+        talk: told where not every GPU is among them.
         gpus: how many; ``None`` is all of one kind, 0 a run on the CPU.
         asked: who says so, if not ``--gpus``.
 
@@ -25,6 +25,8 @@ def usable_resources(talk: Callable[[str], None], gpus: int | None = None, asked
     chosen = gpu_choice.choose(visible, gpus, asked)
     if chosen.said:
         talk(chosen.said)
+    if unfit := hardware.unfit_gpus():
+        talk(f"not used: {gpu_faults.sentence(unfit)}")
     if visible:
         os.environ.update(gpu_choice.environment(chosen.gpus))
     return hardware.resources(gpus=chosen.gpus)

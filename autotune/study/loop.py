@@ -18,6 +18,7 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
     Clock,
@@ -34,6 +35,7 @@ from autotune.recommendation.recommend import recommend, unconfirmed
 from autotune.study import schedule
 from autotune.study.budget import Ledger, Uncounted
 from autotune.study.control import take_up
+from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.recorder import Recorder, store_record
@@ -49,7 +51,9 @@ class StudyResult:
     ended_by: str
     trials: tuple[Trial, ...]
     stopped: bool
-    """The user stopped it; more could have been run."""
+    """The user or the machine stopped it; more could have been run."""
+    halted: bool = False
+    """The machine did: no trial could be run."""
 
 
 class StudyLoop:
@@ -84,6 +88,8 @@ class StudyLoop:
         self._directory_of = directory_of
         self._fingerprint = fingerprint
         self._steps = steps
+        self._faults = MachineFaults()
+        self._shown = store.last_event_id(study.id)
 
     def run(self) -> StudyResult:
         """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
@@ -115,6 +121,7 @@ class StudyLoop:
         Raises:
             StudyBusyError: another tuner runs this study; nothing was stored.
             StoreError: the database failed; everything acknowledged before is kept.
+            MachineError: no trial can be run at present; the trial is WAITING.
         """
         with self._store.lock(self._study.id):
             gpus = self._study.spec.resources.gpus
@@ -124,6 +131,8 @@ class StudyLoop:
                 self._recover()
                 trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
                 while trial.state is TrialState.WAITING and self._stop.level == 0:
+                    if self._faults.halted is not None:
+                        raise MachineError(self._faults.halted)
                     self._execute(trial, self._history.trials(), ledger)
                     trial = self._store.trial(self._study.id, trial.number)
             finally:
@@ -164,6 +173,8 @@ class StudyLoop:
             ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
             if self._stop.level >= 1:
                 return "stopped by the user"
+            if self._faults.halted is not None:
+                return self._faults.halted
             trials = self._history.trials()
             spent = ledger.spent()
             waiting = schedule.interrupted(self._study, trials, self._budget, spent)
@@ -176,8 +187,9 @@ class StudyLoop:
 
     def _execute(self, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent())
-        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now())
-        self._say("trial_started", f"trial {trial.number} ({trial.kind}) started", trial)
+        told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started", waiting)
+        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
+        self._show(told)
         self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
@@ -191,6 +203,7 @@ class StudyLoop:
         self._finish(trial, report, bound, recorder)
 
     def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
+        self._faults.see(report)
         measured, lengths = self._store.trial(self._study.id, trial.number), recorder.lengths
         outcome = recorder.concluded(schedule.judged(report.outcome, measured, bound))
         if report.bad_lines:
@@ -198,21 +211,18 @@ class StudyLoop:
             self._say("bad_lines", message, trial)
         for pid in report.quarantined:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
+        for fault in report.gpu_faults:
+            self._say("gpu_quarantined", f"trials avoid {fault}", trial)
         if self._repeat(trial, outcome, report):
-            self._store.requeue(self._study.id, trial.number, report.seconds)
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
-            self._say("trial_repeated", f"trial {trial.number} will be repeated{kept}: {outcome.sentence()}", trial)
+            self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
             return
         if outcome.ok and lengths and not self._study.lengths:
             self._store.set_lengths(self._study.id, lengths)
             self._study = replace(self._study, lengths=lengths)
         ended_well = TrialState.COMPLETE if outcome.ceiling is None else TrialState.PRUNED
         state = ended_well if outcome.ok else TrialState.FAIL
-        finished = self._store.finish_trial(
-            self._study.id, trial.number, state, outcome, self._clock.now(), report.seconds, report.host_peak
-        )
-        self._say("trial_finished", f"trial {trial.number}: {outcome.sentence()}", finished)
-        self._observer.trial(finished)
+        finished = self._close(trial, state, outcome, report.seconds, report.host_peak)
         if outcome.reason is FailureReason.OOM:
             self._say_ruled_out(finished)
 
@@ -227,7 +237,7 @@ class StudyLoop:
         if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
             # Broken off by the user: the same trial goes on when the study is resumed. A long run does not.
             return not long_run.is_long(trial)
-        return schedule.again(outcome, trial, compiled=report.compiled)
+        return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
 
     def _recover(self) -> None:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
@@ -243,21 +253,33 @@ class StudyLoop:
             store_record(self._store, self._study.id, trial, record)
         outcome = schedule.lost(trial)
         if outcome is not None:
-            self._store.finish_trial(
-                self._study.id, trial.number, TrialState.FAIL, outcome, self._clock.now(), 0.0, None
-            )
+            self._close(trial, TrialState.FAIL, outcome, 0.0, None)
             return
-        self._store.requeue(self._study.id, trial.number, 0.0)
-        self._say("trial_repeated", f"trial {trial.number} was interrupted and will be repeated", trial)
+        self._requeue(trial, 0.0, "was interrupted and will be repeated")
+
+    def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
+        """The finished trial, stored and displayed."""
+        told = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
+        ended = state, outcome, self._clock.now(), seconds, host_peak
+        finished = self._store.finish_trial(self._study.id, trial.number, *ended, told)
+        self._show(told)
+        self._observer.trial(finished)
+        return finished
+
+    def _requeue(self, trial: Trial, seconds: float, why: str) -> None:
+        told = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
+        self._store.requeue(self._study.id, trial.number, seconds, told)
+        self._show(told)
 
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._history.trials()
-        stopped = self._stop.level >= 1
+        halted = self._faults.halted is not None and ended_by == self._faults.halted
+        stopped = self._stop.level >= 1 or halted
         found = self._recommend(trials, ended_by)
         if not stopped:
             self._store.set_status(self._study.id, StudyStatus.DONE)
         self._say("study_ended", f"the study ended: {ended_by}", None)
-        return StudyResult(self._study, found, ended_by, trials, stopped)
+        return StudyResult(self._study, found, ended_by, trials, stopped, halted)
 
     def _recommend(self, trials: tuple[Trial, ...], ended_by: str) -> Recommendation | None:
         found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
@@ -268,6 +290,15 @@ class StudyLoop:
         return found
 
     def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
-        number = None if trial is None else trial.number
-        event = Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
+        event = self._event(kind, message, trial, **data)
         self._observer.event(self._store.add_event(self._study.id, event))
+
+    def _event(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> Event:
+        number = None if trial is None else trial.number
+        return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
+
+    def _show(self, told: Event) -> None:
+        """An event that was stored with the change it tells of, under the number it has there."""
+        stored = self._store.events(self._study.id, self._shown, kind=told.kind)[-1]
+        self._shown = stored.id
+        self._observer.event(stored)

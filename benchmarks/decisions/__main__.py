@@ -14,6 +14,7 @@ Examples:
   python -m benchmarks.decisions                              # h100, grey, all budgets, 20 studies each
   python -m benchmarks.decisions --budget 480 --studies 3 --show    # and what was tried
   python -m benchmarks.decisions --arms grey,tpe,optuna,random --budget 480 900
+  python -m benchmarks.decisions --arms ax,smac --record FILE      # stop and go on as often as you like
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import optuna
 
 from autotune.errors import AutotuneError, UsageError
-from benchmarks.decisions import report
+from benchmarks.decisions import record, report
 from benchmarks.decisions.machine import Costs
 from benchmarks.decisions.proposers import ARMS, lacks
 from benchmarks.decisions.studies import Place, Verdict, h100, run
@@ -58,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="the first machine and arm by budget, all of them under 'all'"
     )
     made.add_argument("--show", action="store_true", help="also every trial of every study, on standard error")
+    made.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="append every study to FILE; studies that are in it are not run again",
+    )
     return made
 
 
@@ -116,7 +124,11 @@ def _studies(place: Place, arm: str, budget: float, given: argparse.Namespace) -
     found = []
     began = time.monotonic()
     for seed in range(given.seed, given.seed + given.studies):
-        found.append(run(place, ARMS[arm], budget, seed))
+        key = place.name, arm, budget, seed
+        known = record.read(given.record) if given.record is not None else {}
+        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed))
+        if given.record is not None and key not in known:
+            record.append(given.record, place.name, arm, found[-1])
         say(f"\r{place.name} {arm} {budget:.0f} s: {len(found)} of {given.studies} studies", end="")
         if given.show:
             say("\n" + "\n".join((*found[-1].found, f"{found[-1].unused_s:.0f} s unused: {found[-1].ended_by}")))

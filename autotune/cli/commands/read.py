@@ -83,6 +83,7 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
         Text(f"trials   {count(trials).sentence()}"),
         Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
+    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = found.standings[:BEST_SHOWN]
@@ -151,26 +152,44 @@ def trials(
         console.say(columns.legend())
 
 
+UpdatesOption = Annotated[
+    int | None, typer.Option("--updates", min=1, help="Also the hours of your whole run of N updates.", metavar="N")
+]
+PriceOption = Annotated[
+    float | None,
+    typer.Option("--price", help="With --updates: also its money, at so much for a GPU-hour.", metavar="PRICE"),
+]
+
+
 def best(
-    study: StudyArgument = None, as_json: JsonOption = False, home: HomeOption = None, url: UrlOption = None
+    study: StudyArgument = None,
+    updates: UpdatesOption = None,
+    price: PriceOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    url: UrlOption = None,
 ) -> None:
     """The recommendation, or the best so far; it says which.
 
     \b
     Examples:
       autotune best
+      autotune best --updates 2000 --price 2.50
       autotune best --json | jq '.recommendation.rows[0].configuration'
       autotune best --json | jq '.why.rows[0].knobs'
     """
     from autotune.cli.screens.why import why_screen
     from autotune.forecast.explain import explain
+    from autotune.recommendation.whole_run import check_asked, whole_run, whole_run_json, whole_run_words
 
+    check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
-    found, recommendation, verified = read.study, read.recommendation, read.verified
-    why = explain(read)
+    found, recommendation, why = read.study, read.recommendation, explain(read)
+    run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
-        console.document({**answer_document(read), "why": why_json(why)})
+        whole = {} if updates is None else {"whole_run": whole_run_json(run)}
+        console.document({**answer_document(read), "why": why_json(why), **whole})
         return
     if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
@@ -186,7 +205,9 @@ def best(
             next_command=source.command(f"export {shlex.quote(found.spec.name)}") if answered else "",
         )
     )
+    for sentence in () if run is None else whole_run_words(run):
+        console.line(sentence)
     if why is not None:
         console.show(why_screen(why))
-    if verified is not None:
-        console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")
+    if read.verified is not None:
+        console.line(f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}")

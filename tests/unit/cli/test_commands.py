@@ -133,6 +133,33 @@ def test_a_bad_option_is_usage(autotune: Run, study: Study) -> None:
     assert "speed" in err
 
 
+def test_best_says_what_the_whole_run_takes(autotune: Run, study: Study) -> None:
+    _, plain, _ = autotune("best")
+    code, out, _ = autotune("best", "--updates", "1000")
+    assert code == 0
+    assert "1,000 updates" in out
+    assert "1,000 updates" not in plain
+    _, text, _ = autotune("best", "--updates", "1000", "--json")
+    found = json.loads(text)["whole_run"]
+    assert found["hours"]["after"]["low"] <= found["hours"]["after"]["value"] <= found["hours"]["after"]["high"]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("--price", "2"), "--price needs --updates"),
+        (("--updates", "10", "--price", "-2"), "above 0"),
+        (("--updates", "10", "--price", "2"), "runs on a CPU"),
+    ],
+)
+def test_a_price_that_says_nothing_is_refused_in_one_sentence(
+    autotune: Run, study: Study, given: tuple[str, ...], why: str
+) -> None:
+    code, out, err = autotune("best", *given)
+    assert (code, out) == (2, "")
+    assert why in err
+
+
 def test_best_so_far_says_so(autotune: Run, study: Study) -> None:
     _, out, err = autotune("best")
     assert "best so far" in err

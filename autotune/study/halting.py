@@ -1,0 +1,28 @@
+"""Stops a study whose trials are ended by the machine again and again; nothing but the machine can mend that."""
+
+from __future__ import annotations
+
+from autotune.domain import FailureReason
+from autotune.ports import RunReport
+
+ENOUGH = 6
+"""So many attempts in a row that the machine ended, three trials with their repeats."""
+ENOUGH_ABSENT = 2
+"""So many in a row without an input: each has waited for it."""
+
+
+class MachineFaults:
+    """Counts the attempts in a row, of one run of the tuner, that ended as INFRA."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self.halted: str | None = None
+        """Why no further trial is begun; ``None`` while one is."""
+
+    def see(self, report: RunReport) -> None:
+        """Takes the next attempt into account."""
+        outcome = report.outcome
+        self._in_a_row = self._in_a_row + 1 if outcome.reason is FailureReason.INFRA else 0
+        if self._in_a_row >= (ENOUGH_ABSENT if report.absent else ENOUGH):
+            failed = f"the last {self._in_a_row} attempts were ended by the machine"
+            self.halted = f"{failed}: {outcome.message}; mend that, and the same command goes on"
