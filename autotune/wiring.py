@@ -17,7 +17,8 @@ from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRun
 from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
-from autotune.running.local import LocalRunner, home_tag
+from autotune.running.job import Graces
+from autotune.running.local import LocalRunner, end_study, home_tag
 from autotune.running.preloads import Preloads, most_alive
 from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings
@@ -43,6 +44,7 @@ __all__ = [
     "check_rewards",
     "complete",
     "directory_of",
+    "end_processes",
     "find_or_create",
     "loop",
     "measured",
@@ -141,6 +143,7 @@ def loop(
     warm: bool = False,
     proposer: Proposer | None = None,
     steps: Steps = next_step,
+    grace_s: float | None = None,
 ) -> StudyLoop:
     """The loop of a stored study with the real parts; it also does what is asked for through the database.
 
@@ -156,7 +159,9 @@ def loop(
         budget=budget,
         store=store,
         proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
-        runner=runner_for(study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm),
+        runner=runner_for(
+            study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm, grace_s=grace_s
+        ),
         clock=clock,
         observer=observer,
         stop=control,
@@ -193,12 +198,14 @@ def runner_for(
     allow_busy: bool = False,
     keeper: WarmWorkerPool | None = None,
     preload: bool = False,
+    grace_s: float | None = None,
 ) -> TrialRunner:
     """Trials on this machine.
 
     Args:
         keeper: lets a process run several trials; without one each has a process of its own.
         preload: processes are forked from one that has imported everything, where that is the same.
+        grace_s: when it is stopped, all has ended within this time.
     """
     return LocalRunner(
         python=spec.python,
@@ -206,10 +213,16 @@ def runner_for(
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,
+        graces=Graces() if grace_s is None else Graces().within(grace_s),
         keeper=keeper,
         preloads=Preloads(most=most_alive(hardware.usable_memory())) if preload else None,
         caches=settings.home.root / "cache",
     )
+
+
+def end_processes(settings: Settings, study_id: int) -> None:
+    """Ends what runs for a study at once, without a word to anybody."""
+    end_study(home_tag(settings.home.root), study_id, SystemClock())
 
 
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:

@@ -26,7 +26,8 @@ class VerlFramework(Packaged):
     names = ExportNames(config=RUN, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
     model_key = "actor_rollout_ref.model.path"
     data_key = "data.train_files"
-    no_server = "on GPUs of its own verl generates only beside training, with older weights"
+    no_server = "on GPUs of its own verl generates only beside training, and no trial has run so yet"
+    beside_training = "sync"
     describes = False
     reads_datasets = False
     unset_completion = 512
