@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 from typing import Protocol as Port
 
+from autotune.errors import UsageError
 from autotune.frameworks.environments import Environment
 from autotune.ports import Framework
 from search_spaces.configuration import KnobValue
@@ -46,6 +48,14 @@ class Source:
     server: str = ""
     """Text of the script that starts the rollout server; empty without one."""
     server_name: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ``UsageError`` for a program: what it gives its trainer is known only where it runs."""
+        if PurePath(self.name).suffix in (".py", ".ipynb"):
+            raise UsageError(
+                f"{self.name}: a Python program is not read; write what it gives its trainer into a YAML file, a key a "
+                "line, and name model, prompts and reward by --model, --data and --reward."
+            )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,10 @@ MOST = 20
 """Faults that are looked for."""
 UNKNOWN_PROMPT = 512
 """Tokens of the longest prompt, which only the data would tell."""
-_BATCH = frozenset({"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation"})
+_BATCH = frozenset(
+    {"micro_batch_size", "gradient_accumulation_steps", "num_generations", "steps_per_generation", "rollout_mode"}
+)
+"""Knobs by which rows are counted, that of the GPUs which train among them."""
 _WORD = re.compile(r"[A-Za-z_+][\w.+@/-]*")
 
 
@@ -85,7 +88,8 @@ def faults_of(request: Request, python: Describes, machine: Resources, bundled: 
     try:
         complete(found.request, asked, machine, bundled)
     except UsageError as error:
-        return Faults(sentences, str(error) if found.add(str(error)) else "")
+        told = [] if found.is_empty else _sentences(str(error), request)
+        return Faults(sentences, "\n".join(sentence for sentence in told if found.add(sentence)))
     return Faults(sentences)
 
 
@@ -136,6 +140,11 @@ class _Found:
         named = {name: key_of(name, self.request.framework) for name in KNOBS}
         return {name for name, key in named.items() if name in self.gone or key in self.gone}
 
+    @property
+    def is_empty(self) -> bool:
+        """Every key was taken out."""
+        return bool(self.gone) and not (self.request.config or "").strip()
+
     def follows(self, sentence: str, *, batch: bool = False) -> bool:
         """Whether ``sentence`` may be true only because a key is gone."""
         return batch or bool((self.gone | self.knobs) & {word.rstrip(".:") for word in _WORD.findall(sentence)})
@@ -165,7 +174,7 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete
         except UsageError as error:
             told = _sentences(str(error), found.request)
             new = [sentence for sentence in told if found.add(sentence)]
-            if not new or not all(found.without(sentence) for sentence in new):
+            if not new or not all(found.without(sentence) for sentence in new) or found.is_empty:
                 return None
     return None
 
@@ -275,7 +284,7 @@ def _cut_argument(line: str, key: str) -> list[str] | None:
     word = re.escape(key).replace("_", "[_-]")
     if re.match(rf"\s*export\s+{word}=", line):
         return ["\n" if line.endswith("\n") else ""]
-    argument = rf"(?<!\S)--{word}(?:={_VALUE}|(?:\s+(?!--|\\\s*$){_VALUE})*)(?=\s|$)"
+    argument = rf"(?<!\S)--{word}(?:={_VALUE}|(?:\s+(?!--|-m\s|\S+\.py\b|\\\s*$){_VALUE})*)(?=\s|$)"
     for pattern in (argument, rf"(?<!\S){word}={_VALUE}(?=\s|$)"):
         cut, count = re.subn(pattern, "", line, count=1)
         if count:

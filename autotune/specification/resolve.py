@@ -60,6 +60,12 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
     for said in imported.notes:
         talk(said)
     training = training_gpus({**imported.knobs, **request.baseline}, machine) if machine.gpus else ranks
+    launched = framework.launched(imported)
+    if 0 < launched < training and request.rows_per_update is None:
+        talk(
+            f"{name} starts {launched} training processes, and {training} GPUs train here with its rows per update; "
+            f"--gpus {machine.gpus - training + launched} measures it as it is"
+        )
     return with_config(request, imported, fields, training)
 
 

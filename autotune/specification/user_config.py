@@ -14,6 +14,7 @@ from autotune.specification.request import Request, default_micro_batch
 from autotune.specification.user_input import model_named, rewards_configured
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import key_of
+from trainer.frameworks.common.asked import KNOB
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
 
@@ -66,10 +67,14 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
 
 
 def _ask(request: Request, imported: Imported) -> None:
-    """Raises ``UsageError`` for what the file does not say and the command line does not either."""
-    for field, sentence in imported.asked.items():
-        if not getattr(request, field) and not (request.task and field == "rewards"):  # a task has its own
-            raise UsageError(sentence)
+    """Raises ``UsageError`` for all that the file does not say and the command line does not either."""
+    task = {"data", "rewards"} if request.task else set()  # a task has its own
+    given = {f"{KNOB}{knob}" for knob in request.baseline} | task
+    lacking = [
+        said for field, said in imported.asked.items() if field not in given and not getattr(request, field, None)
+    ]
+    if lacking:
+        raise UsageError("\n".join(lacking))
 
 
 def _trained(launched: int, knobs: Mapping[str, KnobValue], processes: int) -> int:

@@ -14,6 +14,7 @@ _MEGATRON = "it belongs to Megatron-SWIFT, which a trial does not run; give a ru
 GONE: Mapping[str, str] = {
     "num_infer_workers": "it was removed in 3.6; `swift rollout --vllm_data_parallel_size N` serves N replicas",
     "vllm_device": "it was removed in 3.6; vllm_mode colocate generates on the GPUs that train",
+    "ckpt_dir": "a checkpoint is given as model",
     "train_type": "since 4.0 it is tuner_type",
     "sft_type": "since 4.0 it is tuner_type",
     **dict.fromkeys(("use_lmdeploy", "lmdeploy_device", "lmdeploy_session_len"), _LMDEPLOY),

@@ -199,6 +199,14 @@ def verl_optimizer(case: Case) -> str | None:
     return f"optimizer {name} is none that a verl trial has; use one of {', '.join(_OPTIMIZERS)}"
 
 
+@rule(("dynamic_sampling",), ("dynamic_sampling",))
+def verl_dynamic_sampling(case: Case) -> str | None:
+    """Groups are generated anew until enough of them differ in reward (``trainer/ppo/v1/replay_buffer.py:255``)."""
+    if case.get("dynamic_sampling") is not True:
+        return None
+    return "dynamic_sampling (filter_groups): verl generates groups anew, and a trial gives each completion one length"
+
+
 RULES = (
     *only(
         FRAMEWORK,
@@ -216,6 +224,7 @@ RULES = (
             verl_logprob_rows,
             verl_ulysses_heads,
             verl_fixed_shape,
+            verl_dynamic_sampling,
         ),
     ),
     fsdp_version,

@@ -75,6 +75,7 @@ def test_what_verl_takes_is_legal() -> None:
         ("verl_fixed_shape", {"pad_to_multiple": 64, "remove_padding": False}, on()),
         ("fsdp_version", {"fsdp": "none"}, on()),
         ("fsdp_version", {"fsdp": "fsdp1"}, on(framework="ms_swift")),
+        ("verl_dynamic_sampling", {"dynamic_sampling": True}, on()),
         ("verl_offload", {"fsdp": "fsdp2", "fsdp_offload": True, "rollout_offload_model": True}, on()),
         ("verl_sleep", {"sleep_level": 1}, on()),
         ("verl_optimizer", {"optimizer": "lion_8bit"}, on()),

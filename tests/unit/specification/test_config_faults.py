@@ -228,3 +228,37 @@ def test_a_key_is_taken_out_by_its_line_and_the_lines_stay(
 ) -> None:
     assert without_key(text, name, sentence) == (left, key)
     assert left.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize("framework", ["trl", "open_r1", "ms_swift", "verl"])
+@pytest.mark.parametrize("name", ["train.py", "grpo.ipynb"])
+def test_a_python_program_is_refused_as_one(framework: str, name: str) -> None:
+    faults = found("args = GRPOConfig(num_generations=8)", name, framework)
+    assert ["a Python program is not read" in sentence for sentence in faults.sentences] == [True]
+
+
+def test_a_launchers_option_is_taken_out_without_the_script_it_starts() -> None:
+    for option in ("--config_file z.yaml", "--mixed_precision bf16"):
+        for script in ("grpo.py", "-m trl.scripts.grpo"):
+            told = f"r.sh, line 1: {option.split()[0]}: x."
+            cut, _ = without_key(f"accelerate launch {option} {script} --a 1", "r.sh", told)
+            assert cut.split() == ["accelerate", "launch", *script.split(), "--a", "1"]
+
+
+def test_rows_are_not_judged_before_the_servers_gpus_are_known() -> None:
+    text = f"{TRL}use_vllm: true\nvllm_mode: server\nno_such: 1\n"
+    faults = found(text, gpus=8)
+    assert len(faults.sentences) == 2
+    assert any("--rollout-gpus" in sentence for sentence in faults.sentences)
+
+
+def test_a_fault_that_cannot_be_taken_out_is_told_once() -> None:
+    faults = found('{"num_generations": 8, "no_such_key": 1, "other_key": 2}', "grpo.json")
+    assert [sentence.count("has no key") for sentence in faults.sentences] == [1, 1]
+    assert faults.lacking == ""
+
+
+def test_a_file_of_nothing_but_faults_is_not_called_empty() -> None:
+    faults = found("no_such_key: 1\nother_key: 2\n")
+    assert len(faults.sentences) == 2
+    assert "got nothing" not in "".join((*faults.sentences, faults.lacking))

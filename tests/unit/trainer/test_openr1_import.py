@@ -152,3 +152,27 @@ def test_a_deepspeed_file_is_honoured_or_refused_by_its_place() -> None:
             read(settings)
     with pytest.raises(ConfigError, match="line 3: mixed_precision: accelerate refuses it beside"):
         read({}, "mixed_precision: bf16\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "accelerate launch --config_file zero3.yaml src/open_r1/grpo.py --config recipe.yaml --seed 1",
+            "run.sh, line 1: the keys are in recipe.yaml; give that file, with --accelerate zero3.yaml, and write",
+        ),
+        (
+            '#!/bin/bash\nCMD="src/open_r1/grpo.py --config $1"\nbash -c "accelerate launch --config_file $2 $CMD"',
+            "run.sh, line 3: the keys are in $1; give that file, with --accelerate $2.",
+        ),
+        (
+            "torchrun src/open_r1/grpo.py --bf16",
+            "run.sh, line 1: Open-R1's keys are read from a recipe; write the options",
+        ),
+        ("echo nothing", "run.sh: Open-R1's keys are read from a recipe"),
+    ],
+)
+def test_a_script_names_the_recipe_to_give(script: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        import_config(script, "run.sh")
+    assert str(caught.value).startswith(says)

@@ -68,16 +68,23 @@ def test_what_is_exported_follows_later_assignments() -> None:
     ]
 
 
-def test_words_of_a_list_are_read_for_verl_and_refused_for_ms_swift() -> None:
+def test_words_of_a_list_are_read_and_not_edited() -> None:
     """An edit of the list would change every command that uses it."""
     call = call_of('A=(a=1)\nB=2 env C=3 main_ppo "${A[@]}" "$@"', "main_ppo")
     assert call is not None
     assert [word.text for word in call.words] == ["env", "C=3", "main_ppo", "a=1"]
     assert {name: word.text for name, word in call.environment.items()} == {"B": "2", "C": "3"}
-    with pytest.raises(ValueError, match=r'"\$\{A\[@\]\}" stands for a list'):
-        given(f'A=(--seed 1)\n{SWIFT}"${{A[@]}}"', "run.sh")
-    with pytest.raises(ValueError, match=r"model: \$1 is known to a shell only"):
-        given(f"{SWIFT}--model $1", "run.sh")
+    for script in (
+        'A=(--seed 1)\n{}"${{A[@]}}"',
+        'A="--seed 1"\n{}$A',
+        'bash -c "{}--seed 1"',
+        "bash <<E\n{}--seed 1\nE",
+    ):
+        found = given(script.format(SWIFT), "run.sh")
+        assert (found.arguments["seed"].words, found.in_place) == (("1",), False)
+    assert given(f"{SWIFT}--seed 1", "run.sh").in_place
+    with pytest.raises(ValueError, match=r"beta: \$1 is known to a shell only"):
+        given(f"{SWIFT}--beta $1", "run.sh")
 
 
 def words_of(script: str) -> list[str]:
@@ -191,3 +198,78 @@ def test_a_script_that_cannot_be_read_is_refused_by_its_line(script: str, words:
 @pytest.mark.parametrize("sum_", ["9**9**9", "1<<9999", "1/0", "a b", "x=3", "1" * 300, "0x10.real"])
 def test_a_sum_that_is_none_is_marked(sum_: str) -> None:
     assert words_of(f"run $(({sum_}))")[1].startswith("<")
+
+
+COMMAND = "swift rlhf --rlhf_type grpo --seed 1"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f'docker run -v $PWD:/w image bash -c "cd /w && {COMMAND}"',
+        f"docker exec -it box bash -lc 'set -x; {COMMAND}'",
+        f'srun bash -c "{COMMAND}"',
+        f"ssh node << 'END'\ncd /w\n{COMMAND}\nEND",
+        f"sbatch <<END\n#!/bin/bash\n#SBATCH -N 1\n{COMMAND}\nEND\necho done",
+        f'RUN="{COMMAND}"\neval "$RUN"',
+        f"cd /w && source env/bin/activate && {COMMAND}",
+    ],
+)
+def test_what_another_shell_is_given_is_read(script: str) -> None:
+    assert given(script, "run.sh").arguments["seed"].words == ("1",)
+
+
+def test_a_line_within_another_script_is_that_of_the_file() -> None:
+    found = [word for each in commands("bash <<END\ntrue\npython a.py --a\nEND\npython b") for word in each.words]
+    assert [(word.text, word.line, bool(word.listed)) for word in found if word.text in ("--a", "b")] == [
+        ("--a", 3, True),
+        ("b", 5, False),
+    ]
+
+
+def test_what_is_no_script_is_not_run() -> None:
+    for text in (f'echo "{COMMAND}"', f"cat <<END\n{COMMAND}\nEND", f"python - <<END\n{COMMAND}\nEND"):
+        assert not any(word.text == "--seed" for each in commands(text) for word in each.words)
+
+
+def test_variables_before_another_shell_are_its_own() -> None:
+    found = commands("A=1 env B=2 bash -c 'C=3 python x.py'\npython y.py")
+    told = [{name: word.text for name, word in each.environment.items()} for each in found]
+    assert told == [{"A": "1", "B": "2"}, {"A": "1", "B": "2", "C": "3"}, {}]
+
+
+def test_what_follows_a_doubtful_command_holds_together() -> None:
+    found = commands("maybe && export A=1 && run\nrun")
+    assert [each.environment["A"].unknown != "" for each in found if each.words[0].text == "run"] == [False, True]
+    assert commands("cd x && export A=1\nrun")[-1].environment["A"].unknown == ""
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("python run \\\n  --a 1\n  --b 2", 2),
+        ("python run \\\n  --a 1 \\ \n  --b 2", 2),
+        ("python run \\\n  --a 1 \\\n  # --c 3 \\\n  --b 2", 3),
+        ("python run a.b=1\n  +c.d=2", 1),
+    ],
+)
+def test_an_option_that_belongs_to_no_command_is_refused_where_the_command_ends(script: str, line: int) -> None:
+    with pytest.raises(ShellError, match="the command ends here") as caught:
+        commands(script)
+    assert caught.value.line == line
+    assert commands("options: >-\n  --a 1")
+    assert commands("python run \\\n  --a 1 \\\n  # --c 3 \\\n\nrun --b 2")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ('set -- --a 1\nrun "$@" $1', ["run", "--a", "1", "--a"]),
+        ('set -e\nset -- "$@" --a\nrun $@', ["run", "--a"]),
+        ('while [[ $# -gt 0 ]]; do E+=("$1"); shift; done\nrun "${E[@]}" ${E[*]} x', ["run", "x"]),
+        ('while getopts "b:" o; do B=$OPTARG; done\nrun ${B:-8}', ["run", "8"]),
+    ],
+)
+def test_words_of_the_caller_are_none(script: str, words: list[str]) -> None:
+    last = commands(script)[-1]
+    assert ([word.text for word in last.words], any(word.unknown for word in last.words)) == (words, False)

@@ -252,3 +252,27 @@ def test_what_a_preset_leaves_to_ms_swift_stays_left_to_it_until_a_knob_says_it(
     tuned = Configuration({**before.knobs, "micro_batch_size": 2, "zero_reduce_bucket": 50_000_000})
     found, _, _ = ms_swift.settings(tuned, 16, 4, **told)
     assert found["deepspeed"]["zero_optimization"]["reduce_bucket_size"] == 50_000_000
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'A=(--model one --external_plugins mine.py --reward_funcs mine)\nswift rlhf --rlhf_type grpo "${A[@]}"\n',
+        "docker run bash -c 'swift rlhf --rlhf_type grpo --model one --external_plugins mine.py --reward_funcs mine'\n",
+    ],
+)
+def test_beside_a_script_that_cannot_be_edited_in_place_a_whole_file_is_written(script: str) -> None:
+    before = ms_swift.import_config(script, "run.sh", FIELDS)
+    rewards = (RewardSpec("ms_swift", "mine"),)
+    made = ms_swift.export(
+        wanted(user_config=script, own_data=True, passthrough=before.passthrough, rewards=rewards, folder="/home/me")
+    )
+    said = yaml.safe_load(made.files["grpo.yaml"])
+    assert (said["rlhf_type"], said["external_plugins"], said["reward_funcs"]) == (
+        "grpo",
+        ["mine.py", "plugin.py"],
+        ["mine"],
+    )
+    assert made.prompts, "it cannot name the script's own prompts"
+    assert (made.diff, made.command.folder) == ("", "/home/me")
+    assert "swift.cli.main rlhf" in made.files[ms_swift.RUN]

@@ -155,7 +155,7 @@ BASE = "swift rlhf --rlhf_type grpo --model m "
         (f"{BASE}--num_generations 2 3", "num_generations: expected a whole number, got 2 words."),
         (f"{BASE}--num_generations", "num_generations: expected a whole number, got nothing."),
         (f"{BASE}--use_vllm maybe", "use_vllm: expected true or false, got maybe."),
-        (f"{BASE}--model $WHERE", "run.sh, line 1: model: $WHERE is known to a shell only; write its value out."),
+        (f"{BASE}--loss_type $L", "run.sh, line 1: loss_type: $L is known to a shell only; write its value out."),
         (f"{BASE}--beta $(date +%s)", "beta: $(date +%s) is known to a shell only; write its value out."),
         (f"{BASE}--model 'm", "run.sh, line 1: a quote (') is not closed."),
         ("swift rlhf grpo.yaml", "the arguments are in grpo.yaml; give that file instead."),
@@ -247,7 +247,7 @@ def test_what_a_trial_does_without_never_stops_an_import() -> None:
     assert not {"output_dir", "run_name", "dataset"} & {*found.passthrough, *found.dataset}
     told = {note.split(": ")[1] for note in found.notes if "a trial does without it" in note}
     assert told == {"X", "output_dir", "dataset", "run_name"}
-    for more in ("--output_dir out $MORE", "--num_generations $G", "--external_plugins $HOME/p.py"):
+    for more in ("--output_dir out $MORE", "--num_generations 8 $G", "--external_plugins $HOME/p.py"):
         with pytest.raises(ConfigError, match="known to a shell only"):
             import_config(f"swift rlhf --rlhf_type grpo {more}", "run.sh", FIELDS)
 

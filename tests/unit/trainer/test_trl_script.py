@@ -7,9 +7,9 @@ import pytest
 from tests.support.trl_fields import FIELDS
 from trainer.frameworks.common.accelerate_file import AccelerateFile
 from trainer.frameworks.common.exported import Wanted
+from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.export import export
 from trainer.frameworks.trl.import_config import ConfigError, import_config, named_files, read_keys
-from trainer.frameworks.trl.script import is_script
 
 OPTIONS = """--model_name_or_path org/model --dataset_name org/prompts --reward_funcs think_format_reward \\
   --use_vllm --vllm_mode colocate --vllm_gpu_memory_utilization=0.4 --bf16 --per_device_train_batch_size 4 \\
@@ -79,6 +79,7 @@ def test_a_json_file_that_an_option_names_is_read() -> None:
         ),
         ("accelerate launch --config_file z.yaml grpo.py", "line 1: --config_file: .*give it with --accelerate z.yaml"),
         ("accelerate launch --use_deepspeed --zero_stage 2 grpo.py", "line 1: --zero_stage: a trial reads it from an"),
+        ("accelerate launch --use_megatron_lm grpo.py --beta 0.1", "--use_megatron_lm: Megatron is not supported"),
         ("accelerate launch grpo_vlm.py --beta 0.1", "line 1: grpo_vlm.py trains with a vision model"),
         ("python examples/scripts/grpo_agent.py --beta 0.1", "trains with tools"),
         ("python examples/scripts/openenv/grpo_wordle.py", "an environment of several turns"),
@@ -112,3 +113,25 @@ def test_an_export_beside_a_script_is_a_whole_file() -> None:
     made = export(wanted)
     assert "lora_target_modules" in made.files["grpo.yaml"]
     assert made.prompts, "it cannot name the script's own prompts"
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "give"),
+    [
+        ("--model_name_or_path $1", "model", "--model"),
+        ("--reward_funcs $R", "rewards", "--reward"),
+        ("--dataset_name ${D:?}", "data", "--data"),
+        ("--max_completion_length $L", "max_completion_length", "--max-completion-length"),
+        ("--per_device_train_batch_size $B", "set.micro_batch_size", "--set micro_batch_size=..."),
+    ],
+)
+def test_what_the_command_line_can_give_is_asked_for(option: str, field: str, give: str) -> None:
+    asked = import_config(f"trl grpo {option} --num_generations 4", "run.sh", FIELDS).asked
+    assert list(asked) == [field]
+    assert f"is known to a shell only; give {give}, or write its value out." in asked[field]
+
+
+def test_a_micro_batch_that_a_rollout_is_counted_in_is_to_be_written_out() -> None:
+    text = "trl grpo --generation_batch_size 16 --per_device_train_batch_size $B"
+    with pytest.raises(ConfigError, match="known to a shell only; write its value out"):
+        import_config(text, "run.sh", FIELDS)

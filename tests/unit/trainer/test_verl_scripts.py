@@ -95,6 +95,41 @@ def test_a_task_has_a_reward_of_its_own() -> None:
     assert with_config(request, found, {}, 4).rewards == ()
 
 
+def test_a_knob_that_only_a_shell_knows_is_asked_for_and_set() -> None:
+    key = "actor_rollout_ref.rollout.gpu_memory_utilization"
+    found = read(f"{key}=$1 actor_rollout_ref.actor.fsdp_config.param_offload=$2")
+    request = Request(
+        framework="verl", config="x", config_name="run.sh", data="/p.jsonl", folder="/", model="org/name",
+        rewards=(RewardSpec("math_verify", "m"),), baseline={"rollout_offload_model": True},
+    )  # fmt: skip
+    with pytest.raises(UsageError) as caught:
+        with_config(request, found, {}, 4)
+    told = f"run.sh, line 9: {key}: $1 is known to a shell only; give --set gpu_memory_utilization=..., or write its"
+    assert str(caught.value) == f"{told} value out."
+    given = replace(request, baseline={"rollout_offload_model": True, "gpu_memory_utilization": 0.4})
+    assert with_config(given, found, {}, 4).baseline["gpu_memory_utilization"] == 0.4
+
+
+def test_variables_of_a_launch_are_each_trials_own() -> None:
+    names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "ACCELERATE_LOG_LEVEL")
+    found = read("", "\n".join(f"export {name}=1" for name in names))
+    assert dict(found.knobs) == dict(read("").knobs)
+    assert "env" not in found.passthrough
+    told = [note for note in found.notes if "each trial is given" in note]
+    assert len(told) == 1
+    assert all(name in told[0] for name in names)
+
+
+def test_a_reward_at_its_older_place_is_the_runs_own() -> None:
+    """verl writes the older place over the current one, over a trial's own too (``reward_loop.py:59``)."""
+    found = read("custom_reward_function.path=my.py custom_reward_function.name=score")
+    assert found.rewards == ("my.py:score",)
+    assert not any("custom_reward_function" in key for key in found.passthrough)
+    whole = "algorithm: {adv_estimator: grpo}\ncustom_reward_function: {path: a.py}\n"
+    whole += "actor_rollout_ref: {actor: {use_dynamic_bsz: true}}\n"
+    assert import_config(whole, "o.yaml", processes=1).rewards == ("a.py:compute_score",)
+
+
 @pytest.mark.parametrize("key", ["actor_rollout_ref.rollout.temperature", "actor_rollout_ref.rollout.n"])
 def test_what_no_option_gives_is_to_be_written_out(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -246,3 +281,13 @@ def test_through_the_port() -> None:
     assert framework.import_config(source, {}, 4, {}).knobs["num_generations"] == 8
     with pytest.raises(UsageError, match="line 9: model_engine: Megatron is not supported"):
         framework.import_config(Source(script("model_engine=megatron"), "run.sh"), {}, 4, {})
+
+
+def test_a_script_for_another_engine_is_refused_as_that_where_a_backslash_is_missing() -> None:
+    text = "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer.yaml' a.b=1\n    c.d=2\n"
+    with pytest.raises(
+        ConfigError, match=r"line 1: --config-name ppo_megatron_trainer\.yaml: Megatron is not supported"
+    ):
+        import_config(text, "run.sh")
+    with pytest.raises(ConfigError, match=r"line 1: the command ends here, and c\.d=2 below it"):
+        import_config(text.replace("megatron_", ""), "run.sh")

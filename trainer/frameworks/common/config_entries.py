@@ -16,10 +16,11 @@ ENVIRONMENT = "env"
 """The key TRL's parser puts into the process's environment."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What a variable may be called."""
-_TUNERS = re.compile(
-    r"AUTOTUNE_.*|ACCELERATE_.*|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|RANK|LOCAL_RANK|WORLD_SIZE"
-    r"|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT"
+OF_THE_LAUNCH = re.compile(
+    r"(?:CUDA|NVIDIA)_VISIBLE_DEVICES|MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_)?RANK|(?:LOCAL_)?WORLD_SIZE|ACCELERATE_\w+"
 )
+"""Variables of how and where a script is launched, which each trial is given its own of."""
+_TUNERS = re.compile(r"AUTOTUNE_.*|(?:" + OF_THE_LAUNCH.pattern + ")")
 _SECRET = re.compile(r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_?KEY", re.IGNORECASE)
 
 

@@ -32,8 +32,8 @@ class Imported:
     notes: tuple[str, ...] = ()
     """What the user may not expect, a sentence each with file and line."""
     asked: Mapping[str, str] = field(default_factory=dict)
-    """Field of a request -> a finished sentence: the file names it by what only a shell knows, and which option of the
-    command line gives it instead."""
+    """Field of a request, or ``asked.KNOB`` and a knob -> a finished sentence: the file names it by what only a shell
+    knows, and which option of the command line gives it instead."""
 
 
 def located(sentence: str, name: str, lines: Mapping[str, int]) -> str:

@@ -3,7 +3,8 @@
 Followed are assignments, lists, ``export``, conditions, cases, loops over known words, functions, sums, defaults and
 the other forms of ``${...}``, and the folder of the script. What depends on anything else is marked, so that only who
 needs it has to refuse it: a word with ``unknown`` in it; a variable that a condition nobody knows may have changed. The
-script is given no words of its own, and a variable that it does not set is not set.
+script is given no words of its own, and a variable that it does not set is not set. What another shell is given is read
+too, be it a word (``bash -c "..."``) or a here-document.
 
 Written here because the parser that PyPI has in Python (bashlex) is under the GPL, and a parser is the smaller part:
 both a shell's expansions and the places of words, which an edit of the script needs, would be ours anyway.
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from trainer.frameworks.common import shell_values
 from trainer.frameworks.common.shell_syntax import (
@@ -49,6 +52,16 @@ _OWN_FOLDER = re.compile(
 """How a script finds the folder it is in."""
 _NO_NPU = re.compile(r"torch_npu|npu-smi")
 """A command that asks for an NPU fails: no trial runs on one."""
+_PROGRAM = re.compile(r"\b(?:accelerate|torchrun|deepspeed|swift|trl|python3?)\s")
+"""What starts a training; a word or a here-document that holds it may be a script."""
+_PASSES_ON = ("cat", "tee", "python", "python3")
+"""Commands whose here-document no shell runs."""
+_SUCCEEDS = frozenset(
+    {"cd", "pushd", "source", ".", "mkdir", "set", "shopt", "ulimit", "conda", "module", "pip", "sleep"}
+)
+"""Commands that a script goes on behind, or is of no use."""
+_OPTION = re.compile(r"--[a-z]|\+{0,2}[a-z_]\w*(?:\.\w+)+=")
+"""How an option or an override begins, and no command."""
 _SETTING = ("export", "declare", "local", "readonly", "typeset")
 _LONGEST, _MOST_WORDS, _MOST_STEPS, _DEEPEST = 1 << 16, 4096, 20_000, 20
 CALLERS = ("$@", "$*")
@@ -205,11 +218,14 @@ class _Runner:
 
     def _chain(self, chain: Chain) -> bool | None:
         status: bool | None = True
-        for (sign, statement), written in zip(chain.links, chain.written, strict=True):
-            if (sign == "&&" and status is False) or (sign == "||" and status is True):
+        done = 0
+        for at, ((sign, statement), written) in enumerate(zip(chain.links, chain.written, strict=True)):
+            if at < done or (sign == "&&" and status is False) or (sign == "||" and status is True):
                 continue
             if sign in ("&&", "||") and status is None:
-                self._maybe(((statement,), ()), written)
+                together = list(takewhile(lambda link: link[0] == "&&", chain.links[at + 1 :])) if sign == "&&" else []
+                self._maybe(((statement, *(each for _, each in together)), ()), written)
+                done = at + 1 + len(together)
             elif sign == "|" or (not sign and any(other == "|" for other, _ in chain.links)):
                 self._apart((statement,))
                 status = self.printed = None
@@ -264,7 +280,7 @@ class _Runner:
 
     def _counts_words(self, written: str) -> bool:
         """Whether a loop goes over the words the script itself is given, of which there are none."""
-        return self._state.given is None and "$#" in written.replace("${#}", "$#")
+        return self._state.given is None and re.search(r"\$#|\$\{#\}|\bgetopts\b", written) is not None
 
     def _simple(self, simple: Simple) -> bool | None:
         tokens = list(simple.words)
@@ -286,10 +302,34 @@ class _Runner:
         words = [word for token in tokens for word in self._words(token)]
         if len(words) > _MOST_WORDS:
             raise ShellError(self._line, f"a command of more than {_MOST_WORDS} words is not read")
-        return self._command(words, own) if words else True
+        if not words:
+            return True
+        status = self._command(words, own)
+        documents = () if words[0].text in _PASSES_ON else simple.documents
+        for place, script in enumerate([*words[1:], *(Word(text, line) for text, line in documents)], 1):
+            if _PROGRAM.search(script.text) and re.search(r"\s\S", script.text) and words[0].text != "echo":
+                self._within(script, words[:place], own)
+        return status
+
+    def _within(self, script: Word, before: Sequence[Word], own: Mapping[str, list[Word]]) -> None:
+        """What another shell is given, be it a word or a here-document; ``before`` stands in front of it."""
+        kept, first = self._state.copy(), len(self.found)
+        self._set({**own, **{name: [word] for name, word in map(assigned, before) if name}})
+        self._state.exported |= {*own, *(name for name, _ in map(assigned, before) if name)}
+        with suppress(ShellError):
+            self.run(statements(script.text, script.line))
+        told = f"what {before[0].text} is given"  # its words have no places in this script
+        for at, found in enumerate(self.found[first:], first):
+            self.found[at] = replace(
+                found, words=tuple(replace(word, listed=word.listed or told) for word in found.words)
+            )
+        self._state.become(kept)
 
     def _command(self, words: list[Word], own: Mapping[str, list[Word]]) -> bool | None:
         name = words[0].text
+        if _OPTION.match(name) and self.found and self._trains(self.found[-1]):
+            told = f"the command ends here, and {name[:80]} below it belongs to no other"
+            raise ShellError(words[0].line - 1, f"{told}; end the line in a backslash, with no space or comment there")
         function = self._state.functions.get(name)
         if function is not None and self._depth < _DEEPEST:
             return self._call(function, words[1:])
@@ -302,6 +342,9 @@ class _Runner:
         if name == "echo":
             self._print(words[1:])
             return True
+        if name == "set" and any(word.text == "--" for word in words):
+            at = next(at for at, word in enumerate(words) if word.text == "--")
+            self._state.given = [word for word in words[at + 1 :] if word.text not in CALLERS]
         if name == "unset":
             for word in words[1:]:
                 self._state.variables.pop(word.text, None)
@@ -310,11 +353,17 @@ class _Runner:
                 self._state.variables[word.text] = [Word(f"${word.text}", word.line, unknown=name)]
         exported = {each: self._state.variables[each] for each in self._state.exported if each in self._state.variables}
         environment = {each: value[0] for each, value in {**exported, **own}.items() if value}
+        if name.rpartition("/")[2] == "env":
+            environment.update(takewhile(lambda pair: pair[0] != "", map(assigned, words[1:])))
         self.found.append(Command(tuple(words), environment))
         if any(_NO_NPU.search(word.text) for word in words) and not any("main_ppo" in word.text for word in words):
             return False
         self.printed = None
-        return None
+        return True if name in _SUCCEEDS else None
+
+    @staticmethod
+    def _trains(command: Command) -> bool:
+        return _PROGRAM.search(" ".join(word.text for word in command.words)) is not None
 
     def _call(self, function: Statement, words: list[Word]) -> bool | None:
         before = self._state.given
@@ -450,6 +499,8 @@ class _Runner:
             return self._counted(words, index, part)
         if sign.startswith(":") or sign in ("-", "+", "=", "?"):
             return self._otherwise(name, words, index, sign, rest, part)
+        if words is None and index in ("[@]", "[*]"):  # no list can come from outside
+            return _Piece(several=[])
         if words is None:
             return _Piece(part.text, part.text)
         if sign:

@@ -1,14 +1,14 @@
 """A shell script as its statements: commands, conditions, cases, loops and functions, with their words. Pure.
 
 Nothing is expanded here: a word is made of parts, and a part that has to be expanded (``$NAME``, ``${...}``,
-``$(...)``, ``$((...))``, a backquote) stays as it is written. Redirections and here-documents are left out.
+``$(...)``, ``$((...))``, a backquote) stays as it is written. Redirections are left out.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.DOTALL)
@@ -71,6 +71,8 @@ class Simple:
     """A command, or assignments alone."""
 
     words: tuple[Token, ...]
+    documents: Sequence[tuple[str, int]] = ()
+    """Its here-documents, each with the line it begins on."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Reader:
         self._text, self._at, self._depth = text, 0, 0
         self._breaks = [place for place, sign in enumerate(text) if sign == "\n"]
         self._first = line
-        self._documents: list[tuple[str, bool]] = []
+        self._documents: list[tuple[str, bool, list[tuple[str, int]]]] = []
 
     def script(self) -> Statements:
         """All statements; a word or bracket that closes nothing is passed over."""
@@ -270,7 +272,7 @@ class Reader:
             if stream is None:
                 return statement
             self._at = stream.end()
-            self._redirection()
+            self._redirection([])
 
     def _expect(self, word: str) -> None:
         self._skip(lines=True)
@@ -369,17 +371,18 @@ class Reader:
     def _simple(self) -> Simple:
         """The words up to the end of the command."""
         words: list[Token] = []
+        documents: list[tuple[str, int]] = []
         while True:
             self._skip(lines=False)
             sign = self._peek()
             if words and words[0].plain == "[[" and words[-1].plain != "]]" and sign:
                 words.append(self._within_test())
             elif sign in ("<", ">") or self._peek(2) == "&>":
-                self._redirection()
+                self._redirection(documents)
             elif self._peek(2) == "((" and not words:
                 words.append(self._sum())
             elif not sign or sign in _ENDS:
-                return Simple(tuple(words))
+                return Simple(tuple(words), documents)
             else:
                 word = self._word()
                 if not (word.plain.isdecimal() and self._peek() in ("<", ">")):  # the number of a stream
@@ -401,10 +404,11 @@ class Reader:
         self._at = self._close(start + 2, "))", False)
         return Token((Part(self._text[start : self._at]),), line, start, self._at)
 
-    def _redirection(self) -> None:
+    def _redirection(self, documents: list[tuple[str, int]]) -> None:
+        """``documents`` is given the text of a here-document once its lines are reached."""
         document = _HERE.match(self._text, self._at)
         if document is not None and self._peek(3) != "<<<":
-            self._documents.append((document[3], bool(document[1])))
+            self._documents.append((document[3], bool(document[1]), documents))
             self._at = document.end()
             return
         while self._peek() in tuple("<>&|") and self._peek():
@@ -559,12 +563,14 @@ class Reader:
 
     def _skip_documents(self) -> None:
         """The here-documents that begin on the next line; the end of the last one's line is left."""
-        for word, tabs in self._documents:
+        for word, tabs, documents in self._documents:
+            first, begins = self._line() + 1, self._at + 1
             while self._at < len(self._text):
                 start = self._at + 1
                 end = self._text.find("\n", start)
                 self._at = len(self._text) if end < 0 else end
                 line = self._text[start : self._at]
                 if (line.lstrip("\t") if tabs else line) == word:
+                    documents.append((self._text[begins:start], first))
                     break
         self._documents = []

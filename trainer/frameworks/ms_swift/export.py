@@ -1,15 +1,19 @@
 """A configuration as what ``swift rlhf`` trains from, and the command that does. Pure.
 
-The user's own file or script is edited in place where there is one; else a YAML file with every argument is written.
+The user's own file or script is edited in place where there is one; else a YAML file with every argument is written,
+as for a script whose arguments stand in a list or in what another shell is given.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from search_spaces.native import seam_values
 from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
 from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
+from trainer.frameworks.ms_swift.given import given
 from trainer.frameworks.ms_swift.launching import command, script, server_script
 from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
@@ -24,14 +28,19 @@ def export(wanted: Wanted) -> Export:
     Raises:
         ValueError: ms-swift cannot be given the configuration, or the user's own file cannot be changed in place.
     """
+    script_given = bool(wanted.user_config) and is_script(wanted.user_config)
+    in_place = script_given and given(wanted.user_config, RUN).in_place
+    if script_given and not in_place:  # a whole file is written beside the script
+        wanted = replace(wanted, own_data=False)
     plugin = plugin_of(wanted)
     files = dict(plugin_files(plugin))
-    if wanted.user_config and is_script(wanted.user_config):
+    if in_place:
         text = edited_script(wanted, plugin)
         made = Command(("sh", "{here}/" + RUN), wanted.folder, {})
         files[RUN] = text
     else:
-        text = edited(wanted, plugin) if wanted.user_config else written(wanted, plugin)
+        whole = script_given or not wanted.user_config
+        text = written(wanted, plugin) if whole else edited(wanted, plugin)
         made = command(wanted, plugin)
         files.update({CONFIG: text, RUN: script(wanted, made)})
     server = wants_server(wanted.configuration)
@@ -39,5 +48,5 @@ def export(wanted: Wanted) -> Export:
         files[SERVER] = server_script(wanted)
     named = seam_values(wanted.configuration, "ms_swift")
     seams = {name: value for name, value in named.items() if name in plugin.seams}
-    diff = difference(wanted.user_config, text, RUN if is_script(wanted.user_config) else CONFIG)
+    diff = difference("" if script_given and not in_place else wanted.user_config, text, RUN if in_place else CONFIG)
     return Export(files, made, seams, (), plugin.prompts, diff, f"{base_url(PORT)}/health/" if server else "")

@@ -9,18 +9,24 @@ from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
+from trainer.frameworks.common.asked import asked_for, unknown
 from trainer.frameworks.common.config_entries import problem, read_mapping
 from trainer.frameworks.common.launcher import Launch, launch_of
 from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
 from trainer.frameworks.common.words import as_words
 from trainer.frameworks.ms_swift.fates import NOT_NEEDED
-from trainer.frameworks.ms_swift.key_tables import SERVED
+from trainer.frameworks.ms_swift.key_tables import NATIVE, SERVED, STEPS
 
 ENVIRONMENT = "ENV"
 """The key of a file that holds variables."""
 _FILES = (".yaml", ".yml", ".json")
 _ENTRY = re.compile(r"(?:^|[/.])swift[/.]cli[/.](rlhf|rollout|main)(?:\.py)?$")
 _MEGATRON = re.compile(r"(?:^|/)megatron$|swift[/.]cli[/.]_megatron[/.]")
+_ASKED: Mapping[str, str] = {
+    "model": "model",
+    "reward_funcs": "rewards",
+    "max_completion_length": "max_completion_length",
+}
 _ARGUMENT = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 
 
@@ -54,6 +60,8 @@ class Given:
     """In a script: what the launcher in front of that command is told."""
     hidden: Mapping[str, Argument] = field(default_factory=dict)
     """In a script: variables whose value only a shell would know."""
+    in_place: bool = True
+    """Every word stands at the command itself, where an edit of it changes nothing else."""
 
 
 def is_file(name: str) -> bool:
@@ -107,6 +115,7 @@ def _of_script(text: str, name: str) -> Given:
         any(word.text in CALLERS for word in words),
         launch_of(before),
         {key: _variable(word) for key, word in command.environment.items() if word.unknown},
+        not any(word.listed for word in command.words),
     )
 
 
@@ -163,6 +172,12 @@ def _swift_commands(found: Sequence[Command]) -> Iterator[tuple[str, Command, Se
             break
 
 
+def asked_of(key: str, beside: Mapping[str, Argument]) -> str:
+    """What the command line can give in place of the argument (``common.asked.asked_for``)."""
+    rollout = "generation_batch_size" in beside  # it is counted in micro-batches
+    return "" if rollout and key == NATIVE["micro_batch_size"] else asked_for(key, _ASKED, {**NATIVE, **STEPS})
+
+
 def _own(words: Sequence[Word]) -> list[Word]:
     """Without what stands for the caller's own words."""
     return [word for word in words if word.text not in CALLERS]
@@ -172,9 +187,6 @@ def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
     found: dict[str, Argument] = {}
     key = ""
     for word in words:
-        if word.listed:  # a list may serve other commands too, so it is not edited
-            text = f"{show(word.listed)} stands for a list; write its arguments behind `swift rlhf`"
-            raise problem(name, word.line, text)
         argument = _ARGUMENT.fullmatch(word.text)
         if argument is not None:
             key = argument[1].replace("-", "_")
@@ -187,10 +199,10 @@ def _arguments(words: Sequence[Word], name: str) -> dict[str, Argument]:
         else:
             before = found[key]
             spans = (*before.spans, (word.start, word.end))
-            unknown = before.unknown or word.unknown
-            found[key] = Argument((*before.words, word.text), before.line, spans=spans, unknown=unknown)
+            hidden = before.unknown or word.unknown
+            found[key] = Argument((*before.words, word.text), before.line, spans=spans, unknown=hidden)
         first = key in found and len(found[key].words) <= 1
-        if word.unknown and not (first and key in NOT_NEEDED):  # a later word may stand for other arguments
-            text = f"{show(word.unknown)} is known to a shell only; write its value out"
-            raise problem(name, word.line, f"{key}: {text}" if key else text)
+        if word.unknown and not (first and (key in NOT_NEEDED or asked_of(key, found))):
+            # A later word may stand for other arguments.
+            raise unknown(name, word.line, key or "an argument", show(word.unknown))
     return found

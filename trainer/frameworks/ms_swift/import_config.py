@@ -16,8 +16,10 @@ from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.model import show
 from search_spaces.legality.swift_passthrough import GONE
+from trainer.frameworks.common.asked import unknown
 from trainer.frameworks.common.config_entries import (
     NAME,
+    OF_THE_LAUNCH,
     ConfigError,
     Faults,
     check_weights,
@@ -32,8 +34,8 @@ from trainer.frameworks.common.trainer_keys import all_knobs
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.ms_swift.environment import knobs_of
-from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, note, refusal
-from trainer.frameworks.ms_swift.given import Argument, Given, given
+from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH, NOT_NEEDED, note, refusal
+from trainer.frameworks.ms_swift.given import Argument, Given, asked_of, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
 from trainer.frameworks.ms_swift.rollout_script import NO_SERVER, server_knobs
@@ -131,8 +133,18 @@ def import_config(
         lines=dict(_lines(found)),
         text=text,
         notes=(*_notes(values, found, name), *served.notes),
+        asked=_asked(found, name),
         processes=launched,
     )
+
+
+def _asked(found: Given, name: str) -> dict[str, str]:
+    """As ``Imported.asked``."""
+    return {
+        field: str(unknown(name, own.line, key, show(own.unknown), field))
+        for key, own in found.arguments.items()
+        if own.unknown and key not in NOT_NEEDED and (field := asked_of(key, found.arguments))
+    }
 
 
 def _knobs(
@@ -210,7 +222,7 @@ def _value(key: str, own: Argument, name: str, fields: Mapping[str, Field], file
     if key in GONE:
         raise problem(name, own.line, f"ms-swift has no argument {key}; {GONE[key]}")
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.75)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, own.line, f"ms-swift has no argument {show(key)}; {advice}")
     if key in FILES:
@@ -250,7 +262,7 @@ def _environment(found: Given, name: str) -> dict[str, str]:
     """Variables of the run's own."""
     own: dict[str, str] = {}
     for variable, told in found.environment.items():
-        if variable in LAUNCH:
+        if variable in LAUNCH or OF_THE_LAUNCH.fullmatch(variable):
             continue
         if not NAME.fullmatch(variable):
             raise problem(name, told.line, f"{show(variable)} is not a name an environment can have")
@@ -303,9 +315,10 @@ def _notes(values: Mapping[str, Any], found: Given, name: str) -> Iterator[str]:
         said = note(key, values)
         if said is not None:
             yield str(problem(name, _line(found, key), f"{key}: {said}"))
-    hidden = {**found.hidden, **{key: own for key, own in found.arguments.items() if own.unknown}}
+    without = {key: own for key, own in found.arguments.items() if own.unknown and key in NOT_NEEDED}
+    hidden = {**found.hidden, **without}
     for key, own in hidden.items():
-        if key not in LAUNCH:
+        if key not in LAUNCH and not OF_THE_LAUNCH.fullmatch(key):
             said = f"{key}: {show(own.unknown)} is known to a shell only; a trial does without it"
             yield str(problem(name, own.line, said))
     yield from _uncounted(found, name)

@@ -31,7 +31,9 @@ from trainer.frameworks.common.config_entries import (
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.imported import located
+from trainer.frameworks.common.launcher import launch_of
 from trainer.frameworks.common.trainer_keys import all_knobs
+from trainer.frameworks.common.training_script import is_script, refuse_config, training_commands
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.open_r1.accelerate_config import Accelerate, read_accelerate
 from trainer.frameworks.open_r1.beside import differing, notes_beside, precision_beside
@@ -161,6 +163,8 @@ def _knobs(
 
 
 def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
+    if is_script(text, name):
+        _refuse_script(text, name)
     found: dict[str, Entry] = {}
     for key, entry in read_mapping(text, name, "recipe", "Open-R1's keys").items():
         with faults.caught():
@@ -170,6 +174,16 @@ def _entries(text: str, name: str, faults: Faults) -> dict[str, Entry]:
                 raise problem(name, entry.line, f"{key}: {why}")
             found[key] = entry
     return found
+
+
+def _refuse_script(text: str, name: str) -> None:
+    """Open-R1's keys are in a recipe: say which to give."""
+    found = training_commands(text, name)
+    for command, at in found:
+        refuse_config(command.words[at + 1 :], launch_of(command.words[:at]), name)
+    said = "Open-R1's keys are read from a recipe; write the options of the script into a YAML file, a key a line, and "
+    line = found[-1][0].words[0].line if found else 0
+    raise problem(name, line, f"{said}give that file, with --accelerate FILE for the launch")
 
 
 def _values(entries: Mapping[str, Entry], name: str, fields: Mapping[str, Field], faults: Faults) -> dict[str, Any]:

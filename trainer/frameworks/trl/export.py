@@ -11,6 +11,7 @@ from dataclasses import replace
 from search_spaces.native import seam_values
 from trainer.frameworks.common.reward_module import rewards_of
 from trainer.frameworks.common.texts import difference
+from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.trl.config_text import deepspeed_text, edited, written
 from trainer.frameworks.trl.exported import (
     ACCELERATE,
@@ -24,7 +25,6 @@ from trainer.frameworks.trl.exported import (
     Wanted,
 )
 from trainer.frameworks.trl.launching import PORT, accelerate_text, by_torchrun, command, script, server_script
-from trainer.frameworks.trl.script import is_script
 from trainer.frameworks.trl.seam_files import files_of, parts_of
 from trainer.frameworks.trl.server import base_url, wants_server
 

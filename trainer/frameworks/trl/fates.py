@@ -66,6 +66,8 @@ _MEANT: Mapping[str, str] = {
     "eval_split": "it is dataset_test_split",
     "test_split": "it is dataset_test_split",
     "model_name": "it is model_name_or_path",
+    "model": "it is model_name_or_path",
+    "dataset_id_or_path": "it is dataset_name",
     "lora_rank": "it is lora_r",
     "evaluation_strategy": "it is eval_strategy",
     "max_seq_length": "completions end at max_completion_length, and prompts are not cut",

@@ -37,12 +37,13 @@ from trainer.frameworks.common.deepspeed_places import ZERO, at
 from trainer.frameworks.common.fields import Field, FieldError, fields_of
 from trainer.frameworks.common.imported import Imported as CommonImported
 from trainer.frameworks.common.trainer_keys import all_knobs
+from trainer.frameworks.common.training_script import is_script
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.common.words import typed
 from trainer.frameworks.trl.beside import keys_beside, place_of
 from trainer.frameworks.trl.fates import INPUTS, REFUSED_INSIDE, note, refusal
 from trainer.frameworks.trl.key_values import from_keys, rest
-from trainer.frameworks.trl.script import Script, is_script, plain_keys, read_script
+from trainer.frameworks.trl.script import Script, plain_keys, read_script
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
 
@@ -146,6 +147,7 @@ def import_config(
         lines=lines_of(entries),
         text=text,
         notes=(*(script.notes if script else ()), *_notes(values, entries, name), *_beside_notes(beside, accelerate)),
+        asked=script.asked if script else {},
         processes=launched,
     )
 
@@ -257,7 +259,7 @@ def _at_line(entry: Entry, line: int) -> Entry:
 def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field], words: Sequence[str] | None = None) -> Any:
     """By its type; ``words`` are those of a script's option."""
     if key not in fields:
-        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.6)
+        close = difflib.get_close_matches(key[:80], [*fields, ENVIRONMENT], n=1, cutoff=0.75)
         advice = f"did you mean {close[0]}" if close else "remove it"
         raise problem(name, entry.line, f"TRL's GRPO script has no key {show(key)}; {advice}")
     try:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 from search_spaces.knobs.model import show
 from search_spaces.yaml_text import Entry
-from trainer.frameworks.common.config_entries import ENVIRONMENT, ConfigError, Faults, problem
+from trainer.frameworks.common.asked import asked_for, unknown
+from trainer.frameworks.common.config_entries import ENVIRONMENT, OF_THE_LAUNCH, ConfigError, Faults, problem
 from trainer.frameworks.common.launcher import Launch, launch_of, sharding_of
-from trainer.frameworks.common.shell import CALLERS, Command, ShellError, Word, commands
+from trainer.frameworks.common.shell import CALLERS, Command, Word
+from trainer.frameworks.common.training_script import refuse_config, training_commands
 from trainer.frameworks.trl.fates import MEASURING
+from trainer.frameworks.trl.key_tables import NATIVE
 
-_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
-_STARTS = re.compile(r"^[^#\n:]*(?:\baccelerate\s+launch\b|\btorchrun\s|\btrl\s+grpo\b|\bpython3?\s+\S+\.py\b)", re.M)
-_MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
 _OPTION = re.compile(r"--([A-Za-z][A-Za-z0-9_-]*)(?:=(.*))?", re.DOTALL)
 _NAMES = re.compile(r"grpo|gspo", re.IGNORECASE)
-_OF_THE_LAUNCH = re.compile(
-    r"CUDA_VISIBLE_DEVICES|MASTER_\w+|(?:LOCAL_|NODE_)?RANK|(?:LOCAL_)?WORLD_SIZE|ACCELERATE_\w+"
-)
+_INPUTS: Mapping[str, str] = {
+    "model_name_or_path": "model",
+    "reward_funcs": "rewards",
+    "dataset_name": "data",
+    "max_completion_length": "max_completion_length",
+}
+"""Key -> field of a request."""
 _REFUSED: Mapping[str, str] = {
     "vlm": "a vision model: a trial of TRL has prompts of text only",
     "agent": "tools: a trial has one turn, without tools",
@@ -41,14 +44,8 @@ class Script:
     unread: tuple[ConfigError, ...] = ()
     """Options of the launcher that decide a trial, and are read from an accelerate file only."""
     notes: tuple[str, ...] = ()
-
-
-def is_script(text: str, name: str = "") -> bool:
-    """Whether it is a shell script rather than a mapping of TRL's keys."""
-    if PurePosixPath(name).suffix.lower() in (".yaml", ".yml", ".json"):
-        return False
-    named = PurePosixPath(name).suffix.lower() in _SUFFIXES
-    return named or text.startswith("#!") or _STARTS.search(text) is not None
+    asked: Mapping[str, str] = field(default_factory=dict)
+    """As ``Imported.asked``."""
 
 
 def read_script(text: str, name: str, faults: Faults) -> Script:
@@ -62,10 +59,7 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
     Raises:
         ConfigError: there is no such command or several, or its keys are in a file.
     """
-    try:
-        found = [(command, at) for command in commands(text) if (at := _entry(command)) is not None]
-    except ShellError as error:
-        raise problem(name, error.line, error.text) from None
+    found = training_commands(text, name)
     likely = [(command, at) for command, at in found if _NAMES.search(_said(command, at))] or found
     if len(likely) != 1:
         said = "expected one command that trains (`accelerate launch grpo.py --model_name_or_path ...`, `trl grpo ...`)"
@@ -76,27 +70,32 @@ def read_script(text: str, name: str, faults: Faults) -> Script:
         if part in entry.text:
             raise problem(name, entry.line, f"{show(entry.text)} trains with {why}")
     launch = launch_of(command.words[:at])
-    _refuse_config(words, launch, name)
+    refuse_config(words, launch, name)
     keys: dict[str, Entry] = {}
     notes = list(_notes(launch, name))
-    for key, line, own in _options(words, name, faults):
+    options = list(_options(words, name, faults))
+    rollout = any(key == "generation_batch_size" for key, _, _ in options)  # it is counted in micro-batches
+    knobs = {knob: key for knob, key in NATIVE.items() if not (rollout and knob == "micro_batch_size")}
+    asked: dict[str, str] = {}
+    for key, line, own in options:
         hidden = next((word for word in own if word.unknown), None)
         if hidden is None:
             keys[key] = Entry([Entry(word.text, word.line) for word in own], line)
         elif key in MEASURING:
             said = f"{key}: {show(hidden.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, line, said)))
+        elif wanted := asked_for(key, _INPUTS, knobs) if len(own) == 1 else "":
+            asked[wanted] = str(unknown(name, line, key, show(hidden.unknown), wanted))
         else:
-            text_of = f"{key}: {show(hidden.unknown)} is known to a shell only; write its value out"
-            faults.add(problem(name, hidden.line, text_of))
-    variables = {key: word for key, word in command.environment.items() if not _OF_THE_LAUNCH.fullmatch(key)}
+            faults.add(unknown(name, hidden.line, key, show(hidden.unknown)))
+    variables = {key: word for key, word in command.environment.items() if not OF_THE_LAUNCH.fullmatch(key)}
     if own_variables := {key: Entry(word.text, word.line) for key, word in variables.items() if not word.unknown}:
         keys[ENVIRONMENT] = Entry(dict(own_variables), entry.line)
     for key, word in variables.items():
         if word.unknown:
             said = f"{key}: {show(word.unknown)} is known to a shell only; a trial does without it"
             notes.append(str(problem(name, word.line, said)))
-    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes))
+    return Script(keys, launch, tuple(_unread(launch, name)), tuple(notes), asked)
 
 
 def plain_keys(keys: Mapping[str, Entry]) -> dict[str, object]:
@@ -115,43 +114,10 @@ def _switch(word: str) -> object:
     return {"true": True, "false": False}.get(word.lower(), word)
 
 
-def _entry(command: Command) -> int | None:
-    """Where the script that trains stands among the words; ``None`` if the command trains nothing."""
-    texts = [word.text for word in command.words]
-    for at, text in enumerate(texts):
-        if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
-            return at + 1
-        if _MODULE.search(text) or (text.endswith(".py") and _is_started(texts[:at])):
-            return at
-    return None
-
-
-def _is_started(before: Sequence[str]) -> bool:
-    names = [PurePosixPath(text).name for text in before]
-    started = any(name.startswith("python") or name in ("torchrun", "deepspeed", "uv") for name in names)
-    return started or ("accelerate" in names and "launch" in names)
-
-
 def _said(command: Command, at: int) -> str:
     options = [word.text for word in command.words[at + 1 :]]
     grpo = any(text.startswith(("--num_generations", "--reward_funcs", "--use_vllm")) for text in options)
     return f"{command.words[at].text}{' grpo' if grpo else ''}"
-
-
-def _refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
-    """The keys are in a file: it says which to give, and what of the command to write into it."""
-    texts = [word.text for word in words]
-    at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
-    if at is None:
-        return
-    joined = texts[at].partition("=")[2]
-    file = joined or (texts[at + 1] if at + 1 < len(texts) else "")
-    beside = (launch.options or {}).get("config_file")
-    options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
-    said = f"the keys are in {show(file)}; give that file"
-    said += f", with --accelerate {beside.text}" if beside is not None else ""
-    said += f", and write {', '.join(options)} into it" if options else ""
-    raise problem(name, words[at].line, said)
 
 
 def _options(words: Sequence[Word], name: str, faults: Faults) -> Iterator[tuple[str, int, list[Word]]]:
@@ -179,6 +145,8 @@ def _unread(launch: Launch, name: str) -> Iterator[ConfigError]:
     for option, word in sharding_of(launch):
         if option == "config_file":
             said = f"--config_file: it says how the run is sharded; give it with --accelerate {word.text}"
+        elif "megatron" in option:
+            said = f"--{option}: Megatron is not supported: a trial shards with DeepSpeed or FSDP; remove it"
         else:
             said = f"--{option}: a trial reads it from an accelerate file only; write one and give it with --accelerate"
         yield problem(name, word.line, said)

@@ -11,7 +11,8 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
 from trainer.frameworks.common import imported as shared
-from trainer.frameworks.common.config_entries import ConfigError, Faults, environment_refusal, problem
+from trainer.frameworks.common.asked import asked_for, unknown
+from trainer.frameworks.common.config_entries import OF_THE_LAUNCH, ConfigError, Faults, environment_refusal, problem
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.values import KnobKeyError
 from trainer.frameworks.verl.engines import part_refusal
@@ -41,15 +42,15 @@ _ESTIMATOR = "algorithm.adv_estimator"
 ENTROPY = "actor_rollout_ref.actor.entropy_coeff"
 _GPUS_OF_A_NODE = 8
 """``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
-_OPTIONS: Mapping[str, tuple[str, str]] = {
-    MODEL_PATH: ("model", "--model"),
-    REWARD_PATH: ("rewards", "--reward"),
-    PROMPT_LENGTH: ("max_prompt_length", "--max-prompt-length"),
-    COMPLETION_LENGTH: ("max_completion_length", "--max-completion-length"),
+_INPUTS: Mapping[str, str] = {
+    MODEL_PATH: "model",
+    REWARD_PATH: "rewards",
+    PROMPT_LENGTH: "max_prompt_length",
+    COMPLETION_LENGTH: "max_completion_length",
 }
-"""Key -> (field of a request, the option that gives it); prompts and GPUs are the command line's in any case."""
-_OF_THE_LAUNCH = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-"""Variables that say which GPUs a script runs on; a trial is given its own."""
+"""Key -> field of a request; prompts and GPUs are the command line's in any case."""
+_BY_ITSELF = {knob: key for knob, key in NATIVE.items() if key not in {*BATCH, *BESIDE.get(knob, ())}}
+"""Knobs whose key nothing else is counted by -> that key."""
 _NO_FILES: Mapping[str, str] = {}
 _NO_FIELDS: Mapping[str, Field] = {}
 _SEEN = ("data.image_key", "data.video_key", "data.audio_key")
@@ -123,7 +124,7 @@ def _passed(values: Mapping[str, Any], said: Given) -> dict[str, Any]:
     """What passes through unchanged, the script's other variables among it."""
     passed = {key: value for key, value in rest(values).items() if fate_of(key) is not Fate.REFUSED}
     passed = {key: value for key, value in passed.items() if key not in INPUTS}
-    others = {n: v for n, v in other_variables(said.environment).items() if n not in _OF_THE_LAUNCH}
+    others = {n: v for n, v in other_variables(said.environment).items() if not OF_THE_LAUNCH.fullmatch(n)}
     return {**passed, ENVIRONMENT: others} if others else passed
 
 
@@ -173,20 +174,20 @@ def _check(key: str, said: Given, name: str, fields: Mapping[str, Field]) -> Non
 
 def _check_variable(variable: str, said: Given, name: str) -> None:
     reason = environment_refusal(variable)
-    if reason is not None and variable not in _OF_THE_LAUNCH:
+    if reason is not None and not OF_THE_LAUNCH.fullmatch(variable):
         raise problem(name, said.lines.get(f"env.{variable}", 0), f"{variable}: {reason}")
 
 
 def _asked(said: Given, name: str, faults: Faults) -> dict[str, str]:
     """What the command line has to give: field of a request -> a sentence with the line and the option."""
     found = {}
-    for key, unknown in said.unknown.items():
-        text = f"{key}: {unknown} is known to a shell only"
-        if key in _OPTIONS:
-            field, option = _OPTIONS[key]
-            found[field] = str(problem(name, said.lines[key], f"{text}; give {option}, or write its value out"))
+    for key, written in said.unknown.items():
+        field = asked_for(key, _INPUTS, _BY_ITSELF)
+        error = unknown(name, said.lines[key], key, written, field)
+        if field:
+            found[field] = str(error)
         elif not key.startswith("env.") and fate_of(key) not in (Fate.MEASURING, Fate.INPUT):
-            faults.add(problem(name, said.lines[key], f"{text}; write its value out"))
+            faults.add(error)
     return found
 
 
@@ -275,10 +276,10 @@ def _without(said: Given, name: str) -> Iterator[str]:
         yield str(problem(name, said.lines[names[0]], f"a trial does without {told}, known to a shell only"))
     for written, line in said.unset:
         yield str(problem(name, line, f"{written} is not set in the script; a trial is given no words for it"))
-    for variable in _OF_THE_LAUNCH:
-        if variable in said.environment:
-            text = f"{variable}: each trial is given the GPUs that the tuner holds"
-            yield str(problem(name, said.lines.get(f"env.{variable}", 0), text))
+    launch = [variable for variable in said.environment if OF_THE_LAUNCH.fullmatch(variable)]
+    if launch:
+        text = f"{', '.join(launch)}: each trial is given the GPUs that the tuner holds, and places of its own"
+        yield str(problem(name, said.lines.get(f"env.{launch[0]}", 0), text))
 
 
 def _line(said: Given, key: str) -> int:

@@ -18,6 +18,9 @@ from trainer.frameworks.verl.key_tables import OPTIONS
 
 PROGRAM = "main_ppo"
 _VERLS_OWN = re.compile(r"(\./)?((.*[./])?verl[./]trainer[./])?main_ppo(\.py)?")
+_OTHER = re.compile(r"(?:recipe|verl)(?:[./]\w+)*[./]\w*(?:main|trainer)\w*")
+"""A program that trains with verl in a way of its own."""
+_ANOTHER = "a trial runs verl.trainer.main_ppo, and another program trains in its own way"
 _OPTIONS_WITH_VALUE = ("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd")
 _CONFIG = "ppo_trainer"
 
@@ -58,12 +61,33 @@ def given(text: str, name: str, folder: str = ".") -> Given:
     try:
         call = call_of(text, PROGRAM, folder) if PROGRAM in text else None
     except ShellError as error:
+        _refuse_engine_named(text, name)
         raise problem(name, error.line, error.text) from None
     if call is not None:
         return _of_call(call, name)
+    _refuse_other_program(text, name, folder)
     if text.startswith("#!") or name.endswith(".sh"):
         raise problem(name, 0, "expected a script with a command that runs verl.trainer.main_ppo, found none")
     return _of_yaml(text, name) if _is_yaml(text) else _of_lines(text, name)
+
+
+def _refuse_engine_named(text: str, name: str) -> None:
+    """Refuse a script that cannot be read by the engine that it is for, where it names one."""
+    named = re.search(r"--config-name[= ]['\"]?([\w.-]+)", text)
+    why = files_refusal(named[1]) if named is not None else None
+    if named is not None and why is not None:
+        raise problem(name, text.count("\n", 0, named.start()) + 1, f"--config-name {named[1]}: {why}")
+
+
+def _refuse_other_program(text: str, name: str, folder: str) -> None:
+    """Refuse, by its name, another program that trains with verl."""
+    try:
+        words = [word for command in commands(text, folder) for word in command.words] if _OTHER.search(text) else []
+    except ShellError:
+        return
+    other = next((word for word in words if _OTHER.fullmatch(word.text)), None)
+    if other is not None:
+        raise problem(name, other.line, f"{other.text}: {_ANOTHER}")
 
 
 def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Command | None:
@@ -78,15 +102,10 @@ def call_of(text: str, program: str, folder: str = ".", line: int = 1) -> Comman
     for command in reversed(commands(text, folder, {"HOME": os.path.expanduser("~")}, line)):
         words = tuple(word for word in command.words if word.text not in CALLERS)
         place = next((place for place, word in enumerate(words) if program in word.text), None)
-        if place is None:
+        if place is None or re.search(r"\s", words[place].text):  # a script of its own, whose commands come behind
             continue
         before = {name: value for name, value in map(assigned, words[:place]) if name}  # of env, say
-        environment = {**command.environment, **before}
-        whole = words[place]
-        if not re.search(r"\s", whole.text) or len(whole.text) >= len(text):
-            return Command(words, environment)
-        inner = call_of(whole.text, program, folder, whole.line)
-        return None if inner is None else Command(inner.words, {**environment, **inner.environment})
+        return Command(words, {**command.environment, **before})
     return None
 
 
@@ -99,10 +118,7 @@ def _is_yaml(text: str) -> bool:
 def _of_call(call: Command, name: str) -> Given:
     place = max(number for number, word in enumerate(call.words) if PROGRAM in word.text)
     if not _VERLS_OWN.fullmatch(call.words[place].text):
-        text = (
-            f"{call.words[place].text}: a trial runs verl.trainer.main_ppo, and another program trains in its own way"
-        )
-        raise problem(name, call.words[place].line, text)
+        raise problem(name, call.words[place].line, f"{call.words[place].text}: {_ANOTHER}")
     words = list(call.words[place + 1 :])
     _check_engine(words, name)
     found = Given(script=True)
@@ -146,7 +162,7 @@ def _check_engine(words: Sequence[Word], name: str) -> None:
 
 def _set(found: Given, word: Word, name: str) -> None:
     key, sign, _ = word.text.partition("=")
-    key = key.strip().lstrip("+")
+    key = _current(key.strip().lstrip("+"))
     if word.unknown and not sign and word.unknown == word.text:
         found.unset.append((word.text, word.line))
         return
@@ -160,8 +176,14 @@ def _set(found: Given, word: Word, name: str) -> None:
         key, value = split(word.text)
     except HydraError as error:
         raise problem(name, word.line, str(error)) from None
+    key = _current(key)
     found.unknown.pop(key, None)
     found.values[key], found.lines[key] = value, word.line
+
+
+def _current(key: str) -> str:
+    """verl writes this older place over the current one (``experimental/reward_loop/reward_loop.py:59``)."""
+    return f"reward.{key}" if key.startswith("custom_reward_function.") else key
 
 
 def _of_lines(text: str, name: str) -> Given:
@@ -187,7 +209,8 @@ def _of_yaml(text: str, name: str) -> Given:
         return found
     if not isinstance(document.value, dict):
         raise problem(name, document.line, f"expected verl's overrides or its configuration, got {document.described}")
-    for key, entry in _leaves(document.value):
+    for written, entry in _leaves(document.value):
+        key = _current(written)
         found.values[key] = entry.plain
         found.lines[key] = entry.line
     return found

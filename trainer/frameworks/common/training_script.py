@@ -1,0 +1,69 @@
+"""A shell script that starts a Python script with options: whether a text is one, and which command trains. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from search_spaces.knobs.model import show
+from trainer.frameworks.common.config_entries import problem
+from trainer.frameworks.common.launcher import Launch
+from trainer.frameworks.common.shell import Command, ShellError, Word, commands
+
+SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".zsh")
+_STARTS = re.compile(r"^[^#\n:]*(?:\baccelerate\s+launch\b|\btorchrun\s|\btrl\s+grpo\b|\bpython3?\s+\S+\.py\b)", re.M)
+_MODULE = re.compile(r"(?:^|[/.])(?:trl[/.])?scripts[/.](?:grpo)(?:\.py)?$")
+
+
+def is_script(text: str, name: str = "") -> bool:
+    """Whether it is a shell script rather than a mapping of TRL's keys."""
+    if PurePosixPath(name).suffix.lower() in (".yaml", ".yml", ".json"):
+        return False
+    named = PurePosixPath(name).suffix.lower() in SUFFIXES
+    return named or text.startswith("#!") or _STARTS.search(text) is not None
+
+
+def training_commands(text: str, name: str) -> list[tuple[Command, int]]:
+    """Every command that starts a script which may train, and where that stands among its words.
+
+    Raises:
+        ConfigError: the text cannot be read.
+    """
+    try:
+        return [(command, at) for command in commands(text) if (at := _entry(command)) is not None]
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+
+
+def _entry(command: Command) -> int | None:
+    """Where the script that trains stands among the words; ``None`` if the command trains nothing."""
+    texts = [word.text for word in command.words]
+    for at, text in enumerate(texts):
+        if PurePosixPath(text).name == "trl" and texts[at + 1 : at + 2] == ["grpo"]:
+            return at + 1
+        if _MODULE.search(text) or (text.endswith(".py") and _is_started(texts[:at])):
+            return at
+    return None
+
+
+def _is_started(before: Sequence[str]) -> bool:
+    names = [PurePosixPath(text).name for text in before]
+    started = any(name.startswith("python") or name in ("torchrun", "deepspeed", "uv") for name in names)
+    return started or ("accelerate" in names and "launch" in names)
+
+
+def refuse_config(words: Sequence[Word], launch: Launch, name: str) -> None:
+    """The keys are in a file: it says which to give, and what of the command to write into it."""
+    texts = [word.text for word in words]
+    at = next((at for at, text in enumerate(texts) if text == "--config" or text.startswith("--config=")), None)
+    if at is None:
+        return
+    joined = texts[at].partition("=")[2]
+    file = joined or (texts[at + 1] if at + 1 < len(texts) else "")
+    beside = (launch.options or {}).get("config_file")
+    options = [text.partition("=")[0] for text in texts if text.startswith("--") and not text.startswith("--config")]
+    said = f"the keys are in {show(file)}; give that file"
+    said += f", with --accelerate {beside.text}" if beside is not None else ""
+    said += f", and write {', '.join(options)} into it" if options else ""
+    raise problem(name, words[at].line, said)
