@@ -12,6 +12,7 @@ from autotune.domain import FailureReason, Outcome, Study
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
+from autotune.machine.lanes import CPUS_VARIABLE, Lane
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
@@ -84,6 +85,8 @@ class LocalRunner:
     """Lets a process run several trials; ``None`` gives each trial a process of its own."""
     preloads: Preloads | None = None
     """Starts processes instead, by forking one that has imported everything where that is the same."""
+    lane: Lane | None = None
+    """Part of the machine, where trials run side by side; ``None``: all of it."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
 
@@ -91,6 +94,8 @@ class LocalRunner:
         paths = RunPaths(assignment.directory.resolve())
         if paths.root.exists() and any(paths.root.iterdir()):
             raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
+        if self.lane is not None:  # of this thread, and of every process that it starts
+            os.sched_setaffinity(0, self.lane.cpus)
         began = self.clock.monotonic()
         try:
             spec = self.framework.render(assignment)
@@ -132,11 +137,12 @@ class LocalRunner:
                 break
         return ending
 
-    @staticmethod
-    def _held(study: Study) -> tuple[Gpu, ...]:
-        """Current state of the study's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
+    def _held(self, study: Study) -> tuple[Gpu, ...]:
+        """Current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
-        return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
+        if not count or self.lane is None:
+            return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
+        return gpu_choice.held(hardware.visible_gpus(), self.lane.gpus[-1] + 1)[self.lane.gpus[0] :]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
         place = Place(self.python, tuple(gpu.cuda_name for gpu in gpus), *free_ports(2))
@@ -152,11 +158,14 @@ class LocalRunner:
         gpus: tuple[Gpu, ...],
     ) -> Job:
         trial, study = assignment.trial, assignment.study
+        cores = study.spec.resources.cpu_cores if self.lane is None else len(self.lane.cpus)
+        own = {} if self.lane is None else {CPUS_VARIABLE: ",".join(map(str, self.lane.cpus))}
         return Job(
             argv=launch.command(self.python, self.start, paths, spec),
             environment={
                 **launch.caches(self.caches, os.environ),
-                **launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
+                **launch.environment(spec, cores, os.environ),
+                **own,
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
             paths=paths,
@@ -176,7 +185,11 @@ class LocalRunner:
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
         if self.keeper is not None and required is not None:
-            argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
+            place = "" if self.lane is None else f"{self.lane.index}-"
+            argv, tag = (
+                launch.worker_command(self.python, self.start),
+                f"{study_tag(self.home, study.id)}worker:{place}",
+            )
             ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()

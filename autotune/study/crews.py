@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,19 +106,17 @@ class SideBySide:
 
     def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
         """One that has ended, as soon as there is one. Raises what a runner or a watcher raised."""
-        left = timeout_s
-        while True:
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
             self._level.level = self._stop.level
             try:
-                told = self._told.get(timeout=min(LOOK_S, max(0.0, left)))
+                told = self._told.get(timeout=min(LOOK_S, left))
             except queue.Empty:
-                left -= LOOK_S
-                if left <= 0:
-                    return ()
                 continue
             if isinstance(told, _End):
                 return (self._ended(told),)
             _do(told)
+        return ()
 
     def _ended(self, end: _End) -> tuple[int, RunReport]:
         self._threads.pop(end.place).join()

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from autotune.domain import Configuration, CycleKind, CycleRecord, FailureReason, Outcome, Pool, Trial, TrialKind
-from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.ports import Assignment, Clock, RunReport, StopToken, TrialRunner, Watcher
 from autotune.running.warm_pool import WorkerKey, doubt_used_process, shares_process, suits
 from benchmarks.decisions.machine import IDLE, SYNC, Machine
 from trainer.child.contract import NoteRecord, Peaks, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
@@ -49,13 +50,21 @@ class SimulatedClock:
         self._seconds += seconds
 
 
+class Movable(Clock, Protocol):
+    """A clock that stands still until it is moved."""
+
+    def advance(self, seconds: float) -> None:
+        """``seconds`` pass."""
+        ...
+
+
 class LaneClock:
     """``ports.Clock`` of one of several runners: when it is moved, the others have their turn until that moment.
 
     One thread runs at a time, the one whose moment comes first, so that the same studies always run the same.
     """
 
-    def __init__(self, clock: SimulatedClock) -> None:
+    def __init__(self, clock: Movable) -> None:
         self.clock = clock
         self.until = 0.0
         self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
@@ -89,14 +98,14 @@ class SimulatedCrew:
     """``ports.Crew`` of simulated runners on one simulated clock.
 
     Args:
-        runners: one for each place; each has a ``LaneClock`` of ``clock``.
-        clock: the study's.
+        runners: for each place the clock that its runner moves, and the runner.
+        clock: the study's, which the others follow.
         stop: the user's.
     """
 
-    def __init__(self, runners: Sequence[SimulatedRunner], clock: SimulatedClock, stop: StopToken) -> None:
-        self._runners, self._clock, self._stop = tuple(runners), clock, stop
-        self._lanes = [runner.clock for runner in self._runners if isinstance(runner.clock, LaneClock)]
+    def __init__(self, runners: Sequence[tuple[LaneClock, TrialRunner]], clock: Movable, stop: StopToken) -> None:
+        self._lanes, self._runners = [lane for lane, _ in runners], [runner for _, runner in runners]
+        self._clock, self._stop = clock, stop
         self._runs: dict[int, _Run] = {}
 
     @property

@@ -209,7 +209,8 @@ def run(place: Place, arm: Arm, budget_s: float, seed: int, at_once: int = 1, sl
     clock, store, watching = SimulatedClock(), open_store(":memory:"), Watching()
     study = store.create_study(place.spec, clock.now())
     runners = runners_of(place, clock, seed, at_once)
-    crew = SimulatedCrew(runners, clock, watching) if at_once > 1 else None
+    sides = [(runner.clock, runner) for runner in runners if isinstance(runner.clock, LaneClock)]
+    crew = SimulatedCrew(sides, clock, watching) if sides else None
     for runner in runners if crew is not None else ():
         runner.pace = lambda: 1.0 + slower * (crew.running - 1)
     loop = StudyLoop(

@@ -83,6 +83,8 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
         Text(f"trials   {count(trials).sentence()}"),
         Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
+    beside = [t for t in trials if t.state is TrialState.RUNNING and t is not running]
+    lines += [Text(f"beside   #{t.number} {t.kind.value} [{brief(t.configuration, spec.baseline)}]") for t in beside]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = found.standings[:BEST_SHOWN]
