@@ -78,9 +78,7 @@ def create_app(
 
     Args:
         library: what it shows; closed by the caller.
-        access: who may read.
         crashed: told of errors that are ours to mend; the reader is told nothing of them.
-        version: of the program.
         allow_control: whether a running tuner may be asked for something; needs a token.
         codes: what a browser logs in with; without them none ever holds.
     """

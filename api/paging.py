@@ -26,7 +26,6 @@ def page(
         items: sorted by ``key``.
         key: no two items have the same; all have the same length.
         limit: at least 1.
-        cursor: as returned here before.
         order: what ``key`` is called; a cursor of another order is refused.
 
     Raises:

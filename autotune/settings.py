@@ -160,7 +160,10 @@ def _without_password(database: str) -> str:
 def _home_root(values: Mapping[str, str], home: Path | None) -> Path:
     named = str(home) if home is not None else values.get(HOME_VARIABLE, "").strip()
     if not named:
-        return user_data_path("autotune", appauthor=False)
+        try:
+            return user_data_path("autotune", appauthor=False)
+        except RuntimeError:
+            raise UsageError(f"no home folder is known: set HOME, or {HOME_VARIABLE} or --home to a folder") from None
     try:
         return Path(os.path.abspath(Path(named).expanduser()))
     except (RuntimeError, ValueError) as error:

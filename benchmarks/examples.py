@@ -32,6 +32,7 @@ from autotune.specification import build
 from autotune.specification.interpreter import Interpreter
 from autotune.specification.request import Complete, Request
 from autotune.specification.resolve import complete, read_files
+from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.errors import SpaceError
 from search_spaces.space import parse_value
@@ -150,7 +151,12 @@ def _machine(request: Request, asked: Asked) -> Resources:
     source = Source(request.config or "", request.config_name, request.accelerate, beside)
     files = read_files(framework.named_files(source), beside or request.config_name, Path(request.folder))
     imported = framework.import_config(source, framework.fields_of(dict(asked.fields)), 0, files)
-    wanted = int(getattr(imported, "gpus", 0)) or framework.launched(imported) or asked.gpus
+    knobs = {**imported.knobs, **request.baseline}
+    alone = Resources(framework=framework.name)
+    served = int(knobs.get("rollout_gpus", 0)) if legality.Case(knobs, alone).server else 0
+    trained = framework.launched(imported) or asked.gpus - served
+    # An accelerate file counts all GPUs of the machine; with a server it is launched on the others.
+    wanted = int(getattr(imported, "gpus", 0)) or trained + (0 if beside else served)
     nodes = wanted // asked.gpus if wanted > asked.gpus and wanted % asked.gpus == 0 else 1
     return Resources(
         gpus=wanted // nodes,
@@ -167,7 +173,8 @@ def _judge(whole: Complete, framework: Integration, machine: Resources, notes: l
     """Every rule on the baseline. Raises where one speaks against it."""
     build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
     space, lacked = build.fitted(build.load_space(whole, machine), framework)
-    space, left_out = build.without_server(space, framework)
+    served = legality.Case(whole.baseline, machine).server
+    space, left_out = build.without_server(space, framework, served=served)
     notes += [said for said in (lacked, left_out) if said]
     resources = build.resources_for(machine, whole, ModelFacts(), {})
     baseline = build.baseline_of(whole, space, resources)

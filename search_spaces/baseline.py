@@ -11,8 +11,9 @@ from search_spaces.frameworks import facts_of
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.legality.case import Case
 from search_spaces.legality.knob_rules import resting
+from search_spaces.legality.numeric_rules import attention_kernel
 
-REPLICAS, TENSOR = "rollout_data_parallel_size", "tensor_parallel_size"
+REPLICAS, TENSOR, ATTENTION = "rollout_data_parallel_size", "tensor_parallel_size", "attn_implementation"
 
 
 def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Iterable[str] = ()) -> Configuration:
@@ -44,11 +45,22 @@ def complete(baseline: Mapping[str, KnobValue], resources: Resources, names: Ite
     return Configuration(capped(resting(values, resources), resources))
 
 
-def spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
-    """``values`` with a ``tensor_parallel_size`` that divides the GPUs where the framework's own default does not.
+def fitted(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with what a machine or its training environment has, where the framework's own default needs more.
 
-    verl's is 2, which no single GPU has.
+    verl spreads an engine over 2 GPUs, which no single GPU has, and computes attention by a package that may be
+    missing; attention is then PyTorch's own.
     """
+    kernel = {
+        ATTENTION: values.get(ATTENTION) or defaults(resources.framework, resources.device).get(ATTENTION, "sdpa")
+    }
+    found = _spread(values, resources)
+    lacking = ATTENTION not in values and attention_kernel.judge(Case({**values, **kernel}, resources)) is not None
+    return {**found, ATTENTION: "sdpa"} if lacking else found
+
+
+def _spread(values: Mapping[str, KnobValue], resources: Resources) -> dict[str, KnobValue]:
+    """``values`` with a ``tensor_parallel_size`` that divides the GPUs where the framework's own does not."""
     case = Case(values, resources)
     size = case.at_least_one(TENSOR)
     if TENSOR in values or not case.colocated or not case.on_gpu or case.training_gpus % size == 0:

@@ -118,7 +118,6 @@ def fit(
     """``(gradient_accumulation_steps, steps_per_generation)`` that bring an update closest to ``target`` rows.
 
     Args:
-        ranks: data-parallel training processes.
         micro: rows per rank and micro-batch.
         group: ``num_generations``.
         steps: wanted ``steps_per_generation``: a number, ``"accumulation"``, or a share of the accumulation.

@@ -36,7 +36,7 @@ MAX_BATCHES = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class SpacePart:
     """All combinations with the same switches.
 
     ``context`` holds what does not vary here. ``variables`` are independent choices; each option of a
@@ -83,7 +83,7 @@ class Situation:
         same_rollouts = KNOBS["steps_per_generation"].effect.rank > allowed.rank
         return cls(whole, domains, resources, Reference.of(whole, resources), same_rollouts)
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[SpacePart]:
         """The parts, in the order of the switches' values; every combination is in exactly one."""
         needed = {n for name in {*self.domains, *self.baseline} if name in KNOBS for n in KNOBS[name].needs}
         switches = [name for name in self.domains if name in needed]
@@ -102,7 +102,7 @@ class Situation:
 
     def _part(
         self, context: dict[str, KnobValue], switches: list[str], made: dict[str, tuple[dict[str, KnobValue], ...]]
-    ) -> Part:
+    ) -> SpacePart:
         """``made`` keeps the batches of earlier parts: they follow from few of the knobs that parts differ in."""
         free: Domains = {}
         for name, found in self.domains.items():
@@ -123,7 +123,7 @@ class Situation:
         variables = [tuple(_option(name, v) for v in found) for name, found in others if len(found) > 1]
         if len(batches) > 1:
             variables.insert(0, batches)
-        return Part(context, tuple(variables))
+        return SpacePart(context, tuple(variables))
 
     def _batches(self, context: Values, free: Domains) -> Iterator[dict[str, KnobValue]]:
         """Every batch the choices make, each once, with its accumulation."""

@@ -10,12 +10,13 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.configuration import Configuration
-from search_spaces.domains import Part, Situation
+from search_spaces.domains import Situation, SpacePart
 from search_spaces.legality import Rule
 from search_spaces.product import at, size
 from search_spaces.verdicts import Codes, JudgedPart, Option, verdicts_of
@@ -27,7 +28,7 @@ MAX_DRAWN = 150_000
 
 
 @dataclass(frozen=True)
-class Group:
+class LegalGroup:
     """The legal combinations of variables that rules tie together."""
 
     variables: tuple[tuple[Option, ...], ...]
@@ -37,18 +38,24 @@ class Group:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def put(self, place: int, values: Option) -> None:
-        """Write the knobs that the combination at ``place`` sets into ``values``."""
-        for options, index in zip(self.variables, self.rows[place].tolist(), strict=True):
-            values.update(options[index])
+    def at(self, place: int) -> Option:
+        """The knobs that the combination at ``place`` sets; kept, because many combinations of a part share it."""
+        if place not in self._known:
+            chosen = zip(self.variables, self.rows[place].tolist(), strict=True)
+            self._known[place] = {name: v for options, index in chosen for name, v in options[index].items()}
+        return self._known[place]
+
+    @cached_property
+    def _known(self) -> dict[int, Option]:
+        return {}
 
 
 @dataclass(frozen=True)
 class Legal:
     """The legal combinations of one part, as a product."""
 
-    part: Part
-    groups: tuple[Group, ...]
+    part: SpacePart
+    groups: tuple[LegalGroup, ...]
     """An empty group means nothing is legal."""
     exact: bool = True
     """False if a group was too large to be looked at whole."""
@@ -62,7 +69,7 @@ class Legal:
         values = dict(self.part.context)
         for group in reversed(self.groups):
             index, place = divmod(index, len(group))
-            group.put(place, values)
+            values.update(group.at(place))
         return Configuration(values)
 
 
@@ -116,7 +123,7 @@ def _draw(total: int, count: int, seed: int | str) -> list[int]:
 def _legal(judged: JudgedPart, seed: int) -> Legal:
     part = judged.part
     if not all(judged.holds(rule) for rule, read in judged.rules if not read):
-        return Legal(part, (Group((), np.empty((0, 0), dtype=np.intp)),))
+        return Legal(part, (LegalGroup((), np.empty((0, 0), dtype=np.intp)),))
     options = [np.arange(len(variable)) for variable in part.variables]
     for rule, read in judged.rules:
         if len(read) == 1:
@@ -139,13 +146,11 @@ def _tied_groups(count: int, ties: list[tuple[int, ...]]) -> list[tuple[int, ...
 
 def _solve(
     judged: JudgedPart, options: Mapping[int, Codes], tied: Sequence[tuple[Rule, tuple[int, ...]]], seed: int
-) -> tuple[Group, bool]:
+) -> tuple[LegalGroup, bool]:
     """The legal combinations of tied variables, and whether all were looked at.
 
     Args:
-        judged: the part they belong to.
         options: for each variable the numbers of the options to combine.
-        tied: rules that read several variables.
         seed: of what is drawn where there are too many.
     """
     numbered: list[list[int]] = [numbers.tolist() for numbers in options.values()]
@@ -167,4 +172,4 @@ def _solve(
                 columns = {i: column[kept] for i, column in columns.items()}
                 count = int(kept.sum())
     variables = tuple(judged.part.variables[i] for i in options)
-    return Group(variables, np.column_stack([columns[i] for i in options])), exact
+    return LegalGroup(variables, np.column_stack([columns[i] for i in options])), exact

@@ -33,6 +33,8 @@ class Facts:
     """It raises ``max_num_batched_tokens`` to the longest sequence by itself."""
     replicas_multiply: bool = False
     """A colocated engine takes ``tensor_parallel_size`` x ``rollout_data_parallel_size`` GPUs."""
+    engine_spans_nodes: bool = False
+    """One engine may take all GPUs of several machines (verl 1dda039, ``workers/rollout/replica.py`` 113 to 117)."""
 
     puts_engine_to_sleep: bool = True
     """A colocated engine with ``sleep_level`` is put to sleep while training."""
@@ -81,6 +83,8 @@ class Facts:
     """Log-probs without gradients are computed micro-batch by micro-batch, not for a whole generation."""
     trains_adapters_unless_told: bool = False
     """Without ``tuner_type full`` it trains LoRA adapters."""
+    adapts_all_linear: bool = False
+    """Adapters go to all linear projections where nobody says which."""
     unset_beta: float = 0.0
     """Weight of the KL term where nobody sets ``beta``; above 0 a second model is held."""
 
@@ -126,12 +130,15 @@ FACTS: Mapping[str, Facts] = MappingProxyType(
             averages_micro_batches=True,
             logprobs_by_micro_batch=True,
             trains_adapters_unless_told=True,
+            adapts_all_linear=True,
             unset_beta=0.04,
             rewards_by_plugin=True,
         ),
         "verl": Facts(
             raises_batched_tokens=True,
             replicas_multiply=True,
+            engine_spans_nodes=True,
+            adapts_all_linear=True,
             weight_sync=WeightSync.BUCKETS,
             trains_on_gpus_only=True,
             has_deepspeed=False,

@@ -112,7 +112,6 @@ class SearchSpace:
 
         Args:
             framework: by its name in the catalogue.
-            having: the knobs it can set.
 
         Raises:
             SpaceError: nothing is left to search.

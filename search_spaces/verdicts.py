@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.configuration import KnobValue, Resources
-from search_spaces.domains import Part
+from search_spaces.domains import SpacePart
 from search_spaces.legality import RULES
 from search_spaces.legality.case import Case, Reference, Rule
 
@@ -28,7 +28,7 @@ MAX_JUDGED = 200_000
 
 
 @dataclass(frozen=True)
-class Table:
+class VerdictTable:
     """The verdicts of one rule on every combination of the variables it reads."""
 
     holds: NDArray[np.bool_]
@@ -90,12 +90,12 @@ class JudgedPart:
     A column holds for each row the number of a variable's option.
     """
 
-    def __init__(self, part: Part, verdicts: Verdicts) -> None:
+    def __init__(self, part: SpacePart, verdicts: Verdicts) -> None:
         self.part = part
         self._verdicts = verdicts
         self._knobs = [frozenset(options[0] or options[1]) for options in part.variables]  # one may set nothing
         self._projected: dict[tuple[int, frozenset[str]], tuple[list[Option], Codes]] = {}
-        self._tables: dict[Rule, Table | None] = {}
+        self._tables: dict[Rule, VerdictTable | None] = {}
         self.rules = tuple((rule, self._read(rule)) for rule in RULES)
         """Every rule with the numbers of the variables it reads."""
 
@@ -117,13 +117,13 @@ class JudgedPart:
         chosen = ([self.part.variables[i][number] for i, number in zip(read, row, strict=True)] for row in rows)
         return np.array([self.holds(rule, options) for options in chosen], dtype=np.bool_)
 
-    def table(self, rule: Rule) -> Table | None:
+    def table(self, rule: Rule) -> VerdictTable | None:
         """The verdicts of ``rule``; ``None`` where more than ``MAX_JUDGED`` combinations would have to be judged."""
         if rule not in self._tables:
             self._tables[rule] = self._table(rule)
         return self._tables[rule]
 
-    def _table(self, rule: Rule) -> Table | None:
+    def _table(self, rule: Rule) -> VerdictTable | None:
         projected = [self._projection(i, self._knobs[i] & rule.reads) for i in self._read(rule)]
         shape = tuple(len(distinct) for distinct, _ in projected)
         if math.prod(shape) > MAX_JUDGED:
@@ -131,7 +131,7 @@ class JudgedPart:
         own = {name: value for name, value in self.part.context.items() if name in rule.reads}
         rows = itertools.product(*(distinct for distinct, _ in projected))
         holds = [self._verdicts.holds(rule, _merged(own, row)) for row in rows]
-        return Table(np.array(holds, dtype=np.bool_).reshape(shape), tuple(codes for _, codes in projected))
+        return VerdictTable(np.array(holds, dtype=np.bool_).reshape(shape), tuple(codes for _, codes in projected))
 
     def _read(self, rule: Rule) -> tuple[int, ...]:
         return tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads))

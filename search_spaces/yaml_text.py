@@ -57,7 +57,6 @@ def read(data: bytes, source: str, *, kind: str = "space file", exact: bool = Fa
 
     Args:
         data: UTF-8 text.
-        source: what messages call it.
         kind: what messages call such a file.
         exact: scalars are what YAML 1.1 says, which takes ``1e-3`` for text; else that is a number.
 

@@ -10,9 +10,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from autotune.machine import hardware
 from tools import accelerator, bundled_model, environments
 from tools.report import SetupError, say
 
+MEMORY_NEEDED = 4 << 30
+"""Bytes: a trial of the bundled model at the smallest size takes 2 to 3 GiB, the tuner half of one."""
 # What a trial imports, not what stands in front of it: trl and verl import their parts only when they are used.
 _OPEN_R1 = (
     "trl.trainer.grpo_trainer, peft, math_verify, latex2sympy2_extended, async_lru, aiofiles, aiohttp, dotenv, pandas"
@@ -42,6 +45,8 @@ def set_up(options: argparse.Namespace) -> None:
     """
     python = _given(options.python)
     wants_stack = not options.tool_only and python is None
+    if options.model is not None and not options.tool_only:
+        _check_memory(hardware.usable_memory())
     stack = _stack(options.cpu) if wants_stack else None
     environments.make_tool_environment(options.tool.absolute())
     if options.peers is not None:
@@ -58,6 +63,15 @@ def set_up(options: argparse.Namespace) -> None:
     if options.model is not None and not options.tool_only:
         python = python or environments.python_of(options.training.absolute())
         bundled_model.provide(python, options.model.absolute())
+
+
+def _check_memory(usable: int | None) -> None:
+    """Before anything is downloaded."""
+    if usable is not None and usable < MEMORY_NEEDED:
+        raise SetupError(
+            f"trials of the bundled model need {MEMORY_NEEDED / 2**30:.0f} GiB of memory, and {usable / 2**30:.1f} GiB "
+            "can be used here; a container gets more by docker run --memory=6g"
+        )
 
 
 def _given(python: str | None) -> Path | None:

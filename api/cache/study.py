@@ -12,7 +12,7 @@ from api.cache.row import ListedTrial
 from api.cache.snapshot import Snapshot
 from autotune.domain import Study, Trial
 from autotune.ports import Store
-from autotune.recommendation.reading import Answer, answered, last_budget
+from autotune.recommendation.reading import Answer, answered, avoided_gpus, last_budget
 
 LARGE_S = 0.2
 """What took longer to read holds so many objects that Python's collector would stop all readers again and again to
@@ -92,6 +92,7 @@ class Shelf:
             trials=before.trials if before is not None and same else trials,
             spent=store.spent(study.id),
             limits=last_budget(store, study),
+            avoided_gpus=avoided_gpus(store, study),
             known_answer=answer,
             fingerprint=store.fingerprint(study.id),
             settled=self._settled,

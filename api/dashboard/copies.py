@@ -47,12 +47,9 @@ def copies(
     """The command first, then each file, then ``further`` commands, then the knobs as JSON.
 
     Args:
-        study: whose.
-        configuration: that is meant.
         exported: its files, or why there are none.
         command: of this program that writes them.
         prefix: of the ids, where a page has several of these lists.
-        further: (name, command) pairs.
     """
     document = json.dumps(configuration_json(configuration), indent=2, ensure_ascii=False)
     named = [*further, ("configuration.json", document)]

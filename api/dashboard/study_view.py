@@ -60,6 +60,8 @@ class StudyView:
     begun: str
     budget: BudgetView
     counts: str
+    gpus: tuple[str, ...]
+    """Faults of GPUs that trials are kept off."""
     running: RunningView | None
     answer: AnswerView | None
     neighbours: tuple[str, ...]
@@ -81,8 +83,6 @@ def study_view(
     """Everything the page of a study shows.
 
     Args:
-        found: the study.
-        life: of its running trial.
         wanted: which trials the table lists; the best unless told.
         drawn: its ``history_chart``, where that is there already.
     """
@@ -99,6 +99,7 @@ def study_view(
         begun=timestamp(study.created_at) or "",
         budget=budget_view(found),
         counts=count(found.trials).sentence(),
+        gpus=tuple(clean(sentence) for sentence in found.avoided_gpus),
         running=_running(found, life),
         answer=answered,
         neighbours=tuple(clean(n.sentence()) for n in found.neighbours[:SHOWN_NEIGHBOURS]),

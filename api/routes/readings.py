@@ -45,6 +45,7 @@ def get_reading(
         trials=tuple(found.trials[query.since : end]),
         spent=found.spent,
         limits=found.limits,
+        avoided_gpus=found.avoided_gpus,
         fingerprint=found.fingerprint,
         verified=last_event(studies.store(study_id), found.study, "verified"),
         known_answer=found.answer,

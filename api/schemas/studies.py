@@ -88,5 +88,6 @@ class Status(Shape):
     budget: Budget
     counts: Counts
     running: Running | None
+    avoided_gpus: list[str] = Field(description="GPUs that trials are kept off, each with the fault seen on it.")
     source: str
     best: Recommendation | None

@@ -108,6 +108,7 @@ STATUS_EXAMPLE = answering(
         "budget": {"wall_seconds": 1800.0, "max_trials": None, "gpu_hours": None},
         "counts": {"states": {"COMPLETE": 10, "FAIL": 2, "RUNNING": 1}, "failures": {"OOM": 2}},
         "running": _RUNNING,
+        "avoided_gpus": ["trials avoid GPU 3: it has fallen off the bus (XID 79)"],
         "source": "best_so_far",
         "best": {**RECOMMENDATION, "ended_by": ""},
     }

@@ -106,7 +106,7 @@ class PeakBytes(Shape):
 
 
 class ProcessUse(Shape):
-    """What a rank's process did in a cycle, by its own counters; `null` where there is no such counter."""
+    """What a rank's process did in a cycle, by its own counters; `null` or empty where there is no such counter."""
 
     main_thread_cpu_seconds: dict[str, float | None] = Field(
         description="By phase, of the thread that drives the training."
@@ -123,6 +123,10 @@ class ProcessUse(Shape):
     new_segments: int | None = Field(description="Segments it held at the end, less those at the start.")
     reserved_growth_bytes: int | None = Field(description="Bytes reserved at the end, less those at the start.")
     split_bytes: Bytes | None = Field(description="Free at the end, but of segments partly in use.")
+    gradient_sync_seconds: Seconds | None = Field(
+        description="Of summing gradients over ranks in the last update; `null` but with DistributedDataParallel."
+    )
+    gradient_sync_hidden_share: Share | None = Field(description="Of them, while the backward pass still computed.")
 
 
 class GpuUse(Shape):
@@ -182,7 +186,7 @@ class Cycle(Shape):
     cache_usage_share: Share | None = Field(description="Highest share of the KV cache in use.")
     engine_bytes: int | None = Field(description="Memory the rollout engine took when it was built.")
     alloc_retries: int | None = Field(description="Retries of the CUDA allocator.")
-    process: ProcessUse | None = Field(description="`null` where the framework does not tell it, as verl.")
+    process: ProcessUse | None = Field(description="Of verl all processes together, without phases and threads.")
     gpu: dict[str, GpuUse] = Field(
         description="By phase, `cycle` is the whole cycle; of all GPUs, in rank 0's cycles. Empty without NVML."
     )
@@ -214,6 +218,9 @@ class Usage(Shape):
     joules_per_token: float | None = Field(description="Energy of all GPUs for one completion token.")
     device_allocations_per_cycle: float | None = Field(description="Calls of the driver for memory.")
     alloc_retries_per_cycle: float | None
+    gradient_sync_exposed_seconds: Seconds | None = Field(
+        description="Of a cycle, gradients summed over ranks with nothing computed."
+    )
     blame: Blame | None = Field(description="`null` where too little was recorded to say.")
     roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 

@@ -82,10 +82,7 @@ def feasibility_map(
     """The map of ``knobs`` (across, up).
 
     Args:
-        trials: of one study.
-        knobs: two names.
         listed: values of the search space by knob.
-        foreseen: of pairs nobody tried.
         href: where the trials of a pair are listed; without it cells are no links.
     """
     across, up = knobs

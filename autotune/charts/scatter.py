@@ -28,7 +28,7 @@ NEAR = 0.05
 
 
 @dataclass(frozen=True)
-class Point:
+class ScatterPoint:
     """A trial in the plane; ``low`` and ``high`` are an interval across, where there is one."""
 
     number: int
@@ -60,7 +60,7 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
         used = trial.peak(pool)
         if used is not None:
             words = f"{rate(speed(trial))} tokens/hour, {format_size(used)}"
-            points.append(Point(trial.number, used / GIB, speed(trial), words, trial.number in best))
+            points.append(ScatterPoint(trial.number, used / GIB, speed(trial), words, trial.number in best))
     if not points:
         return empty("pareto", title, "No feasible trial has both a speed and a peak.")
     front = sorted((p for p in points if p.front), key=lambda p: p.x)
@@ -69,7 +69,7 @@ def memory_front(trials: Sequence[Trial], pool: Pool, href: Href = nowhere) -> C
     return _plane("pareto", title, says, points, ("peak, GiB", _plain), ("trial", "tokens/hour", "peak"), rows, href)
 
 
-def _front_words(count: int, front: Sequence[Point]) -> str:
+def _front_words(count: int, front: Sequence[ScatterPoint]) -> str:
     if count == 1:
         return f"Only #{front[0].number} has both a speed and a peak so far."
     if len(front) == 1:
@@ -82,7 +82,7 @@ def _front_words(count: int, front: Sequence[Point]) -> str:
 def teaching_front(trials: Sequence[Trial], href: Href = nowhere) -> Chart:
     """Tokens/hour against the share of groups whose rewards differ, with its interval; few groups rank nobody."""
     title = "Speed against the share of groups that teach"
-    points: list[Point] = []
+    points: list[ScatterPoint] = []
     rows: list[tuple[str, ...]] = []
     least = 0
     for trial in ranked(trials):
@@ -92,7 +92,7 @@ def teaching_front(trials: Sequence[Trial], href: Href = nowhere) -> Chart:
         share, low, high, groups = found
         least = groups if not rows else min(least, groups)
         words = f"{rate(speed(trial))} tokens/hour, {share:.0%} of {groups} groups ({low:.0%} to {high:.0%})"
-        points.append(Point(trial.number, share, speed(trial), words, False, low, high))
+        points.append(ScatterPoint(trial.number, share, speed(trial), words, False, low, high))
         rows.append((f"#{trial.number}", rate(speed(trial)), f"{share:.0%}", f"{low:.0%} to {high:.0%}", str(groups)))
     if not points:
         return empty("pareto", title, "No feasible trial ran at natural lengths, where alone rewards can be read.")
@@ -149,13 +149,13 @@ def predicted(forecasts: Sequence[Forecast], href: Href = nowhere) -> Chart:
     return Chart("predicted", title, says, drawing(HEIGHT, parts, says, "predicted"), heads, rows, legend)
 
 
-def thin(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[ScatterPoint]) -> list[ScatterPoint]:
     """All of them, or one in each part of the plane and every point of the front."""
     if len(points) <= MOST_POINTS:
         return list(points)
     xs, ys = [p.x for p in points], [p.y for p in points]
     wide, tall = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
-    kept: dict[tuple[int, int], Point] = {}
+    kept: dict[tuple[int, int], ScatterPoint] = {}
     for point in points:
         place = (int(GRID * (point.x - min(xs)) / wide), int(GRID * (point.y - min(ys)) / tall))
         kept.setdefault(place, point)
@@ -169,7 +169,7 @@ def _plane(
     name: str,
     title: str,
     says: str,
-    points: Sequence[Point],
+    points: Sequence[ScatterPoint],
     axis: tuple[str, Callable[[float], str]],
     heads: tuple[str, ...],
     rows: tuple[tuple[str, ...], ...],
@@ -195,7 +195,7 @@ def _stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return found
 
 
-def _point(point: Point, across: Scale, up: Scale, href: Href) -> Svg:
+def _point(point: ScatterPoint, across: Scale, up: Scale, href: Href) -> Svg:
     x, y = across.at(point.x), up.at(point.y)
     style = "point ok" if point.front or point.low is not None else "point many-dot"
     dot = _dot(x, y, style, f"#{point.number}: {point.words}", href(point.number))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from autotune.cli import console, exit_codes
 from autotune.cli.options import forget_settings, settings_in_use
@@ -95,8 +97,8 @@ def _unexpected(error: Exception) -> int:
 
 
 def _settings() -> Settings:
-    """The settings in use; with bad ones in the environment, those of an empty one."""
+    """The settings in use; with bad ones in the environment, those of a home among the temporary files."""
     try:
         return settings_in_use()
     except UsageError:
-        return read_settings(environ={})
+        return read_settings(environ={}, home=Path(tempfile.gettempdir()) / "autotune")

@@ -238,6 +238,8 @@ def process_json(use: ProcessUse) -> Document:
         "new_segments": use.new_segments,
         "reserved_growth_bytes": use.reserved_growth,
         "split_bytes": use.split_bytes,
+        "gradient_sync_seconds": plain(use.gradient_sync_seconds),
+        "gradient_sync_hidden_share": plain(use.gradient_sync_hidden),
     }
 
 

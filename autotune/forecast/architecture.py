@@ -75,7 +75,6 @@ def architecture(config: Mapping[str, Any], source: str = "config.json") -> Arch
 
     Args:
         config: the whole file.
-        source: what messages call it.
 
     Raises:
         UsageError: it is no decoder's, or does not state what is needed.

@@ -14,7 +14,6 @@ from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.recommendation.reading import StudyReading
 from autotune.statistics import evidence
 from search_spaces.errors import SpaceError
-from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 
 MOST_COUNTED = 10_000
@@ -80,11 +79,11 @@ def _row(trials: Sequence[Trial], row: RecommendationRow, reference: Configurati
 
 def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], legal: int) -> list[RuledOut]:
     """Each failure that bounds memory, with the legal combinations that ask for at least as much; overlapping."""
-    regions = dominance.regions(trials, KNOBS, one_memory=spec.resources.device == "cpu")
+    regions = dominance.regions(trials, one_memory=spec.resources.device == "cpu")
     if not regions:
         return []
     candidates = space.candidates(spec.baseline, spec.resources, same_learning=False, limit=MOST_COUNTED)
-    grid = CandidateGrid(candidates, (), (), KNOBS)
+    grid = CandidateGrid(candidates, (), ())
     found = []
     for region in regions:
         covered = ~grid.without((), [region])
@@ -92,7 +91,7 @@ def _by_memory(spec: StudySpec, space: SearchSpace, trials: Sequence[Trial], leg
         if not count:
             continue
         example = candidates[int(covered.argmax())]
-        sentence = dominance.sentence(region, example, KNOBS)
+        sentence = dominance.sentence(region, example)
         where = f"trial {region.trial}"
         scaled = round(count * legal / len(candidates)) if len(candidates) < legal else count
         found.append(RuledOut(RulingCause.MEMORY, where, scaled, sentence, (region.trial,), len(candidates) >= legal))

@@ -6,7 +6,7 @@ What they can do in a second stands with the phase-time model (``autotune.propos
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from autotune.errors import UsageError
@@ -46,16 +46,21 @@ GPUS: Mapping[str, KnownGpu] = {
         KnownGpu("rtx5090", "RTX 5090", 32_607 * MIB, (12, 0)),
         KnownGpu("v100", "V100-32", 32_768 * MIB, (7, 0)),
         KnownGpu("a100-40", "A100-40", 40_960 * MIB, (8, 0)),
+        KnownGpu("a40", "A40", 46_068 * MIB, (8, 6)),
         KnownGpu("l20", "L20", 46_068 * MIB, (8, 9)),
         KnownGpu("l40", "L40", 46_068 * MIB, (8, 9)),
         KnownGpu("l40s", "L40S", 46_068 * MIB, (8, 9)),
         KnownGpu("a6000", "A6000", 49_140 * MIB, (8, 6)),
+        KnownGpu("rtx6000ada", "RTX 6000 Ada", 49_140 * MIB, (8, 9)),
         KnownGpu("h100", "H100", 81_559 * MIB, (9, 0)),
+        KnownGpu("h100-pcie", "H100-PCIe", 81_559 * MIB, (9, 0)),
         KnownGpu("h800", "H800", 81_559 * MIB, (9, 0)),
         KnownGpu("a100", "A100-80", 81_920 * MIB, (8, 0)),
         KnownGpu("a800", "A800", 81_920 * MIB, (8, 0)),
+        KnownGpu("gh200", "GH200", 97_871 * MIB, (9, 0)),
         KnownGpu("h20", "H20", 97_871 * MIB, (9, 0)),
         KnownGpu("rtxpro6000", "RTX PRO 6000", 97_887 * MIB, (12, 0)),
+        KnownGpu("h20-3e", "H20-3e", 143_771 * MIB, (9, 0)),
         KnownGpu("h200", "H200", 143_771 * MIB, (9, 0)),
         KnownGpu("b200", "B200", 183_359 * MIB, (10, 0)),
         KnownGpu("mi300x", "MI300X", 196_592 * MIB, (9, 4)),
@@ -64,21 +69,44 @@ GPUS: Mapping[str, KnownGpu] = {
 """By name, ascending in memory."""
 
 _OTHER_NAMES = {
-    "a10080": "a100", "a10080gb": "a100", "a10040gb": "a100-40", "a80080gb": "a800", "h10080gb": "h100",
-    "h80080gb": "h800", "h2096gb": "h20", "v10032gb": "v100", "v10016gb": "v100-16", "4090": "rtx4090",
-    "3090": "rtx3090", "5090": "rtx5090", "rtxa6000": "a6000", "pro6000": "rtxpro6000", "rtx6000pro": "rtxpro6000",
-    "rtxpro6000blackwell": "rtxpro6000",
+    "4090": "rtx4090", "3090": "rtx3090", "5090": "rtx5090", "rtxa6000": "a6000", "pro6000": "rtxpro6000",
+    "rtx6000pro": "rtxpro6000", "a6000ada": "rtx6000ada",
 }  # fmt: skip
+_SIZE = re.compile(r"(?<=.)\b(\d{2,3}) ?gb?\b")
+_COUNT = re.compile(r"(?P<before>\d{1,4})\s*(?:x|×|\*|卡)\s*(?=[a-z]|\d{4})|(?<=.)\s*(?:x|×|\*)\s*(?P<after>\d{1,4})$")
+_DECORATION = re.compile(
+    r"nvidia|geforce|amd|instinct|tesla|blackwell|(?:workstation|server) ?edition|tensor ?core|[dh]gx|sxm\d?|oam"
+    r"|hbm\de?|gpus?\b"
+)
+_NO_GPU = re.compile(r"ascend|^910[a-z]|\b[nt]pu\b|gaudi|trainium|inferentia|\bmlu\d|^m\d (?:pro|max|ultra)")
 
 
 def gpu_named(word: str) -> KnownGpu:
     """By its name in any spelling. Raises ``UsageError``: there are no figures for such a GPU here."""
     found = _known(word)
     if found is None:
-        near = _misspelt(_plain(word))
-        hint = f"did you mean {near}" if near else f"give {OWN}; known are {', '.join(GPUS)}"
-        raise UsageError(f"--gpu {word[:40]!r}: there are no figures for such a GPU here; {hint}")
+        raise UsageError(f"--gpu {word[:40]!r}: {_why_not(word)}")
     return found
+
+
+def _why_not(word: str) -> str:
+    counted = _COUNT.search(word.lower())
+    kind = _known(_COUNT.sub("", word.lower())) if counted else None
+    if counted and kind is not None:
+        number = counted["before"] or counted["after"]
+        return f"expected one kind of GPU, without a number; write --gpu {kind.name} --gpus {number}"
+    if _NO_GPU.search(word.lower()):
+        return (
+            f"this is an NPU or another accelerator, and there are figures for GPUs only; give {OWN} for the like of it"
+        )
+    size = _SIZE.search(_spaced(word))
+    kind = _known(_SIZE.sub("", _spaced(word))) if size else None
+    if size and kind is not None:
+        own = f"--gpu {kind.name} --gpu-memory {size[1]}"
+        return f"{kind.name} has {_sold_as(kind)} GB; for one that differs in nothing else give {own}"
+    near = _misspelt(_plain(word))
+    hint = f"did you mean {near}" if near else f"give {OWN}; known are {', '.join(GPUS)}"
+    return f"there are no figures for such a GPU here; {hint}"
 
 
 def gpu_of(
@@ -124,8 +152,11 @@ def _rates(tflops: float) -> dict[str, float]:
 
 def _known(word: str) -> KnownGpu | None:
     wanted = _plain(word)
-    by_plain = {_plain(name): gpu for name, gpu in GPUS.items()}
-    return by_plain.get(wanted) or GPUS.get(_OTHER_NAMES.get(wanted, ""))
+    found = _NAMED.get(wanted) or _NAMED.get(wanted.replace("pcie", ""))
+    # A card of Hopper's for a slot computes less than the module of the same name; those of Ampere are as fast.
+    if found is not None and "pcie" in wanted and "pcie" not in found.name and found.compute_capability == (9, 0):
+        return None
+    return found
 
 
 def _misspelt(wanted: str) -> str:
@@ -141,5 +172,26 @@ def _letters_and_number(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _plain(name: str) -> str:
-    plain = re.sub(r"[\s_-]", "", name.lower())
-    return re.sub("nvidia|geforce|amd|instinct|tesla", "", plain)
+    return re.sub(r"[\s_-]", "", _DECORATION.sub("", _spaced(name)))
+
+
+def _spaced(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name.lower()).strip()
+
+
+def _sold_as(gpu: KnownGpu) -> int:
+    """GB of its memory, as its maker counts them."""
+    return round((SHEETS[gpu.sheet].memory or gpu.memory) / 1e9)
+
+
+def _names(gpu: KnownGpu) -> Iterator[str]:
+    """The spellings it has without ``_DECORATION``: its name, and that of its kind with the memory."""
+    family = gpu.name.split("-")[0] if gpu.name[-1].isdigit() or gpu.name == "h20-3e" else gpu.name
+    others = [other for other, name in _OTHER_NAMES.items() if name == gpu.name]
+    for name in (gpu.name, *others):
+        yield _plain(name)
+    for name in (gpu.name, family, *others):
+        yield from (_plain(f"{name}{_sold_as(gpu)}{unit}") for unit in ("g", "gb"))
+
+
+_NAMED: Mapping[str, KnownGpu] = {name: gpu for gpu in GPUS.values() for name in _names(gpu)}

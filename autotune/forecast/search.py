@@ -21,10 +21,10 @@ from search_spaces.configuration import KnobValue
 from search_spaces.space import Count, SearchSpace
 from search_spaces.unset import UNSET
 
-SAMPLE = 12_000
+SAMPLE = 6_000
 STARTS = 2
 ROUNDS = 3
-BLOCK = 2_000
+BLOCK = 1_000
 """Legal combinations of a block that are looked at; of more, so many drawn."""
 ALIKE = 0.01
 """Of log tokens/hour: what knobs that matter little may give together, and are left at the baseline's values for."""

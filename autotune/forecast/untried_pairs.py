@@ -15,7 +15,6 @@ from autotune.wording.numbers import format_size
 from autotune.wording.text import knob_value
 from search_spaces.configuration import KnobValue
 from search_spaces.errors import SpaceError
-from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 from search_spaces.unset import UNSET
 
@@ -47,7 +46,7 @@ def foreseen(spec: StudySpec, trials: Sequence[Trial], knobs: tuple[str, str]) -
     across, up = knobs
     tried = {pair_of(t, across, up) for t in trials}
     untried = {pair: some[:EACH_PAIR] for pair, some in _untried(spec, across, up, tried).items()}
-    found = _distinct(regions(trials, KNOBS, one_memory=not spec.resources.gpus))
+    found = _distinct(regions(trials, one_memory=not spec.resources.gpus))
     ruled: dict[Pair, Foreseen] = {}
     for pair, configurations in untried.items():
         words = [_ruled_out(found, c) for c in configurations]
@@ -109,8 +108,8 @@ def _untried(spec: StudySpec, across: str, up: str, tried: set[Pair]) -> dict[Pa
 
 
 def _ruled_out(found: Sequence[Region], configuration: Configuration) -> str:
-    region = next((r for r in found if covers(r, configuration, KNOBS)), None)
-    return "" if region is None else sentence(region, configuration, KNOBS)
+    region = next((r for r in found if covers(r, configuration)), None)
+    return "" if region is None else sentence(region, configuration)
 
 
 def foretold(spec: StudySpec, trials: Sequence[Trial]) -> tuple[Foretold, ...]:

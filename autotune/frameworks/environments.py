@@ -55,6 +55,9 @@ class Environment:
     """The extra of our own distribution that names the tested stack; empty: none does."""
     python: str = ""
     """Versions of Python the framework takes, as pip writes them; empty: any that starts a trial."""
+    folders: tuple[str, ...] = ()
+    """Top-level folders of common names that its wheels bring, each with an ``__init__.py``: Python takes them before
+    folders of the user's that have none."""
     judged_by_probe: bool = False
     """The child's probe refuses what will not do by itself; else ``problem`` does."""
 
@@ -85,8 +88,6 @@ class Environment:
         """Why ``python`` cannot run a trial, in one sentence with the command that mends it; empty if it can.
 
         Args:
-            python: path of the interpreter.
-            version: of it.
             packages: name -> version, what it has.
         """
         if self.judged_by_probe:
@@ -195,6 +196,7 @@ VERL = Environment(
     ),
     wished=(Wished("flash_attn", SpecifierSet("==2.8.3"), "flash attention"),),
     python=">=3.10,<3.13",
+    folders=("recipe", "scripts", "tests"),
 )
 """verl's metadata, with its extra ``vllm``: batches are passed on by TransferQueue, and nothing else generates."""
 

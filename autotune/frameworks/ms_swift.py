@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
+from autotune.ports import Assignment, Companion, Place
+from trainer.child.contract import TrialSpec
 from trainer.frameworks import ms_swift
 from trainer.frameworks.common.exported import Wanted
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import IN_TRIAL, READY_S, base_url, server_environment, trainer_environment
+from trainer.frameworks.ms_swift import server
 from trainer.frameworks.ms_swift.exported import CONFIG, PLUGIN, PROMPTS, RUN
 from trainer.frameworks.ms_swift.import_config import Imported as SwiftImported
 from trainer.frameworks.ms_swift.import_config import fields_of, import_config, named_files, read_keys
@@ -28,8 +34,8 @@ class SwiftFramework(Packaged):
     model_key = "model"
     data_key = "dataset"
     reads_datasets = False
+    takes_server = True
     own_script = "swift rlhf"
-    no_server = "a trial cannot give the completions it writes their lengths"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         with as_usage():
@@ -50,10 +56,35 @@ class SwiftFramework(Packaged):
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
         with as_usage():
-            return import_config(source.text, source.name, fields, processes, files)
+            return import_config(
+                source.text, source.name, fields, processes, files, server=source.server, server_name=source.server_name
+            )
 
     def launched(self, imported: Imported) -> int:
         return imported.processes if isinstance(imported, SwiftImported) else 0
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        configuration = assignment.trial.configuration
+        if not server.wants_server(configuration):
+            return None
+        training, serving = split(place.gpus, configuration)
+        arguments = server.server_arguments(
+            configuration,
+            spec.model,
+            place.port,
+            longest=spec.max_prompt_length + spec.max_completion_length,
+            passthrough=spec.passthrough,
+        )
+        led = server.trainer_settings(place.port, place.group_port)
+        return Companion(
+            argv=server.trial_command(place.python, str(assignment.directory.resolve()), arguments),
+            spec=replace(spec, settings={**spec.settings, **led}),
+            health=f"{base_url(place.port)}/health/",
+            answer='"ok"',
+            ready_s=READY_S,
+            environment={**spec.environment, **server_environment(serving), **IN_TRIAL},
+            trial_environment=trainer_environment(training),
+        )
 
     def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
         words = list(beside.facts.get("arguments", {}).get("argv", ()))

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from autotune.errors import UsageError
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import Beside, ExportNames, Source
-from autotune.ports import Assignment
+from autotune.ports import Assignment, Companion, Place
+from trainer.child.contract import TrialSpec
 from trainer.frameworks import open_r1
 from trainer.frameworks.common.exported import Wanted
 from trainer.frameworks.common.fields import Field
+from trainer.frameworks.common.gpu_split import split
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.common.serving import (
+    IN_TRIAL,
+    PORT_VARIABLE,
+    READY_S,
+    SERVE,
+    base_url,
+    server_environment,
+    trainer_environment,
+)
+from trainer.frameworks.open_r1 import server
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SCRIPT
 from trainer.frameworks.open_r1.field_table import FIELDS
 from trainer.frameworks.open_r1.import_config import Imported as RecipeImported
@@ -26,9 +40,9 @@ class OpenR1Framework(Packaged):
     names = ExportNames(config=RECIPE, run=RUN, prompts=PROMPTS, launching=frozenset({RUN, ACCELERATE}))
     describes = False
     takes_accelerate = True
+    takes_server = True
     script = SCRIPT
     own_script = "Open-R1's own grpo.py"
-    no_server = "that of TRL 0.18 takes one limit for all completions, and a trial gives each its length"
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         if not source.accelerate:
@@ -52,7 +66,7 @@ class OpenR1Framework(Packaged):
         self, source: Source, fields: Mapping[str, Field], processes: int, files: Mapping[str, str]
     ) -> Imported:
         with as_usage():
-            return import_config(
+            found = import_config(
                 source.text,
                 source.name,
                 fields,
@@ -60,7 +74,13 @@ class OpenR1Framework(Packaged):
                 files,
                 accelerate=source.accelerate,
                 accelerate_name=source.accelerate_name or "accelerate.yaml",
+                launch=source.server,
+                launch_name=source.server_name,
             )
+        if source.server and not server.wants_server(found.knobs):
+            name, text = source.server_name, "it starts a rollout server, and the recipe uses none"
+            raise UsageError(f"{name}: {text}; write vllm_mode: server there")
+        return found
 
     def launched(self, imported: Imported) -> int:
         return (imported.processes or 0) if isinstance(imported, RecipeImported) else 0
@@ -73,3 +93,26 @@ class OpenR1Framework(Packaged):
 
     def _whole(self, wanted: Wanted, beside: Beside) -> Wanted:
         return open_r1.Wanted(**vars(wanted), checkout=beside.checkout, accelerate=beside.accelerate)
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        configuration = assignment.trial.configuration
+        if not server.wants_server(configuration):
+            return None
+        training, serving = split(place.gpus, configuration)
+        return Companion(
+            argv=server.server_command(
+                configuration,
+                spec.model,
+                place.python,
+                place.port,
+                longest=spec.max_prompt_length + spec.max_completion_length,
+                revision=spec.revision,
+                entry=(SERVE, self.name, str(assignment.directory.resolve())),
+            ),
+            spec=replace(spec, settings={**spec.settings, **server.trainer_settings(place.port)}),
+            health=f"{base_url(place.port)}/health/",
+            answer='"ok"',
+            ready_s=READY_S,
+            environment={**server_environment(serving), **IN_TRIAL},
+            trial_environment={**trainer_environment(training), PORT_VARIABLE: str(place.group_port)},
+        )

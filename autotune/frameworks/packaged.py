@@ -90,6 +90,7 @@ class Packaged:
     no_server: str = ""
     describes: bool = True
     takes_accelerate: bool = False
+    takes_server: bool = False
     script: str = ""
     reads_datasets: bool = True
     unset_completion: int | None = None
@@ -190,6 +191,10 @@ class Packaged:
         """What the package exports from, for those that want more."""
         del beside
         return wanted
+
+    def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
+        del cores, gpus
+        return ()
 
     def listening(self, output: str) -> tuple[str, ...]:
         return (*_LISTENING, "--output_dir", output)

@@ -43,6 +43,9 @@ class Source:
     accelerate: str = ""
     """Text of the accelerate file beside it; empty without one."""
     accelerate_name: str = ""
+    server: str = ""
+    """Text of the script that starts the rollout server; empty without one."""
+    server_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,11 @@ class Integration(Framework, Port):
         ...
 
     @property
+    def takes_server(self) -> bool:
+        """Whether a script beside the configuration says how its rollout server is started."""
+        ...
+
+    @property
     def script(self) -> str:
         """File in a checkout of the framework's source that its trials run; empty where they need none."""
         ...
@@ -156,9 +164,7 @@ class Integration(Framework, Port):
         """The configuration understood.
 
         Args:
-            source: as it was given.
             fields: of ``fields_of``.
-            processes: training processes.
             files: as of ``read_keys``.
 
         Raises:
@@ -177,13 +183,13 @@ class Integration(Framework, Port):
     def export(self, wanted: Wanted, beside: Beside) -> Export:
         """The files and the command.
 
-        Args:
-            wanted: what is to be exported.
-            beside: what some frameworks need besides.
-
         Raises:
             UsageError: the framework cannot be given the configuration, or the user's file cannot be changed in place.
         """
+        ...
+
+    def on_machine(self, cores: int, gpus: int) -> Sequence[str]:
+        """What its trials do about a machine with so many CPU cores and GPUs, a sentence each; for ``doctor``."""
         ...
 
     def listening(self, output: str) -> tuple[str, ...]:

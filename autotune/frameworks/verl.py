@@ -7,9 +7,11 @@ from typing import Any
 
 from autotune.frameworks.packaged import Packaged, as_usage
 from autotune.frameworks.port import ExportNames, Source
+from autotune.ports import Assignment
 from trainer.frameworks import verl
 from trainer.frameworks.common.fields import Field
 from trainer.frameworks.common.imported import Imported
+from trainer.frameworks.verl import ray
 from trainer.frameworks.verl.exported import PROMPTS, RUN
 from trainer.frameworks.verl.import_config import Imported as VerlImported
 from trainer.frameworks.verl.import_config import import_config
@@ -29,6 +31,9 @@ class VerlFramework(Packaged):
     reads_datasets = False
     unset_completion = 512
     own_script = "verl.trainer.main_ppo"
+
+    def _more(self, assignment: Assignment) -> dict[str, Any]:
+        return {"cores": assignment.study.spec.resources.cpu_cores}
 
     def named_files(self, source: Source) -> Mapping[str, tuple[str, int]]:
         del source  # Hydra's files belong to verl
@@ -51,6 +56,13 @@ class VerlFramework(Packaged):
 
     def prompt_length(self, imported: Imported) -> int | None:
         return imported.max_prompt_length if isinstance(imported, VerlImported) else None
+
+    def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
+        told = ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
+        text = (
+            f"verl holds {told} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
+        )
+        return (text,) if told else ()
 
     def listening(self, output: str) -> tuple[str, ...]:
         del output  # its lines are others

@@ -45,6 +45,7 @@ class Resource(StrEnum):
     BANDWIDTH = "GPU memory bandwidth"
     ALLOCATOR = "allocator"
     LINK = "PCIe"
+    GRADIENTS = "gradient synchronisation"
     WAITING = "waiting"
     POWER = "power limit"
     HEAT = "heat"
@@ -78,7 +79,13 @@ def blame(trial: Trial) -> Blame | None:
     use = trial_use(trial)
     if use is None or use.whole.gpu.samples < LEAST_SAMPLES or use.whole.gpu.busy is None:
         return None
-    return _of_clock(use) or _of_allocator(use) or _of_waiting(use, trial.configuration) or _of_work(use)
+    return (
+        _of_clock(use)
+        or _of_allocator(use)
+        or _of_gradients(use)
+        or _of_waiting(use, trial.configuration)
+        or _of_work(use)
+    )
 
 
 def _of_clock(use: TrialUse) -> Blame | None:
@@ -105,6 +112,19 @@ def _of_allocator(use: TrialUse) -> Blame | None:
         return None
     said = f"it asked the driver for memory {calls:.0f} times in a cycle"
     return Blame(Resource.ALLOCATOR, use.whole.phase, f"the allocator: {said}; try expandable_segments true")
+
+
+def _of_gradients(use: TrialUse) -> Blame | None:
+    """Blames the summing of gradients over ranks. It comes before what keeps the GPU busy: a rank that waits for
+    another runs a kernel meanwhile, which NVML counts as busy."""
+    exposed = use.gradient_sync_exposed_s or 0.0
+    if exposed < LONG * use.whole.seconds:
+        return None
+    share = f"{exposed:.1f} of {use.whole.seconds:.1f} s of a cycle"
+    said = f"{share}, waits for a slower rank included, with nothing computed"
+    return Blame(
+        Resource.GRADIENTS, Phase.UPDATE.value, f"gradient synchronisation: {said}; fewer ranks or faster links"
+    )
 
 
 def _of_waiting(use: TrialUse, configuration: Configuration) -> Blame | None:

@@ -72,7 +72,6 @@ def nearest_studies(
     """All ``studies``, nearest first; of equals the newest.
 
     Args:
-        studies: to choose from.
         query: the training to compare with; fields that are ``None`` are not compared.
         gpu_names: by study id, from fingerprints; a study without one is known by its kind of device alone.
     """

@@ -30,7 +30,6 @@ def tightest(trials: Iterable[Trial], host_limit: int | None, device_limit: int 
     """The pool that came closest to its limit in any of ``trials``.
 
     Args:
-        trials: of one configuration, usually.
         host_limit: bytes for the process tree; ``None`` if there is no limit.
         device_limit: bytes of one device; ``None`` if there is none.
 

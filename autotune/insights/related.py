@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from autotune.domain import Beforehand, Study, StudySpec
 from autotune.insights.matching import Match, TrainingProfile, nearest_studies
+from search_spaces.adapters import is_lora
 
 FARTHEST = 8.0
 """Doublings in all beyond which another study's figures say nothing that a formula does not say better."""
@@ -63,7 +64,7 @@ def _related(match: Match, spec: StudySpec) -> Related:
     there, here = match.study.spec, spec
     differs = [(f"{d.name.replace('_', ' ')} {d.study} instead of {d.target}", d.distance) for d in match.differences]
     differs += _models(there, here) + _devices(there, here)
-    if bool(there.workload.passthrough.get("use_peft")) != bool(here.workload.passthrough.get("use_peft")):
+    if len({is_lora(spec.workload.passthrough, spec.framework) for spec in (there, here)}) > 1:
         differs.append(("adapters on one side, all weights on the other", OTHER_TRAINING))
     distance = sum(far for _, far in differs)
     said = "; ".join(text for text, far in sorted(differs, key=lambda d: (-d[1], d[0])))

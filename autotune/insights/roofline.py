@@ -76,8 +76,6 @@ def ideal_seconds(
     """Seconds of one cycle of ``len(lengths)`` rows, all decoded together.
 
     Args:
-        shape: of the model.
-        peak: of the GPU.
         prompt: mean tokens of a prompt.
         lengths: completion tokens of each row.
         logprob_passes: forward passes without gradients beside the update's own.

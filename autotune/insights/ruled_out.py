@@ -56,7 +56,6 @@ def by_trials(
     """Trials that are not the answer, each counted once, by reason: guards, failures, stopped, slower, unproven.
 
     Args:
-        trials: all of the study.
         answers: numbers of the trials behind the recommendation and its reference.
         faster: configurations that measured faster than the answer they compete with.
     """

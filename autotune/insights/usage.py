@@ -43,6 +43,8 @@ class TrialUse:
     """Calls of the driver for memory, in a cycle."""
     alloc_retries: float | None
     """Times the allocator freed its cache and tried again, in a cycle."""
+    gradient_sync_exposed_s: float | None
+    """Seconds of a cycle that gradients were summed over ranks while nothing was computed."""
 
 
 def trial_use(trial: Trial) -> TrialUse | None:
@@ -67,14 +69,22 @@ def use_of(cycles: Sequence[CycleRecord]) -> TrialUse | None:
         joules_per_token=whole.gpu.joules / tokens if whole.gpu.joules is not None and tokens else None,
         device_allocations=_mean(allocations),
         alloc_retries=_mean([c.alloc_retries for c in cycles]),
+        gradient_sync_exposed_s=_mean([_exposed(c) for c in cycles]),
     )
+
+
+def _exposed(cycle: CycleRecord) -> float | None:
+    use = cycle.process
+    if use is None or use.gradient_sync_seconds is None or use.gradient_sync_hidden is None:
+        return None
+    return cycle.updates * use.gradient_sync_seconds * (1.0 - use.gradient_sync_hidden)
 
 
 def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[CycleRecord], float]) -> PhaseUse:
     seconds = statistics.fmean(seconds_of(c) for c in cycles)
     processes = [c.process for c in cycles if c.process is not None]
-    main = [_spent(use.main_thread, name) for use in processes]
-    every = [_spent(use.all_threads, name) for use in processes]
+    main = [_spent(use.main_thread, name) for use in processes if use.main_thread]
+    every = [_spent(use.all_threads, name) for use in processes if use.all_threads]
     return PhaseUse(
         phase=name,
         seconds=seconds,
@@ -82,7 +92,7 @@ def _phase(name: str, cycles: Sequence[CycleRecord], seconds_of: Callable[[Cycle
         main_thread=_over(_mean(main), seconds),
         # The clock guard's figure is of the whole tree, and of the whole cycle only.
         cores=_over(_mean(every), seconds)
-        if processes or name != WHOLE
+        if every or name != WHOLE
         else _over(_mean([c.cpu_seconds for c in cycles]), seconds),
     )
 

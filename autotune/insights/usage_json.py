@@ -30,6 +30,7 @@ def use_json(use: TrialUse) -> Document:
         "joules_per_token": plain(use.joules_per_token),
         "device_allocations_per_cycle": plain(use.device_allocations),
         "alloc_retries_per_cycle": plain(use.alloc_retries),
+        "gradient_sync_exposed_seconds": plain(use.gradient_sync_exposed_s),
     }
 
 

@@ -75,11 +75,14 @@ _BY_CYCLE: Mapping[str, Callable[[CycleRecord], str]] = {
     "shapes": lambda c: _whole(_of_process(c, "new_shapes")),
     "allocs": lambda c: _whole(_of_process(c, "device_allocations")),
     "retries": lambda c: _whole(c.alloc_retries),
+    "sync": lambda c: _seconds(_of_process(c, "gradient_sync_seconds")),
+    "hidden": lambda c: percent(_of_process(c, "gradient_sync_hidden")),
 }
 LEGEND = (
     "busy, memory: share of the time the GPU computed, or read and wrote its memory; main: of a core, by the main "
     "thread; kernel: CPU seconds in the system's kernel; faults: pages; gc: Python's collector; shapes: met for the "
-    "first time; allocs: times the GPU's allocator asked the driver"
+    "first time; allocs: times the GPU's allocator asked the driver; sync: of gradients over ranks, last update; "
+    "hidden: of it, behind the backward pass"
 )
 """What the columns of both tables are."""
 

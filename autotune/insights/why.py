@@ -129,9 +129,7 @@ def reasons(trials: Sequence[Trial], configuration: Configuration, reference: Co
     """One reason for each knob that was changed or has a measured neighbour, largest gain first.
 
     Args:
-        trials: all of the study.
         configuration: the answer; feasible.
-        reference: what gains are stated over.
     """
     held = evidence.feasible(trials)
     if configuration not in held:

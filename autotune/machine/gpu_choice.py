@@ -63,7 +63,7 @@ def held(visible: Sequence[Gpu], count: int) -> tuple[Gpu, ...]:
         MachineError: there are fewer by now.
     """
     if len(visible) < count:
-        raise MachineError(f"the study holds {_gpus(count)}, and {_count(visible)} visible now")
+        raise MachineError(f"the study holds {counted(count)}, and {_count(visible)} visible now")
     return tuple(visible[:count])
 
 
@@ -83,7 +83,7 @@ def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
     """GPUs grouped by kind, in order of each group's first."""
     kinds: list[list[Gpu]] = []
     for gpu in gpus:
-        found = next((kind for kind in kinds if _alike(kind[0], gpu)), None)
+        found = next((kind for kind in kinds if alike(kind[0], gpu)), None)
         if found is None:
             kinds.append([gpu])
         else:
@@ -91,7 +91,8 @@ def _kinds(gpus: Sequence[Gpu]) -> list[list[Gpu]]:
     return kinds
 
 
-def _alike(one: Gpu, other: Gpu) -> bool:
+def alike(one: Gpu, other: Gpu) -> bool:
+    """Whether two are of one kind."""
     same = (one.name, one.compute_capability, one.mig) == (other.name, other.compute_capability, other.mig)
     return same and abs(one.memory - other.memory) <= ALIKE * max(one.memory, other.memory)
 
@@ -130,8 +131,9 @@ def _kind_with(gpu: Gpu, kinds: Sequence[Sequence[Gpu]]) -> Sequence[Gpu]:
 
 
 def _count(gpus: Sequence[Gpu]) -> str:
-    return f"{_gpus(len(gpus))} {'is' if len(gpus) == 1 else 'are'}"
+    return f"{counted(len(gpus))} {'is' if len(gpus) == 1 else 'are'}"
 
 
-def _gpus(count: int) -> str:
+def counted(count: int) -> str:
+    """``1 GPU``, ``8 GPUs``."""
     return f"{count} GPU{'' if count == 1 else 's'}"

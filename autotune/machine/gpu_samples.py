@@ -13,6 +13,10 @@ WHOLE = "cycle"
 """Name of the whole cycle among the phases, as with memory peaks."""
 
 
+HOT = 0.1
+"""Share of a cycle's samples in which heat held the clock down, from which its time says little."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuSample:
     """Readings of all GPUs of a trial at one moment."""
@@ -53,6 +57,19 @@ def use_of(samples: Sequence[GpuSample], cycle: CycleRecord) -> Mapping[str, Gpu
         phases.setdefault(step.sample.phase, []).append(step)
     found = {name: _use(phases[name], seconds) for name, seconds in cycle.phases.items() if name in phases}
     return {**found, WHOLE: _use(inside, cycle.seconds)}
+
+
+def slowed(use: GpuUse, usual_mhz: float | None) -> float:
+    """Share by which the GPUs' clock was too low in a cycle; 0 where it was not, or is not told.
+
+    Args:
+        use: of the whole cycle.
+        usual_mhz: the highest clock of the trial's cycles of this kind before; ``None`` at the first.
+    """
+    if use.sm_mhz is None:
+        return 0.0
+    highest = [mhz for mhz in (usual_mhz, use.sm_mhz_max if (use.hot or 0.0) >= HOT else None) if mhz]
+    return max(0.0, 1 - use.sm_mhz / max(highest)) if highest else 0.0
 
 
 def _use(steps: Sequence[_Step], seconds: float) -> GpuUse:

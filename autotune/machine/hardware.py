@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.machine.nvml import Gpu, GpuProcess, read_gpus
+from autotune.machine.gpu_faults import GpuFault
+from autotune.machine.nvml import Gpu, GpuProcess, read_machine
 from search_spaces.configuration import Resources
 
 __all__ = [
@@ -20,13 +21,17 @@ __all__ = [
     "GpuProcess",
     "compiler",
     "compiler_name",
+    "contained_memory",
     "cpu_model",
     "describe",
     "driver_problem",
     "driver_process_ids_are_ours",
     "emulates_bf16",
+    "groups",
     "has_gpu_open",
+    "memory_limits",
     "resources",
+    "unfit_gpus",
     "usable_cores",
     "usable_memory",
     "visible_gpus",
@@ -70,18 +75,30 @@ def compiler(environment: Mapping[str, str] | None = None) -> str | None:
 def visible_gpus(environment: Mapping[str, str] | None = None, library: Any = None) -> tuple[Gpu, ...]:
     """The GPUs and slices of GPUs ``CUDA_VISIBLE_DEVICES`` leaves, in its order; empty without a driver.
 
-    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus.
+    A number in it counts as NVML and ``nvidia-smi`` do, by the place on the bus. A GPU that nothing can compute on
+    (``unfit_gpus``) is left out.
 
     Args:
-        environment: the process's own by default.
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
         MachineError: the driver is there but a GPU cannot be read (lost, resetting).
     """
-    found = read_gpus(library)
+    found = read_machine(library)
     chosen = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
-    return _devices(found) if chosen is None else _select(found, chosen)
+    if chosen is None:
+        return _devices(found.gpus)
+    unfit = {name for fault in found.unfit for name in (str(fault.index), fault.uuid)}
+    return _select(found.gpus, [word for word in map(str.strip, chosen.split(",")) if word not in unfit])
+
+
+def unfit_gpus(library: Any = None) -> tuple[GpuFault, ...]:
+    """The machine's GPUs that no process can compute on; ``visible_gpus`` leaves them out.
+
+    Raises:
+        MachineError: as ``visible_gpus``.
+    """
+    return read_machine(library).unfit
 
 
 def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
@@ -89,10 +106,10 @@ def _devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(device for gpu in gpus for device in gpu.slices or (gpu,))
 
 
-def _select(gpus: tuple[Gpu, ...], chosen: str) -> tuple[Gpu, ...]:
+def _select(gpus: tuple[Gpu, ...], chosen: Iterable[str]) -> tuple[Gpu, ...]:
     """CUDA's rule: by index or start of the UUID; the first that does not exist ends the list."""
     selected: list[Gpu] = []
-    for word in (w.strip() for w in chosen.split(",")):
+    for word in chosen:
         named = _named(gpus, word)
         if not named or set(named) & set(selected):
             break
@@ -170,23 +187,55 @@ def emulates_bf16(files: Files = HOST) -> bool:
 
 def usable_cores(files: Files = HOST) -> int:
     """Cores this process may keep busy: affinity, and the control group's quota rounded up."""
-    quotas = [q for group in _groups(files, "cpu") if (q := _quota(group)) is not None]
+    quotas = [q for group in groups(files, "cpu") if (q := _quota(group)) is not None]
     allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *(int(-(-q // 1)) for q in quotas)]))
 
 
 def usable_memory(files: Files = HOST) -> int | None:
     """Bytes: the machine's memory or the tightest control group limit; ``None`` if neither is told."""
-    limits = []
+    limits = [group.limit for group in memory_limits(files)]
     for line in _read(files.proc / "meminfo").splitlines():
         if line.startswith("MemTotal:"):
             limits.append(int(line.split()[1]) * 1024)
-    for group in _groups(files, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(group / name).strip()
-            if text.isdigit() and int(text) < UNLIMITED:
-                limits.append(int(text))
     return min(limits, default=None)
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """Of a control group this process is in; bytes."""
+
+    limit: int
+    used: int
+    """What the kernel could not take back: without its cache of files."""
+
+
+def contained_memory(files: Files = HOST) -> int | None:
+    """Bytes that a trial may take where a control group, as a container's, has a limit: the kernel would end any of its
+    processes, the tuner too. An eighth of the limit is left to the tuner, at least 512 MiB and at most 2 GiB. ``None``:
+    no limit."""
+    limit = min((group.limit for group in memory_limits(files)), default=None)
+    if limit is None:
+        return None
+    return max(limit // 2, limit - min(2 << 30, max(512 << 20, limit // 8)))
+
+
+def memory_limits(files: Files = HOST) -> Iterator[MemoryLimit]:
+    """Those of the groups that have a limit, the innermost first."""
+    for group in groups(files, "memory"):
+        for limit, used, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            text = _read(group / limit).strip()
+            if text.isdigit() and int(text) < UNLIMITED:
+                taken = int(_read(group / used).strip() or 0) - _statistic(group, cache)
+                yield MemoryLimit(int(text), max(0, taken))
+
+
+def _statistic(group: Path, name: str) -> int:
+    words = (line.split() for line in _read(group / "memory.stat").splitlines())
+    return next((int(found[1]) for found in words if found and found[0] == name), 0)
 
 
 def _quota(group: Path) -> float | None:
@@ -200,7 +249,7 @@ def _quota(group: Path) -> float | None:
     return int(words[0]) / int(words[1])
 
 
-def _groups(files: Files, controller: str) -> Iterator[Path]:
+def groups(files: Files, controller: str) -> Iterator[Path]:
     """This process's control group and all above it, of both versions."""
     for line in _read(files.proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from autotune.errors import UsageError
-from autotune.machine import gpu_choice, hardware
+from autotune.machine import gpu_choice, gpu_faults, hardware
 from search_spaces.configuration import Resources
 
 
@@ -16,7 +16,7 @@ def usable_resources(
     """This machine with the GPUs of a trial; from here on this process and its trials see no others than the study's.
 
     Args:
-        talk: told where not every visible GPU is among them.
+        talk: told where not every GPU is among them.
         gpus: how many a trial has; ``None`` is all of one kind, 0 a run on the CPU.
         asked: who says so, if not ``--gpus``.
         at_once: trials side by side.
@@ -34,6 +34,8 @@ def usable_resources(
     chosen = gpu_choice.choose(visible, wanted, asked)
     if chosen.said:
         talk(chosen.said)
+    if unfit := hardware.unfit_gpus():
+        talk(f"not used: {gpu_faults.sentence(unfit)}")
     if visible:
         os.environ.update(gpu_choice.environment(chosen.gpus))
     return hardware.resources(gpus=chosen.gpus if at_once == 1 or gpus is None else chosen.gpus[:gpus])

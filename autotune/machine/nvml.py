@@ -1,16 +1,17 @@
-"""Reads the state of the GPUs from the driver. The only file that calls NVML; a machine without a driver has none. The
-one file that speaks to NVML; a machine without a driver has none."""
+"""Reads the state of the GPUs from the driver. The only file that calls NVML; a machine without a driver has none."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from autotune.errors import MachineError
+from autotune.machine import gpu_faults
+from autotune.machine.gpu_faults import GpuFault
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Gpu:
     processes: tuple[GpuProcess, ...] = ()
     slices: tuple[Gpu, ...] = ()
     """What it has been cut into."""
+    persistent: bool | None = None
+    """The driver keeps it initialised while nobody uses it; ``None``: not told."""
 
     @property
     def cuda_name(self) -> str:
@@ -48,23 +51,48 @@ class Gpu:
         return self.uuid if self.uuid.startswith("MIG-") else str(self.index)
 
 
-def read_gpus(library: Any = None) -> tuple[Gpu, ...]:
-    """Every GPU of the machine, with its slices; empty without a driver.
+@dataclass(frozen=True)
+class Machine:
+    """The GPUs of a machine, and those no process can compute on."""
+
+    gpus: tuple[Gpu, ...] = ()
+    """With their slices, without the unfit ones."""
+    unfit: tuple[GpuFault, ...] = ()
+
+
+def read_machine(library: Any = None) -> Machine:
+    """What the driver tells of every GPU; nothing without a driver.
 
     Args:
         library: the NVML binding; by default ``nvidia-ml-py``, if it is installed.
 
     Raises:
-        MachineError: the driver is there but a GPU cannot be read (lost, resetting).
+        MachineError: the driver is there and does not answer, or for none of its GPUs (lost, resetting).
     """
     with _nvml(library) as nvml:
         if nvml is None:
-            return ()
+            return Machine()
         try:
             driver = _text(nvml.nvmlSystemGetDriverVersion())
-            return tuple(_gpu(nvml, i, driver) for i in range(nvml.nvmlDeviceGetCount()))
+            count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             raise MachineError(f"the driver does not answer for its GPUs: {error}") from error
+        read = [_read(nvml, index, driver) for index in range(count)]
+        gpus = tuple(one for one in read if isinstance(one, Gpu))
+        unfit = tuple(one for one in read if isinstance(one, GpuFault))
+        if unfit and not gpus:
+            raise MachineError(f"no GPU can be used: {gpu_faults.sentence(unfit)}")
+        return Machine(gpus, unfit)
+
+
+def _read(nvml: Any, index: int, driver: str) -> Gpu | GpuFault:
+    try:
+        gpu = _gpu(nvml, index, driver)
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        failed = _ask(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle)[3], 0)
+    except nvml.NVMLError as error:
+        return GpuFault("", index, f"the driver does not answer for it ({error})")
+    return GpuFault(gpu.uuid, index, "a faulty row of its memory could not be replaced") if failed else gpu
 
 
 @contextmanager
@@ -101,6 +129,7 @@ def _gpu(nvml: Any, index: int, driver: str) -> Gpu:
         compute_capability=(int(major), int(minor)),
         driver=driver,
         mig=bool(_ask(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0], 0)),
+        persistent=_ask(nvml, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle)), None),
     )
     return replace(whole, slices=tuple(_slices(nvml, handle, whole))) if whole.mig else whole
 
@@ -126,10 +155,10 @@ def _state(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _ask(nvml: Any, question: Callable[[], Any], otherwise: Any) -> Any:
-    """Calls an NVML function that not every GPU supports."""
+    """Calls an NVML function that not every GPU supports, and not every release of the binding has."""
     try:
         return question()
-    except nvml.NVMLError:
+    except (nvml.NVMLError, AttributeError):
         return otherwise
 
 
@@ -172,18 +201,24 @@ class GpuReading:
 class GpuReader:
     """Reads the same GPUs again and again, NVML staying open until ``close``."""
 
-    def __init__(self, nvml: Any, handles: Sequence[Any]) -> None:
-        """``nvml`` is initialised."""
+    def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
+        """``nvml`` is initialised; handles are by UUID."""
         self._nvml = nvml
-        self._gpus = [_Gauges(nvml, handle) for handle in handles]
+        self._gpus = [_Gauges(nvml, handle) for handle in handles.values()]
+        self._watch = _FaultWatch(nvml, handles)
 
     def read(self) -> tuple[GpuReading, ...]:
         """One for each GPU, now."""
         return tuple(gpu.read() for gpu in self._gpus)
 
+    def faults(self) -> tuple[GpuFault, ...]:
+        """What went wrong with them since the last call, or since they were opened."""
+        return tuple(self._watch.look())
+
     def close(self) -> None:
         """Called once."""
         with suppress(self._nvml.NVMLError):
+            self._watch.close()
             self._nvml.nvmlShutdown()
 
 
@@ -198,10 +233,74 @@ def open_gpus(uuids: Sequence[str], library: Any = None) -> GpuReader | None:
     if nvml is None:
         return None
     try:
-        return GpuReader(nvml, [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids])
+        return GpuReader(nvml, {uuid: nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids})
     except nvml.NVMLError:
         nvml.nvmlShutdown()
         return None
+
+
+_UNCORRECTED, _VOLATILE = 1, 0
+"""``NVML_MEMORY_ERROR_TYPE_UNCORRECTED``, ``NVML_VOLATILE_ECC``: since the driver was loaded."""
+_GONE = (15, 16)
+"""``NVML_ERROR_GPU_IS_LOST``, ``NVML_ERROR_RESET_REQUIRED``."""
+
+
+class _FaultWatch:
+    """The driver's XID events, and growth of the count of uncorrectable memory errors, of some GPUs."""
+
+    def __init__(self, nvml: Any, handles: Mapping[str, Any]) -> None:
+        self._nvml, self._handles = nvml, handles
+        self._index = {
+            uuid: int(_ask(nvml, partial(nvml.nvmlDeviceGetIndex, handle), place))
+            for place, (uuid, handle) in enumerate(handles.items())
+        }
+        self._errors = {uuid: self._counted(handle) for uuid, handle in handles.items()}
+        self._gone: set[str] = set()
+        self._events = _ask(nvml, self._subscribe, None)
+
+    def _subscribe(self) -> Any:
+        events = self._nvml.nvmlEventSetCreate()
+        for handle in self._handles.values():
+            self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, events)
+        return events
+
+    def look(self) -> Iterator[GpuFault]:
+        yield from self._told()
+        for uuid, handle in self._handles.items():
+            if uuid not in self._gone and (error := self._lost(handle)) is not None:
+                self._gone.add(uuid)
+                yield GpuFault(uuid, self._index[uuid], f"the driver does not answer for it ({error})")
+            count = self._counted(handle)
+            fault = gpu_faults.of_memory_errors(uuid, self._index[uuid], count - self._errors[uuid])
+            self._errors[uuid] = max(count, self._errors[uuid])
+            if fault is not None:
+                yield fault
+
+    def _told(self) -> Iterator[GpuFault]:
+        """The events that wait, each once."""
+        while self._events is not None:
+            event = _ask(self._nvml, lambda: self._nvml.nvmlEventSetWait_v2(self._events, 0), None)
+            if event is None:  # none is left: it answers NVML_ERROR_TIMEOUT
+                return
+            uuid = _text(_ask(self._nvml, partial(self._nvml.nvmlDeviceGetUUID, event.device), ""))
+            fault = gpu_faults.of_xid(uuid, self._index.get(uuid, -1), int(event.eventData))
+            if fault is not None and uuid in self._index:
+                yield fault
+
+    def _lost(self, handle: Any) -> Exception | None:
+        try:
+            self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        except self._nvml.NVMLError as error:
+            return error if getattr(error, "value", None) in _GONE else None
+        return None
+
+    def _counted(self, handle: Any) -> int:
+        """Uncorrectable memory errors since the driver was loaded; 0 where a GPU does not count them."""
+        return int(_ask(self._nvml, lambda: self._nvml.nvmlDeviceGetTotalEccErrors(handle, _UNCORRECTED, _VOLATILE), 0))
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._nvml.nvmlEventSetFree(self._events)
 
 
 _SM_CLOCK, _TEMPERATURE = 1, 0

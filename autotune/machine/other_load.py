@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.machine.hardware import HOST, Files
+from autotune.machine.hardware import HOST, Files, memory_limits
 
 LOOK_S = 0.5
 
@@ -29,11 +29,11 @@ def governors(files: Files = HOST) -> tuple[str, ...]:
 
 
 def available_memory(files: Files = HOST) -> int | None:
-    """Bytes that could be taken without swapping; ``None`` if the kernel does not tell."""
-    for line in _read(files.proc / "meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+    """Bytes that could be taken without swapping, or before a control group is full; ``None`` if the kernel does not
+    tell."""
+    lines = _read(files.proc / "meminfo").splitlines()
+    left = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return min([*left, *(max(0, group.limit - group.used) for group in memory_limits(files))], default=None)
 
 
 def sample_load(sleep: Callable[[float], None], files: Files = HOST, seconds: float = LOOK_S) -> CpuLoad | None:

@@ -1,7 +1,7 @@
 """What the tuner needs from the outside, as protocols. Each has a behavioural suite in tests/contracts."""
 
 from autotune.ports.clock import Clock
-from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place
+from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place, ServerLaunch
 from autotune.ports.people import Observer, Requests, StopToken
 from autotune.ports.proposers import FrugalProposer, PlacedProposer, PreparingProposer, Proposer
 from autotune.ports.runners import Assignment, Crew, RunReport, TrialRunner, Watcher
@@ -22,6 +22,7 @@ __all__ = [
     "Proposer",
     "Requests",
     "RunReport",
+    "ServerLaunch",
     "StopToken",
     "Store",
     "StudyLock",

@@ -11,7 +11,7 @@ from autotune.ports.runners import Assignment
 from trainer.child.contract import TrialSpec
 from trainer.frameworks.common.diagnosis import Diagnosis
 
-__all__ = ["Companion", "Diagnosis", "Framework", "Place"]
+__all__ = ["Companion", "Diagnosis", "Framework", "Place", "ServerLaunch"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,11 @@ class Place:
     """The same, for passing weights on."""
 
 
-@dataclass(frozen=True)
-class Companion:
-    """Launch of a trial's rollout server, which runs from before the trial's process until after it."""
+@dataclass(frozen=True, kw_only=True)
+class ServerLaunch:
+    """Launch of a rollout server."""
 
     argv: tuple[str, ...]
-    spec: TrialSpec
-    """The trial's, with the way to the server."""
     health: str
     """URL that answers 200 when the server is ready."""
     answer: str
@@ -42,8 +40,16 @@ class Companion:
     """How long it may take to be ready."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The server's, on top of what a trial sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion(ServerLaunch):
+    """Launch of a trial's rollout server, which runs from before the trial's process until after it."""
+
+    spec: TrialSpec
+    """The trial's, with the way to the server."""
     trial_environment: Mapping[str, str] = field(default_factory=dict)
-    """The trial's own, the same way."""
+    """The trial's own, on top of what a trial sees."""
 
 
 class Framework(Port):

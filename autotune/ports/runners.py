@@ -35,8 +35,12 @@ class RunReport:
     """Lines of ``metrics.jsonl`` that were no records."""
     quarantined: tuple[int, ...] = ()
     """Processes that could not be killed."""
+    gpu_faults: tuple[str, ...] = ()
+    """A sentence for each fault seen on a GPU; the runner keeps later trials off that GPU, as far as it has others."""
     compiled: bool = False
     """A compiler ran in the attempt: one that begins after it may find what was made, and need less memory."""
+    absent: bool = False
+    """An input of every trial (the model, the prompts, the reward) was not there, so none can run at present."""
 
 
 class Watcher(Port):

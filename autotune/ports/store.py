@@ -75,11 +75,14 @@ class Store(Port):
         """Adds a WAITING trial with the next number (0, 1, 2 ... without gaps)."""
         ...
 
-    def start_attempt(self, study_id: int, number: int, now: float) -> Trial:
-        """WAITING -> RUNNING, ``attempt`` + 1. Raises ``FinishedTrialError`` from any other state."""
+    def start_attempt(self, study_id: int, number: int, now: float, told: Event | None = None) -> Trial:
+        """WAITING -> RUNNING, ``attempt`` + 1. Raises ``FinishedTrialError`` from any other state.
+
+        ``told``, here and below: an event that is stored with the change, or neither is.
+        """
         ...
 
-    def requeue(self, study_id: int, number: int, seconds: float) -> Trial:
+    def requeue(self, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
         """RUNNING -> WAITING, for another attempt; ``seconds`` of the lost attempt are added."""
         ...
 
@@ -102,6 +105,7 @@ class Store(Port):
         now: float,
         seconds: float,
         host_peak: int | None,
+        told: Event | None = None,
     ) -> Trial:
         """RUNNING -> a finished state. Raises ``FinishedTrialError`` if it is finished already."""
         ...

@@ -13,7 +13,6 @@ from autotune.domain import Configuration
 from autotune.proposals import dominance
 from autotune.proposals.dominance import Region
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import Knob
 from search_spaces.unset import UNSET
 
 STEPS = "steps_per_generation"
@@ -43,7 +42,6 @@ class CandidateGrid:
         candidates: legal configurations, without repeats, in the order a grid search takes them.
         searched: knobs that may be dimensions; the others follow from them.
         anchors: configurations that must have a point too, such as the baseline.
-        knobs: the catalogue.
         unset: knobs that a candidate may leave to the framework; that is one of their values.
     """
 
@@ -52,11 +50,9 @@ class CandidateGrid:
         candidates: Sequence[Configuration],
         searched: Iterable[str],
         anchors: Sequence[Configuration],
-        knobs: Mapping[str, Knob],
         unset: Collection[str] = (),
     ) -> None:
         self.candidates = tuple(candidates)
-        self._knobs = knobs
         self._unset = frozenset(unset)
         self._set = {name for c in self.candidates for name in c}
         self._need_columns: dict[str, NDArray[np.float64]] = {}
@@ -72,7 +68,7 @@ class CandidateGrid:
     def beside(self, candidates: Iterable[Configuration]) -> CandidateGrid:
         """Other candidates on the same dimensions; those with a value that no dimension holds are left out."""
         placed = [c for c in candidates if self.point(c) is not None]
-        other = CandidateGrid(placed, (), (), self._knobs, self._unset)
+        other = CandidateGrid(placed, (), (), self._unset)
         other.dimensions = self.dimensions
         return other
 
@@ -232,7 +228,7 @@ class CandidateGrid:
 
     def _needs(self, quantity: str) -> NDArray[np.float64]:
         if quantity not in self._need_columns:
-            found = [dominance.need(quantity, c, self._knobs) for c in self.candidates]
+            found = [dominance.need(quantity, c) for c in self.candidates]
             self._need_columns[quantity] = np.array(found, dtype=np.float64)
         return self._need_columns[quantity]
 

@@ -21,7 +21,7 @@ from typing import TypeGuard
 
 from autotune.domain import Configuration, FailureReason, Outcome, Phase, Pool, Trial, TrialState
 from autotune.statistics import retries
-from search_spaces.knobs import Knob
+from search_spaces.knobs import KNOBS, Knob
 from trainer.child.contract import RunPaths, StartupPart
 
 GENERATION_ROWS = "generation rows"
@@ -98,7 +98,7 @@ def presumed(region: Region) -> Region | None:
     return replace(region, bounds=tuple(twice if b is rows else b for b in region.bounds if b.quantity not in SLIGHT))
 
 
-def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
+def region(trial: Trial, *, one_memory: bool) -> Region | None:
     """What ``trial`` rules out, or ``None`` if it did not run out of memory or no knob acts on it."""
     outcome = trial.outcome
     if trial.state is not TrialState.FAIL or outcome is None:
@@ -108,10 +108,10 @@ def region(trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Regi
     pools = _pools(outcome.pool, one_memory)
     phase = outcome.phase if outcome.phase in _PHASES | _WEIGHTS | _ENGINE else None
     side = _side(trial.configuration, outcome)
-    bounds = _bounds(trial.configuration, knobs, pools, phase, side)
+    bounds = _bounds(trial.configuration, pools, phase, side)
     if phase is not None and not any(b.sign for b in bounds):
         # The catalogue knows of no knob in this phase, so the phase cannot be what matters.
-        bounds = _bounds(trial.configuration, knobs, pools, None, side)
+        bounds = _bounds(trial.configuration, pools, None, side)
     if not any(b.sign for b in bounds):
         return None
     return Region(trial.number, outcome.pool, outcome.phase, bounds)
@@ -127,22 +127,22 @@ def _side(configuration: Configuration, outcome: Outcome) -> Side | None:
     return Side.TRAINING if outcome.phase in _TRAINERS else None
 
 
-def covers(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> bool:
+def covers(region: Region, configuration: Configuration) -> bool:
     """``configuration`` needs at least as much as the one that failed."""
     for bound in region.bounds:
         if bound.sign == 0:
             if value_text(bound.quantity, configuration) != bound.value:
                 return False
             continue
-        level = need(bound.quantity, configuration, knobs)
+        level = need(bound.quantity, configuration)
         if level is None or bound.sign * level < bound.sign * bound.level:
             return False
     return True
 
 
-def sentence(region: Region, configuration: Configuration, knobs: Mapping[str, Knob]) -> str:
+def sentence(region: Region, configuration: Configuration) -> str:
     """Why ``region`` rules ``configuration`` out, for people."""
-    beyond = [b for b in region.bounds if b.sign and _shown(b.quantity, configuration, knobs) != b.shown]
+    beyond = [b for b in region.bounds if b.sign and _shown(b.quantity, configuration) != b.shown]
     settings = ", ".join(f"{b.quantity} {b.shown}" for b in beyond)
     who = f"trial {region.trial} ({settings})" if settings else f"trial {region.trial}"
     pool = _POOL_WORDS[region.pool] if region.pool else "memory"
@@ -150,14 +150,14 @@ def sentence(region: Region, configuration: Configuration, knobs: Mapping[str, K
     return f"{who} ran out of {pool}{where}; this asks for at least as much"
 
 
-def need(quantity: str, configuration: Configuration, knobs: Mapping[str, Knob]) -> float | None:
+def need(quantity: str, configuration: Configuration) -> float | None:
     """A number that grows with the knob's value (or its place in ``Knob.order``); ``None`` if it has none."""
     if quantity == GENERATION_ROWS:
         return generation_rows(configuration)
     value = configuration.get(quantity)
     if isinstance(value, bool | int | float):
         return float(value)
-    order = knobs[quantity].order if quantity in knobs else ()
+    order = KNOBS[quantity].order if quantity in KNOBS else ()
     return float(order.index(value)) if value is not None and value in order else None
 
 
@@ -176,16 +176,15 @@ def _pools(pool: Pool | None, one_memory: bool) -> frozenset[str]:
 
 def _bounds(
     configuration: Configuration,
-    knobs: Mapping[str, Knob],
     pools: frozenset[str],
     phase: str | None,
     side: Side | None,
 ) -> tuple[Bound, ...]:
     """The conditions under which another configuration needs at least as much as ``configuration``."""
-    names = sorted(set(knobs) | set(configuration))
-    signs = {n: s for n in names if (s := _sign(knobs.get(n), pools, phase)) is not None}
+    names = sorted(set(KNOBS) | set(configuration))
+    signs = {n: s for n in names if (s := _sign(KNOBS.get(n), pools, phase)) is not None}
     if side is not None:
-        signs = _on_side(signs, knobs, side)
+        signs = _on_side(signs, side)
     elif phase in _ENGINE and configuration.get("max_num_seqs") is None:
         # An engine that is not told for how many sequences is built for those of one generation.
         signs.update({"micro_batch_size": 1, "steps_per_generation": 1})
@@ -194,29 +193,29 @@ def _bounds(
         if phase == Phase.GENERATE.value or phase in _ENGINE:
             signs.pop("micro_batch_size", None)
         signs[GENERATION_ROWS] = sign
-    return tuple(_bound(name, sign, configuration, knobs) for name, sign in sorted(signs.items()))
+    return tuple(_bound(name, sign, configuration) for name, sign in sorted(signs.items()))
 
 
-def _on_side(signs: Mapping[str, int], knobs: Mapping[str, Knob], side: Side) -> dict[str, int]:
+def _on_side(signs: Mapping[str, int], side: Side) -> dict[str, int]:
     """``signs`` without the knobs of the other side."""
-    engine = {n for n in signs if n in knobs and "rollout_engine" in knobs[n].needs} - set(SERVED)
+    engine = {n for n in signs if n in KNOBS and "rollout_engine" in KNOBS[n].needs} - set(SERVED)
     if side is Side.TRAINING:
         split = {SPLIT: 1} if SPLIT in signs else {}
         return {n: s for n, s in signs.items() if n not in engine} | split
-    strangers = {n for n in signs if n not in knobs}
+    strangers = {n for n in signs if n not in KNOBS}
     return {n: s for n, s in signs.items() if n in engine | strangers | set(SERVED) and n not in (SPLIT, REPLICAS)}
 
 
-def _bound(name: str, sign: int, configuration: Configuration, knobs: Mapping[str, Knob]) -> Bound:
-    level = need(name, configuration, knobs)
+def _bound(name: str, sign: int, configuration: Configuration) -> Bound:
+    level = need(name, configuration)
     if sign == 0 or level is None:
         return Bound(name, 0, 0.0, value_text(name, configuration))
-    return Bound(name, sign, level, shown=_shown(name, configuration, knobs))
+    return Bound(name, sign, level, shown=_shown(name, configuration))
 
 
-def _shown(quantity: str, configuration: Configuration, knobs: Mapping[str, Knob]) -> str:
+def _shown(quantity: str, configuration: Configuration) -> str:
     """The configuration's value as people read it."""
-    level = need(quantity, configuration, knobs)
+    level = need(quantity, configuration)
     return str(configuration.get(quantity, "" if level is None else f"{level:g}"))
 
 
@@ -258,13 +257,13 @@ class RegionCache:
         self._order: list[str] = []
         self._covered: dict[Region, tuple[int, list[str]]] = {}
 
-    def region(self, trial: Trial, knobs: Mapping[str, Knob], *, one_memory: bool) -> Region | None:
+    def region(self, trial: Trial, *, one_memory: bool) -> Region | None:
         """``region`` of a failed trial; ``one_memory`` is always the same."""
         if trial.state is not TrialState.FAIL:
             return None
         key = (trial.number, trial.configuration.key, trial.outcome)
         if key not in self._regions:
-            self._regions[key] = region(trial, knobs, one_memory=one_memory)
+            self._regions[key] = region(trial, one_memory=one_memory)
         return self._regions[key]
 
     def presumed(self, region: Region) -> Region | None:
@@ -279,19 +278,17 @@ class RegionCache:
         self._order += new
         self._met.update((key, by_key[key]) for key in new)
 
-    def covers_any(self, region: Region, keys: Container[str], knobs: Mapping[str, Knob]) -> bool:
+    def covers_any(self, region: Region, keys: Container[str]) -> bool:
         """Whether ``region`` covers one of ``keys``, which have all been met."""
         looked_at, covered = self._covered.get(region, (0, []))
         if looked_at < len(self._order):
             new = self._order[looked_at:]
-            covered = [*covered, *(key for key in new if covers(region, self._met[key], knobs))]
+            covered = [*covered, *(key for key in new if covers(region, self._met[key]))]
             self._covered[region] = len(self._order), covered
         return any(key in keys for key in covered)
 
 
-def regions(
-    trials: Iterable[Trial], knobs: Mapping[str, Knob], *, one_memory: bool, memory: RegionCache | None = None
-) -> tuple[Region, ...]:
+def regions(trials: Iterable[Trial], *, one_memory: bool, memory: RegionCache | None = None) -> tuple[Region, ...]:
     """The regions ruled out by ``trials``, by trial number.
 
     Only failures of a fresh worker count: a warm one may have failed for what ran before. A later retry that
@@ -299,16 +296,15 @@ def regions(
 
     Args:
         trials: of one study, in any order.
-        knobs: the catalogue.
         one_memory: device and host memory are the same (a CPU run).
-        memory: of whoever asks again and again, with the same ``knobs`` and ``one_memory``.
+        memory: of whoever asks again and again, with the same ``one_memory``.
     """
     memory = memory or RegionCache()
     ordered = sorted(trials, key=lambda t: t.number)
-    found = [r for trial in ordered if (r := memory.region(trial, knobs, one_memory=one_memory)) is not None]
+    found = [r for trial in ordered if (r := memory.region(trial, one_memory=one_memory)) is not None]
     passed = [t for t in ordered if retries.is_retry(t) and t.feasible]
-    known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration, knobs) for t in passed)]
+    known = [r for r in found if not any(t.number > r.trial and covers(r, t.configuration) for t in passed)]
     presumed = [p for r in known if (p := memory.presumed(r)) is not None]
     fitting = {t.configuration.key: t.configuration for t in ordered if t.fits}
     memory.meet(fitting)
-    return (*known, *(p for p in presumed if not memory.covers_any(p, fitting, knobs)))
+    return (*known, *(p for p in presumed if not memory.covers_any(p, fitting)))

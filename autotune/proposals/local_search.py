@@ -66,9 +66,7 @@ class SearchState:
     """Dimension -> moves of it that are over: they did not pay, or were made together with others and did."""
 
 
-def search_state(
-    dimensions: Sequence[Dimension], seen: Sequence[Visited], knobs: Mapping[str, Knob]
-) -> SearchState | None:
+def search_state(dimensions: Sequence[Dimension], seen: Sequence[Visited]) -> SearchState | None:
     """The climb that ``seen`` makes, by trial number; ``None`` before anything held."""
     lead: Visited | None = None
     tried: set[Step] = set()
@@ -81,7 +79,7 @@ def search_state(
             continue
         pairs = zip(names, lead.point, one.point, strict=True)
         changed = {name: (before, after) for name, before, after in pairs if before != after}
-        moved = _leading(changed, knobs)
+        moved = _leading(changed)
         pays = one.value is not None and lead.value is not None and one.value > lead.value + PAYS
         single = len(moved) == 1
         if pays or single:
@@ -99,9 +97,9 @@ def search_state(
     return None if lead is None else SearchState(lead.point, frozenset(tried), frozenset(failed), turns)
 
 
-def _leading(changed: Collection[str], knobs: Mapping[str, Knob]) -> tuple[str, ...]:
+def _leading(changed: Collection[str]) -> tuple[str, ...]:
     """Of the knobs that changed, those that did not merely follow: an engine's own settings follow the engine."""
-    return tuple(n for n in changed if n not in knobs or not set(knobs[n].needs) & set(changed))
+    return tuple(n for n in changed if n not in KNOBS or not set(KNOBS[n].needs) & set(changed))
 
 
 def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue | None = None) -> tuple[bool, float]:
@@ -110,7 +108,6 @@ def stake(knob: Knob | None, of_phases: Mapping[str, float], engine: KnobValue |
     Args:
         knob: ``None`` for one that is not in the catalogue, which may act on all.
         of_phases: share of a cycle by phase; empty if not known.
-        engine: what generates there.
     """
     if knob is None or not knob.phases or not of_phases:
         return True, 1.0
@@ -130,7 +127,6 @@ def next_move(
     left: Mask,
     climb: SearchState,
     of_phases: Mapping[str, float],
-    knobs: Mapping[str, Knob],
     steps: Collection[Step] | None = None,
     last: Configuration | None = None,
 ) -> int | None:
@@ -141,27 +137,24 @@ def next_move(
 
     Args:
         grid: the candidates; ``climb.point`` need not be one of them.
-        left: those that may be chosen.
-        climb: by the same dimensions.
         of_phases: share of the base's cycle by phase; empty if not known.
-        knobs: the catalogue.
         steps: the only places that may be moved to; all if ``None``.
         last: what ran last (``last_run``).
     """
-    places = list(knobs)
+    places = list(KNOBS)
     base = {d.name: d.values[place] for d, place in zip(grid.dimensions, climb.point, strict=True)}
     found: list[tuple[tuple[int, int, bool, float, bool, int, int, float], int]] = []
     for dimension in grid.dimensions:
-        limiting, share = stake(knobs.get(dimension.name), of_phases, base.get(ENGINE))
+        limiting, share = stake(KNOBS.get(dimension.name), of_phases, base.get(ENGINE))
         turns = climb.turns.get(dimension.name, 0)
         if turns >= TURNS or share <= NO_STAKE:
             continue
-        order = places.index(dimension.name) if dimension.name in knobs else len(places)
-        effect = knobs[dimension.name].effect.rank if steps is not None and dimension.name in knobs else 0
-        for place, index in _reached(grid, left, climb, dimension, knobs, steps):
-            appetite = _appetite(knobs.get(dimension.name), dimension.values[place], place)
+        order = places.index(dimension.name) if dimension.name in KNOBS else len(places)
+        effect = KNOBS[dimension.name].effect.rank if steps is not None and dimension.name in KNOBS else 0
+        for place, index in _reached(grid, left, climb, dimension, steps):
+            appetite = _appetite(KNOBS.get(dimension.name), dimension.values[place], place)
             restart = 0 if last is None else int(restart_between(last, grid.candidates[index]))
-            saves = _saves(knobs.get(dimension.name), base[dimension.name], dimension.values[place])
+            saves = _saves(KNOBS.get(dimension.name), base[dimension.name], dimension.values[place])
             found.append(((turns, effect, not limiting, -round(share, 6), saves, restart, order, -appetite), index))
     return min(found)[1] if found else None
 
@@ -171,7 +164,6 @@ def _reached(
     left: Mask,
     climb: SearchState,
     dimension: Dimension,
-    knobs: Mapping[str, Knob],
     steps: Collection[Step] | None,
 ) -> Iterator[tuple[int, int]]:
     """Places of ``dimension`` a move may go to, with the candidate there: neighbours, or any without an order."""
@@ -181,7 +173,7 @@ def _reached(
         ways: list[Sequence[int]] = [range(own + 1, size), range(own - 1, -1, -1)]
     else:
         ways = [(place,) for place in range(size) if place != own]
-    followers = {d.name for d in grid.dimensions if d.name in knobs and dimension.name in knobs[d.name].needs}
+    followers = {d.name for d in grid.dimensions if d.name in KNOBS and dimension.name in KNOBS[d.name].needs}
     alike = grid.alike(climb.point, {dimension.name} | followers)
     fewer = grid.alike(climb.point, {dimension.name, ROWS} | followers) & grid.below(ROWS, climb.point)
     for way in ways:
@@ -222,113 +214,75 @@ def _appetite(knob: Knob | None, value: KnobValue, place: int) -> float:
     return float(rank * signs[0]) if signs else 0.0
 
 
-def headline_climb(
-    grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> SearchState | None:
-    """How far the headline's climb has come; ``None`` before anything held.
+@dataclass(frozen=True)
+class Climb:
+    """How far one track's local search has come, and what its next move starts from."""
+
+    state: SearchState
+    best: Observation
+    """What the phases of the base's cycle are read off; on the permitted track the headline's best."""
+    steps: frozenset[Step] | None = None
+    """The only places to move to: those the headline has not; ``None``: all."""
+    start: Point | None = None
+    """On the permitted track, where the headline's best lies."""
+
+    def base(self, grid: CandidateGrid) -> Configuration:
+        """What the next move starts from: the headline's best settings with the numerics and learning that paid."""
+        start = self.state.point if self.start is None else self.start
+        axes = zip(grid.dimensions, start, self.state.point, strict=True)
+        changes = {d.name: d.values[place] for d, own, place in axes if place != own}
+        if STEPS in changes:  # its places are rows generated
+            single = self.best.configuration.with_(**{**changes, STEPS: 1})
+            changes[STEPS] = steps_for(changes[STEPS], single)
+        return self.best.configuration.with_(**changes)
+
+    def move(self, grid: CandidateGrid, left: Mask, trials: Sequence[Trial]) -> int | None:
+        """The candidate of ``left`` that is tried next, or ``None`` if the sampler is to choose.
+
+        After the permitted track's last move it is the best of both tracks' settings.
+        """
+        measured = next((t for t in trials if t.number == self.best.number), None)
+        phases = {} if measured is None else measured.phase_shares
+        index = next_move(grid, left, self.state, phases, self.steps, last_run(trials))
+        if index is not None or self.start in (None, self.state.point):
+            return index
+        both = grid.at(self.state.point)
+        return both if both is not None and left[both] else None
+
+
+def headline_climb(grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial]) -> Climb | None:
+    """The headline's; ``None`` before anything held.
 
     Args:
-        grid: the headline's.
         same: what is known of configurations with the baseline's learning, by trial number.
-        trials: what that is known from.
-        knobs: the catalogue.
     """
-    short = _short(trials)
-    located = ((e, grid.point(e.configuration)) for e in same if e.standing is not OptunaTrialStatus.PENDING)
+    short, points = _short(trials), {e.number: grid.point(e.configuration) for e in same}
+    located = ((e, points[e.number]) for e in same if e.standing is not OptunaTrialStatus.PENDING)
     seen = [Visited(point, _value(e), e.number in short) for e, point in located if point is not None]
-    return search_state(grid.dimensions, seen, knobs)
+    state = search_state(grid.dimensions, seen)
+    return None if state is None else Climb(state, next(e for e in same if points[e.number] == state.point))
 
 
-def headline_base(
-    grid: CandidateGrid, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> Configuration | None:
-    """What the headline's next move starts from, or ``None`` before anything held."""
-    climb = headline_climb(grid, same, trials, knobs)
-    if climb is None:
-        return None
-    return next((e.configuration for e in same if grid.point(e.configuration) == climb.point), None)
-
-
-def permitted_base(
+def permitted_climb(
     grid: CandidateGrid,
     headline: CandidateGrid,
     known: Sequence[Observation],
     same: Sequence[Observation],
     trials: Sequence[Trial],
-    knobs: Mapping[str, Knob],
-) -> Configuration | None:
-    """The headline's best settings with the numerics and learning that paid, or ``None`` before anything held."""
-    found = _permitted_climb(grid, headline, known, same, trials, knobs)
-    if found is None:
-        return None
-    best, base, _, climb = found
-    axes = zip(grid.dimensions, base, climb.point, strict=True)
-    changes = {d.name: d.values[place] for d, own, place in axes if place != own}
-    if STEPS in changes:  # its places are rows generated
-        changes[STEPS] = steps_for(changes[STEPS], best.configuration.with_(**{**changes, STEPS: 1}))
-    return best.configuration.with_(**changes)
-
-
-def headline_move(
-    grid: CandidateGrid, left: Mask, same: Sequence[Observation], trials: Sequence[Trial], knobs: Mapping[str, Knob]
-) -> int | None:
-    """The candidate of ``left`` the headline track tries next, or ``None`` if the sampler is to choose."""
-    climb = headline_climb(grid, same, trials, knobs)
-    if climb is None:
-        return None
-    base = next((e for e in same if grid.point(e.configuration) == climb.point), None)
-    return next_move(grid, left, climb, _phases(trials, base), knobs, last=last_run(trials))
-
-
-def permitted_move(
-    grid: CandidateGrid,
-    headline: CandidateGrid,
-    left: Mask,
-    known: Sequence[Observation],
-    same: Sequence[Observation],
-    trials: Sequence[Trial],
-    knobs: Mapping[str, Knob],
-) -> int | None:
-    """The candidate of ``left`` the permitted track tries next, or ``None`` if the sampler is to choose.
-
-    After the last move it is the best of both: the headline's settings with the numerics and learning that paid.
+) -> Climb | None:
+    """The permitted track's; ``None`` before anything held.
 
     Args:
-        grid: the permitted track's.
-        headline: the headline's.
-        left: candidates of ``grid`` that may be chosen.
         known: what is known of all configurations, by trial number.
         same: of those, what is known of ones with the baseline's learning.
-        trials: where the phases of a configuration's cycle are found.
-        knobs: the catalogue.
     """
-    found = _permitted_climb(grid, headline, known, same, trials, knobs)
-    if found is None:
-        return None
-    best, base, steps, climb = found
-    move = next_move(grid, left, climb, _phases(trials, best), knobs, steps, last_run(trials))
-    if move is not None or climb.point == base:
-        return move
-    both = grid.at(climb.point)
-    return both if both is not None and left[both] else None
-
-
-def _permitted_climb(
-    grid: CandidateGrid,
-    headline: CandidateGrid,
-    known: Sequence[Observation],
-    same: Sequence[Observation],
-    trials: Sequence[Trial],
-    knobs: Mapping[str, Knob],
-) -> tuple[Observation, Point, frozenset[Step], SearchState] | None:
-    """(The headline's best, its point, the places beyond the headline, how far the climb over them has come)."""
     best = max((e for e in same if e.standing is OptunaTrialStatus.FEASIBLE), key=lambda e: e.value, default=None)
-    base = None if best is None else grid.point(best.configuration)
-    if best is None or base is None:
+    start = None if best is None else grid.point(best.configuration)
+    if best is None or start is None:
         return None
     steps = beyond(grid, headline, best.configuration)
-    climb = search_state(grid.dimensions, _gains(grid, base, steps, known, same, _short(trials)), knobs)
-    return None if climb is None else (best, base, steps, climb)
+    state = search_state(grid.dimensions, _gains(grid, start, steps, known, same, _short(trials)))
+    return None if state is None else Climb(state, best, steps, start)
 
 
 def beyond(permitted: CandidateGrid, headline: CandidateGrid, base: Configuration) -> frozenset[Step]:
@@ -384,11 +338,6 @@ def _value(evidence: Observation) -> float | None:
     return evidence.value if evidence.standing is OptunaTrialStatus.FEASIBLE else None
 
 
-def _phases(trials: Sequence[Trial], base: Observation | None) -> Mapping[str, float]:
-    measured = next((t for t in trials if base is not None and t.number == base.number), None)
-    return {} if measured is None else measured.phase_shares
-
-
 LISTED = 50_000
 """Candidates that are listed at most; a space with as many was drawn from."""
 KEPT = 16
@@ -409,7 +358,6 @@ class Nearby:
     space: SearchSpace
     baseline: Configuration
     resources: Resources
-    knobs: Mapping[str, Knob] = field(default_factory=lambda: KNOBS)
     _known: dict[tuple[str, bool], tuple[Configuration, ...]] = field(default_factory=dict)
 
     def of(self, base: Configuration, *, same_learning: bool) -> tuple[Configuration, ...]:
@@ -423,7 +371,7 @@ class Nearby:
         return self._known[key]
 
     def _along(self, name: str, base: Configuration, same_learning: bool) -> Sequence[Configuration]:
-        followers = {n for n in self.space.values if n in self.knobs and name in self.knobs[n].needs}
+        followers = {n for n in self.space.values if n in KNOBS and name in KNOBS[n].needs}
         free = {name, *(followers or (ROWS, STEPS))}
         narrow = self.space.about(base, free)
         return narrow.candidates(self.baseline, self.resources, same_learning=same_learning, limit=LISTED)

@@ -11,7 +11,7 @@ from autotune.domain import Configuration
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.translation import Observation, OptunaTrialStatus
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Knob
+from search_spaces.knobs import KNOBS
 
 COMPETENT = "competent"
 ROOMY = "roomy"
@@ -36,9 +36,7 @@ def openings(candidates: Sequence[Configuration], baseline: Configuration) -> tu
     return tuple((c, source) for c, source in ((known, COMPETENT), (ample, ROOMY)) if c is not None)
 
 
-def strong_defaults(
-    candidates: Sequence[Configuration], baseline: Configuration, knobs: Mapping[str, Knob] = KNOBS
-) -> Configuration | None:
+def strong_defaults(candidates: Sequence[Configuration], baseline: Configuration) -> Configuration | None:
     """What someone who knows the framework would set first: vLLM beside the trainer, all else as in the baseline.
 
     Of several such candidates the one with the fewest engine settings of its own, the largest cache, the first.
@@ -46,7 +44,7 @@ def strong_defaults(
     """
     if baseline.get(ENGINE) == VLLM:
         return None
-    own = {name for name, knob in knobs.items() if ENGINE in knob.needs}
+    own = {name for name, knob in KNOBS.items() if ENGINE in knob.needs}
     found = [c for c in candidates if c.get(ENGINE) == VLLM and set(c.difference(baseline)) <= own | {ENGINE}]
     return min(found, key=lambda c: (len(c.difference(baseline)), -_number(c, "kv_cache_memory_bytes")), default=None)
 
@@ -85,7 +83,6 @@ def startup(
     """The choice while fewer than ``STARTUP_TRIALS`` trials are decided; ``None`` from then on.
 
     Args:
-        grid: the candidates.
         left: those that may be chosen; at least one.
         evidence: what is known, by trial number.
         seed: 32 bits, uniform.

@@ -19,7 +19,7 @@ from autotune.domain import Configuration, Trial
 from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import CandidateGrid, Mask
 from autotune.proposals.dominance import Region
-from autotune.proposals.local_search import Nearby, headline_base, headline_move, permitted_base, permitted_move
+from autotune.proposals.local_search import Nearby, headline_climb, permitted_climb
 from autotune.proposals.openings import COMPETENT, ROOMY, spread, startup
 from autotune.proposals.samplers import StudySampler, Turn
 from autotune.proposals.translation import (
@@ -36,7 +36,6 @@ from autotune.proposals.translation import (
 from autotune.statistics import retries
 from autotune.statistics.evidence import same_learning
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS, Knob
 from search_spaces.knobs.restart import Restart, RestartKey, restart_key
 
 HEADLINE = "headline"
@@ -78,11 +77,9 @@ class TwoTrackProposer:
         baseline: the user's present configuration, as it stands in trial 0.
         complete_baseline: the same as the candidates are written, with what the framework does on its own.
         sampler: who chooses among the candidates that are left.
-        seed: of the study.
         one_memory: device and host memory are the same (a CPU run).
         firsts: headline candidates to try before anything else, each with its source.
         otherwise: stands for the roomy one of ``firsts`` where the competent one proved no better than the baseline.
-        knobs: the catalogue.
         unset: those of ``searched`` that a candidate or the baseline may leave to the framework.
         nearby: tells the neighbours of a configuration where the candidates were drawn from more than are listed.
         framework: whose words the configurations are in.
@@ -101,7 +98,6 @@ class TwoTrackProposer:
         one_memory: bool,
         firsts: Sequence[tuple[Configuration, str]] = (),
         otherwise: Configuration | None = None,
-        knobs: Mapping[str, Knob] = KNOBS,
         unset: Collection[str] = (),
         nearby: Nearby | None = None,
         framework: str = "trl",
@@ -110,8 +106,8 @@ class TwoTrackProposer:
         own = frozenset(headline)
         others = tuple(c for c in permitted if c not in own)
         anchors = (complete_baseline,)
-        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, knobs, unset))
-        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, knobs, unset)) if others else None
+        self._headline = Track(HEADLINE, CandidateGrid(headline, names, anchors, unset))
+        self._permitted = Track(PERMITTED, CandidateGrid(others, names, anchors, unset)) if others else None
         self._same_learning = own | {complete_baseline}
         self._nearby, self._framework = nearby, framework
         self._as_candidate = {baseline: complete_baseline}
@@ -121,7 +117,6 @@ class TwoTrackProposer:
         self._firsts = tuple(firsts)
         self._otherwise = otherwise
         self._baseline = complete_baseline
-        self._knobs = knobs
         self._keys: dict[int, list[RestartKey]] = {}
         self._read: Read = {}
 
@@ -243,25 +238,19 @@ class TwoTrackProposer:
 
     def _move(self, point: _Point, track: Track, left: Mask) -> Configuration | None:
         """One move from the best so far; ``None`` once every knob had its turn."""
-        grid, trials = track.grid, point.trials
-        if self._nearby is not None:
-            grid = grid.beside(self._neighbours(self._nearby, track, point))
-            left = grid.without(*point.out)
-        if track is self._headline:
-            index = headline_move(grid, left, point.same, trials, self._knobs)
+        grid, trials, first = track.grid, point.trials, track is self._headline
+        if first:
+            climb = headline_climb(grid, point.same, trials)
         else:
-            index = permitted_move(grid, self._headline.grid, left, point.known, point.same, trials, self._knobs)
+            climb = permitted_climb(grid, self._headline.grid, point.known, point.same, trials)
+        if climb is None:
+            return None
+        if self._nearby is not None:
+            near = self._nearby.of(climb.base(grid), same_learning=first)
+            grid = grid.beside(c for c in near if first or not self._learns_the_same(c))
+            left = grid.without(*point.out)
+        index = climb.move(grid, left, trials)
         return None if index is None else grid.candidates[index]
-
-    def _neighbours(self, nearby: Nearby, track: Track, point: _Point) -> Sequence[Configuration]:
-        """Of what the track's next move starts from."""
-        headline = self._headline.grid
-        if track is self._headline:
-            base = headline_base(headline, point.same, point.trials, self._knobs)
-            return () if base is None else nearby.of(base, same_learning=True)
-        base = permitted_base(track.grid, headline, point.known, point.same, point.trials, self._knobs)
-        about = () if base is None else nearby.of(base, same_learning=False)
-        return [c for c in about if not self._learns_the_same(c)]
 
     def _learns_the_same(self, configuration: Configuration) -> bool:
         """As the baseline. What was drawn for the headline does; of others the catalogue tells."""
@@ -272,8 +261,8 @@ class TwoTrackProposer:
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         asked = self._as_candidate.get(configuration, configuration)
         for region in self._regions(self._as_candidates(history)):
-            if dominance.covers(region, asked, self._knobs):
-                return dominance.sentence(region, asked, self._knobs)
+            if dominance.covers(region, asked):
+                return dominance.sentence(region, asked)
         return None
 
     def count_ruled_out(self, history: Sequence[Trial]) -> int:
@@ -290,10 +279,10 @@ class TwoTrackProposer:
         return [t.with_(configuration=names[t.configuration]) if t.configuration in names else t for t in found]
 
     def _regions(self, trials: Sequence[Trial]) -> tuple[Region, ...]:
-        return dominance.regions(trials, self._knobs, one_memory=self._one_memory, memory=self._memory)
+        return dominance.regions(trials, one_memory=self._one_memory, memory=self._memory)
 
     def _is_covered(self, configuration: Configuration, regions: Iterable[Region]) -> bool:
-        return any(dominance.covers(region, configuration, self._knobs) for region in regions)
+        return any(dominance.covers(region, configuration) for region in regions)
 
     def _order(self, number: int) -> tuple[Track, ...]:
         if self._permitted is None:

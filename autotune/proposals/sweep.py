@@ -23,13 +23,10 @@ class SweepProposer:
     """``ports.Proposer``: the rows of a table one after the other. It learns nothing and leaves nothing out.
 
     Args:
-        space: what is swept.
         baseline: trial 0; it is a row too.
-        resources: of the study.
         rows: how many rows, the baseline included; ``None`` is every legal combination. Fewer than there are lie all
             over the space, and the rows of a smaller number are among those of a larger one.
         same_learning: only rows that learn as the baseline does.
-        seed: of the study.
     """
 
     def __init__(

@@ -128,6 +128,7 @@ def status_document(found: StudyReading, life: Life | None, now: float) -> Docum
         "budget": budget_json(found.limits),
         "counts": {"states": count(found.trials).states, "failures": count(found.trials).failures},
         "running": None if running is None else _running(study, running, life, now),
+        "avoided_gpus": [plain(sentence) for sentence in found.avoided_gpus],
         "source": found.source.value,
         "best": None if found.recommendation is None else recommendation_json(found.recommendation),
     }

@@ -57,6 +57,13 @@ def last_budget(store: Store, study: Study) -> Budget:
     return Budget(**given, at_once=data.get("at_once", 1))
 
 
+def avoided_gpus(store: Store, study: Study) -> tuple[str, ...]:
+    """GPUs that the last run of the tuner keeps its trials off, each with the reason."""
+    began = last_event(store, study, "session_started")
+    events = store.events(study.id, after=0 if began is None else began.id, kind="gpu_quarantined")
+    return tuple(dict.fromkeys(event.message for event in events))
+
+
 @dataclass(frozen=True)
 class StudyReading:
     """A study with its trials, and what follows from them, each worked out when it is first asked for."""
@@ -68,6 +75,8 @@ class StudyReading:
     """Wall seconds and GPU seconds, over all runs of the tuner."""
     limits: Budget = NO_LIMITS
     """What the last run of the tuner was given."""
+    avoided_gpus: tuple[str, ...] = ()
+    """Those on which the last run of the tuner saw a fault, each as a sentence."""
     fingerprint: Fingerprint | None = None
     stored: Recommendation | None = None
     """The newest recommendation the study itself gave; trials may have ended since."""
@@ -165,6 +174,7 @@ def read_study(store: Store, study: Study) -> StudyReading:
         trials=store.trials(study.id),
         spent=store.spent(study.id),
         limits=last_budget(store, study),
+        avoided_gpus=avoided_gpus(store, study),
         fingerprint=store.fingerprint(study.id),
         stored=store.recommendation(study.id),
         verified=last_event(store, study, "verified"),

@@ -85,8 +85,6 @@ def native_best(spec: StudySpec, trials: Sequence[Trial], row: Row = Row.SAME_LE
     the baseline, which every confirmation runs beside, goes before neither.
 
     Args:
-        spec: of the study.
-        trials: all of it.
         row: with the same learning as the baseline, or whatever the space permits.
     """
     held = evidence.feasible(trials)

@@ -34,7 +34,6 @@ def report(reading: StudyReading, *, legal: int | None = None, plot: str = "", r
     """The whole file, ending in a newline.
 
     Args:
-        reading: of the study.
         legal: legal combinations of the space; ``None`` if they were not counted.
         plot: name of the plot file beside the report; empty if there is none.
         reasons: for the answer; ``None`` where there are none.

@@ -90,8 +90,9 @@ def run_command(
     *,
     clock: Clock,
     graces: Graces | None = None,
+    trouble: Callable[[], tuple[Stop, str] | None] = lambda: None,
 ) -> Ended:
-    """Runs ``command`` to its end, or until ``hear`` returns true for a line.
+    """Runs ``command`` to its end, or until ``hear`` returns true for a line, or ``trouble`` says why it cannot go on.
 
     What ``hear`` raises is raised again, after the processes have been ended.
     """
@@ -115,7 +116,7 @@ def run_command(
     enough = False
     quarantined: tuple[int, ...] = ()
     try:
-        why_stopped, enough = _listen(command, child, watchdog, lines, hear, stop, clock, began)
+        why_stopped, enough = _listen(command, child, watchdog, lines, hear, stop, clock, began, trouble)
     finally:
         code = child.poll()
         quarantined = tree.kill(clock, limits.orphans_s if code is not None else limits.terminate_s, limits.kill_s)
@@ -137,6 +138,7 @@ def _listen(
     stop: StopToken,
     clock: Clock,
     began: float,
+    trouble: Callable[[], tuple[Stop, str] | None],
 ) -> tuple[tuple[Stop, str] | None, bool]:
     """The reason to end the command, and whether ``hear`` returned true."""
     while True:
@@ -152,6 +154,8 @@ def _listen(
             return None, False
         if stop.level:
             return (Stop.CANCELLED, "stopped by the user"), False
+        if (why := trouble()) is not None:
+            return why, False
         if clock.monotonic() - began >= command.deadline_s:
             return (Stop.DEADLINE, f"not finished after {command.deadline_s:.0f} s"), False
         clock.sleep(STEP_S)

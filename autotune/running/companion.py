@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from http.client import HTTPException
 
-from autotune.ports import Clock, Companion
+from autotune.ports import Clock, ServerLaunch
 from autotune.running.ending import Stop, ended_by
 from autotune.running.log import CappedLog, read_tail
 from autotune.running.spawn import spawn
@@ -65,21 +65,19 @@ class ReadinessPoll(threading.Thread):
 class RunningServer:
     """A rollout server process while it runs."""
 
-    def __init__(self, companion: Companion, paths: RunPaths, tag: str, clock: Clock) -> None:
+    def __init__(self, launch: ServerLaunch, paths: RunPaths, tag: str, clock: Clock) -> None:
         """Starts it.
 
         Raises:
             OSError: it could not be started.
         """
-        self._companion, self._paths, self._clock = companion, paths, clock
+        self._launch, self._paths, self._clock = launch, paths, clock
         self._began = clock.monotonic()
         mark = PhaseMark(paths.phase)
         mark.set(StartupPart.SERVER.value)
         mark.close()
-        self.child, self._pump = spawn(
-            companion.argv, paths.scratch, tag, CappedLog(paths.server_log), companion.environment
-        )
-        self._health = ReadinessPoll(companion.health, companion.answer)
+        self.child, self._pump = spawn(launch.argv, paths.scratch, tag, CappedLog(paths.server_log), launch.environment)
+        self._health = ReadinessPoll(launch.health, launch.answer)
         self.greeted = False
         """It was ready, and the trial was told."""
         self._health.start()
@@ -105,7 +103,7 @@ class RunningServer:
             when = "in the middle of the trial" if self.greeted else "before it was ready"
             return Stop.SERVER, f"the rollout server {'was ' if code < 0 else ''}{ended_by(code)} {when}"
         waited = self._clock.monotonic() - self._began
-        if not self.greeted and waited >= self._companion.ready_s:
+        if not self.greeted and waited >= self._launch.ready_s:
             return Stop.NOT_READY, f"the rollout server was not ready after {waited:.0f} s"
         return None
 

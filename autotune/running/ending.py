@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotune.domain import FailureReason, Outcome, Phase, Pool
+from autotune.machine.gpu_faults import GpuFault
 from autotune.ports import Diagnosis, Framework
 from trainer.child.contract import SIGNS, CurrentPhase, Nearness, Result, StartupPart, last_error
 
@@ -32,6 +33,8 @@ class Stop(StrEnum):
     HANG = "hang"
     CANCELLED = "cancelled"
     STRANGER = "stranger"
+    GPU_FAULT = "gpu fault"
+    """One of its GPUs failed."""
     LINGERED = "lingered"
     NOT_STARTED = "not started"
     SERVER = "server"
@@ -46,6 +49,7 @@ REASONS = {
     Stop.HANG: FailureReason.HANG,
     Stop.CANCELLED: FailureReason.CANCELLED,
     Stop.STRANGER: FailureReason.INFRA,
+    Stop.GPU_FAULT: FailureReason.INFRA,
     Stop.NOT_STARTED: FailureReason.INFRA,
     Stop.SERVER: FailureReason.CRASH,
     Stop.NOT_READY: FailureReason.TIMEOUT,
@@ -81,6 +85,8 @@ class Ending:
     host_peak: int | None = None
     bad_lines: int = 0
     quarantined: tuple[int, ...] = ()
+    gpu_faults: tuple[GpuFault, ...] = ()
+    """Seen on its GPUs meanwhile."""
     log_tail: str = ""
     server_log: str = ""
     """End of the rollout server's log, where there was one."""

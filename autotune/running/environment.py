@@ -7,9 +7,12 @@ would put the tuner's packages, or whatever stands beside them, in front of the 
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import Mapping
 
+from autotune.machine.surroundings import has_name
 from trainer.child.contract import TAG_VARIABLE
 
 ALLOWED = re.compile(
@@ -42,7 +45,15 @@ def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
         own: the tuner's.
         tag: what the sweep will look for.
     """
-    return {**{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}
+    return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}
+
+
+def nameless(own: Mapping[str, str]) -> dict[str, str]:
+    """What programs ask of the user, where the list of users has none: torch's caches are called after the user, and
+    ``~`` would be a folder of that name."""
+    if has_name():
+        return {}
+    return {"USER": f"user{os.geteuid()}", **({} if own.get("HOME") else {"HOME": tempfile.gettempdir()})}
 
 
 def _allowed(name: str) -> bool:

@@ -71,6 +71,7 @@ class GpuGuard:
         allow_busy: bool = False,
         patience_s: float = 10,
         computes: Callable[[int], bool] = lambda _: True,
+        seen: Callable[[], tuple[Gpu, ...] | None] | None = None,
     ) -> None:
         """Arguments:
 
@@ -80,8 +81,10 @@ class GpuGuard:
         patience_s: how long freed memory may take to be reported as free.
         computes: an id is that of a process of this system that has a GPU open (``hardware.has_gpu_open``); asked
             where ids are ours, and others accuse nobody.
+        seen: ``look`` for a running trial, which nobody may hold up; it answers ``None`` where the driver takes long.
         """
         self._look = look
+        self._seen = seen or look
         self._pids_are_ours = pids_are_ours
         self._allow_busy = allow_busy
         self._patience = patience_s
@@ -116,9 +119,11 @@ class GpuGuard:
     def during(self, members: Set[int]) -> str | None:
         self.used = None
         try:
-            gpus = self._look()
+            gpus = self._seen()
         except MachineError as error:
             return str(error)
+        if gpus is None:
+            return None
         self.used = max((gpu.memory_used for gpu in gpus), default=None)
         for gpu in gpus:
             self.peaks[gpu.cuda_name] = max(gpu.memory_used, self.peaks.get(gpu.cuda_name, 0))

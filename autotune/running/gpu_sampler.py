@@ -1,4 +1,4 @@
-"""Samples NVML while a trial runs, and adds the GPU figures to the trial's cycle records."""
+"""Samples NVML while a trial runs: adds GPU figures to the trial's cycle records, and notices faults of the GPUs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.domain import CycleRecord
-from autotune.machine.gpu_samples import GpuSample, use_of
+from autotune.machine.gpu_faults import GpuFault
+from autotune.machine.gpu_samples import WHOLE, GpuSample, slowed, use_of
 from autotune.machine.nvml import GpuReader
 from autotune.ports import Clock
-from trainer.child.contract import read_phase
+from trainer.child.contract import CycleKind, read_phase
 
 PERIOD_S = 0.2
 """Between two readings; the driver's own figures are no finer."""
 DUTY = 0.01
 """Share of one core that reading may cost: where it takes longer, it is done less often."""
+FAULTS_S = 2.0
+"""Between two looks for faults."""
+END_S = 10.0
+"""Given to a reading under way when a trial ends; a driver that takes longer is left to its thread."""
+SLOWED = 0.05
+"""A cycle whose clock is lower by more than this share is marked; under load an H100's stays within 2 %."""
 MOST_SAMPLES = 36_000
 """Kept at a time, two hours of them; of a longer cycle the last ones count."""
 
@@ -39,6 +46,8 @@ class GpuSampler(threading.Thread):
         self._done = threading.Event()
         self._samples: deque[GpuSample] = deque(maxlen=MOST_SAMPLES)
         self._lock = threading.Lock()
+        self._faults: list[GpuFault] = []
+        self._usual: dict[CycleKind, float] = {}
         self.cpu_s = 0.0
         """CPU seconds this thread has used."""
 
@@ -48,15 +57,24 @@ class GpuSampler(threading.Thread):
         if reader is None:
             return
         try:
-            pause = 0.0
+            pause, next_faults = 0.0, self._clock.monotonic()
             while not self._done.wait(pause):
                 before = time.thread_time()
                 self.look(reader)
+                if self._clock.monotonic() >= next_faults:
+                    next_faults = self._clock.monotonic() + FAULTS_S
+                    self._faults.extend(reader.faults())
                 now = time.thread_time()
                 self.cpu_s = now - began
                 pause = max(PERIOD_S, (now - before) / DUTY)
+            self._faults.extend(reader.faults())
         finally:
             reader.close()
+
+    @property
+    def faults(self) -> tuple[GpuFault, ...]:
+        """Those seen so far; all of them after ``finish``."""
+        return tuple(self._faults)
 
     def look(self, reader: GpuReader) -> None:
         """Takes one sample."""
@@ -67,7 +85,8 @@ class GpuSampler(threading.Thread):
             self._samples.append(sample)
 
     def add_to(self, record: CycleRecord) -> CycleRecord:
-        """Returns a record of rank 0 with GPU figures of its cycle; other records unchanged."""
+        """Returns a record of rank 0 with GPU figures of its cycle, marked if their clock was held down; other records
+        unchanged."""
         if record.rank:
             return record
         with self._lock:
@@ -75,10 +94,21 @@ class GpuSampler(threading.Thread):
             while len(self._samples) > 1 and self._samples[1].at < record.started:
                 self._samples.popleft()
             samples = tuple(self._samples)
-        return replace(record, gpu=use_of(samples, record))
+        return self._marked(replace(record, gpu=use_of(samples, record)))
+
+    def _marked(self, record: CycleRecord) -> CycleRecord:
+        """The reference kernel runs between cycles: heat or a lack of power within one it does not meet."""
+        whole = record.gpu.get(WHOLE)
+        if whole is None:
+            return record
+        lost = slowed(whole, self._usual.get(record.cycle_kind))
+        self._usual[record.cycle_kind] = max(whole.sm_mhz or 0.0, self._usual.get(record.cycle_kind, 0.0))
+        if lost <= SLOWED or not record.accepted:
+            return record
+        return replace(record, noisy=True, drift=max(lost, record.drift or 0.0))
 
     def finish(self) -> None:
-        """Stops sampling, after a reading under way."""
+        """Stops sampling, after a reading under way that does not take long."""
         self._done.set()
         if self.is_alive():
-            self.join()
+            self.join(END_S)

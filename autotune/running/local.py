@@ -18,8 +18,11 @@ from autotune.running import launch, proc
 from autotune.running.companion import free_ports
 from autotune.running.ending import Ending, Stop, outcome_of
 from autotune.running.gpu_guard import GpuGuard, GpuUseGuard, NoGuard
+from autotune.running.gpu_pool import GpuPool
+from autotune.running.inputs import Inputs
 from autotune.running.job import Graces, Job
 from autotune.running.liveness import HangLimits
+from autotune.running.patient_call import PatientCall
 from autotune.running.preloads import Preloads
 from autotune.running.process_tree import ProcessTree, Send
 from autotune.running.spawn import Spawn, spawn
@@ -89,6 +92,10 @@ class LocalRunner:
     """Part of the machine, where trials run side by side; ``None``: all of it."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
+    driver: PatientCall[tuple[Gpu, ...]] = field(default_factory=lambda: PatientCall(hardware.visible_gpus))
+    """Asks for the GPUs that are visible now."""
+    pool: GpuPool = field(default_factory=GpuPool)
+    inputs: Inputs = field(default_factory=Inputs)
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
         paths = RunPaths(assignment.directory.resolve())
@@ -101,14 +108,27 @@ class LocalRunner:
             spec = self.framework.render(assignment)
         except ValueError as error:  # legality lacks a rule, or the study is of an older release
             return RunReport(Outcome(reason=FailureReason.ILLEGAL, message=str(error)), seconds=0.0)
-        ending = self._attempt(assignment, spec, paths, watcher, stop)
+        away = self.inputs.wait(spec, self.clock, watcher, stop, assignment.deadline_s)
+        if away is not None:
+            waited = self.clock.monotonic() - began
+            return RunReport(Outcome(reason=FailureReason.INFRA, message=away), seconds=waited, absent=True)
+        left = assignment.deadline_s - (self.clock.monotonic() - began)
+        ending = self._attempt(replace(assignment, deadline_s=left), spec, paths, watcher, stop)
+        self.pool.quarantine(ending.gpu_faults)
         log = paths.server_log if ending.log_is_servers else paths.log
+        outcome = doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before)
+        away = None if outcome.ok else self.inputs.missing(spec)
+        if away is not None and outcome.reason is not FailureReason.CANCELLED:
+            told = f"{away} ({outcome.sentence()})" if outcome.reason is not FailureReason.INFRA else away
+            outcome = replace(outcome, reason=FailureReason.INFRA, pool=None, message=told, suggestion="")
         return RunReport(
-            outcome=doubt_used_process(outcome_of(ending, self.framework, str(log)), ending.before),
+            outcome=outcome,
+            absent=away is not None,
             seconds=self.clock.monotonic() - began,
             host_peak=ending.host_peak,
             bad_lines=ending.bad_lines,
             quarantined=ending.quarantined,
+            gpu_faults=tuple(dict.fromkeys(map(str, ending.gpu_faults))),
             compiled=ending.compiled,
         )
 
@@ -140,9 +160,16 @@ class LocalRunner:
     def _held(self, study: Study) -> tuple[Gpu, ...]:
         """Current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
-        if not count or self.lane is None:
-            return gpu_choice.held(hardware.visible_gpus(), count) if count else ()
-        return gpu_choice.held(hardware.visible_gpus(), self.lane.gpus[-1] + 1)[self.lane.gpus[0] :]
+        return self.pool.held(self._own(self.driver()), count) if count else ()
+
+    def _seen(self, study: Study) -> tuple[Gpu, ...] | None:
+        """The same without waiting long; ``None``: the driver has not answered yet."""
+        visible = self.driver.soon()
+        return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
+
+    def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """Those of this runner's part of the machine."""
+        return visible if self.lane is None else visible[self.lane.gpus[0] : self.lane.gpus[-1] + 1]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
         place = Place(self.python, tuple(gpu.cuda_name for gpu in gpus), *free_ports(2))
@@ -211,6 +238,7 @@ class LocalRunner:
         ours = hardware.driver_process_ids_are_ours()
         return GpuGuard(
             lambda: self._held(study),
+            seen=lambda: self._seen(study),
             pids_are_ours=ours,
             allow_busy=self.allow_busy,
             computes=hardware.has_gpu_open,

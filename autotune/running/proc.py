@@ -10,6 +10,8 @@ import signal
 import time
 from dataclasses import dataclass
 
+from autotune.machine import hardware
+from autotune.machine.hardware import HOST, Files
 from trainer.child.contract import TAG_VARIABLE
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -129,11 +131,14 @@ def send(process: Stat, number: signal.Signals) -> None:
         os.close(handle)
 
 
-def oom_kills() -> int:
-    """Processes the kernel's out-of-memory killer has ended since boot, on the whole machine."""
-    for line in _read("/proc/vmstat").splitlines():
-        if line.startswith(b"oom_kill "):
-            return int(line.split()[1])
+def oom_kills(files: Files = HOST) -> int:
+    """Processes the kernel's out-of-memory killer has ended so far: of this process's control group, else of the
+    machine. The first leaves out what happened in other containers."""
+    group = next(iter(hardware.groups(files, "memory")), files.cgroup)
+    for path in (group / "memory.events", group / "memory.oom_control", files.proc / "vmstat"):
+        for line in _read(str(path)).splitlines():
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
     return 0
 
 

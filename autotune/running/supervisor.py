@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.domain import FailureReason
-from autotune.machine import nvml
+from autotune.machine import gpu_faults, nvml
 from autotune.ports import Clock, StopToken, Watcher
 from autotune.running import proc
 from autotune.running.asking import ask_for_stacks, report_of
@@ -199,6 +199,8 @@ class _Attempt:
             return Stop.CANCELLED, "stopped by the user"
         if self._job.paths.result.exists():
             return self._lingering(now)
+        if self._gpus.faults:
+            return Stop.GPU_FAULT, gpu_faults.sentence(self._gpus.faults)
         if self._server is not None and (trouble := self._server.trouble()) is not None:
             return trouble
         if now - self._began >= self._job.deadline_s:
@@ -247,6 +249,7 @@ class _Attempt:
         self._pass_on(watcher)
         for record in self._metrics.finish():
             watcher.record(self._with_gpus(record))
+        self._gpus.finish()
         stop, sentence = why or (None, "")
         late, error = report_of(self._job.paths)
         if stop in (None, Stop.MEMORY):  # neither gave it the time to report on being stopped
@@ -264,13 +267,17 @@ class _Attempt:
             host_peak=self._watchdog.peak or None,
             bad_lines=self._metrics.bad_lines,
             quarantined=quarantined,
+            gpu_faults=self._gpus.faults,
             log_tail=read_tail(self._job.paths.log),
             compiled=self._watchdog.compiled,
         )
         return self._checked(ending)
 
     def _checked(self, ending: Ending) -> Ending:
-        """The outcome; INFRA if another process's memory is on the GPU."""
+        """The outcome; INFRA if it failed on a GPU that failed, or if another process's memory is on the GPU."""
+        if ending.gpu_faults and (ending.result is None or not ending.result.ok):
+            why = gpu_faults.sentence(ending.gpu_faults)
+            return replace(ending, stop=Stop.GPU_FAULT, why=why, result=None)
         if self._worker is not None and self._worker.process is not None:
             return ending
         if ending.quarantined or (held := self._job.guard.after(self._clock)) is None:

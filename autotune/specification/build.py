@@ -86,10 +86,14 @@ _SERVERS = ("rollout_gpus", "rollout_data_parallel_size")
 """Knobs that say something of a rollout server only."""
 
 
-def without_server(space: SearchSpace, framework: Integration) -> tuple[SearchSpace, str]:
+def without_server(space: SearchSpace, framework: Integration, *, served: bool = False) -> tuple[SearchSpace, str]:
     """``space`` without the rollout servers that no trial of ``framework`` can have, and a sentence on what went.
 
-    Where vLLM generates on GPUs of its own unless something says otherwise, the space says otherwise.
+    Where vLLM generates on GPUs of its own unless something says otherwise, a space that does not speak of a server
+    says otherwise, unless the study begins with one.
+
+    Args:
+        served: the baseline has a rollout server.
 
     Raises:
         UsageError: the space has nothing but a server.
@@ -98,13 +102,21 @@ def without_server(space: SearchSpace, framework: Integration) -> tuple[SearchSp
     data = space.as_json()
     mode, engine = (_listed(data["knobs"].get(name, ())) for name in ("rollout_mode", "rollout_engine"))
     silent = not mode and "vllm" in engine and defaults(framework.name).get("rollout_mode") == "server"
-    if not framework.no_server or not ("server" in mode or silent):
+    if not framework.no_server:
+        silent = silent and not served and "rollout_gpus" not in data["knobs"]
+        return (_colocated(data, data["knobs"]), "") if silent else (space, "")
+    if not ("server" in mode or silent):
         return space, ""
     if mode == ["server"]:
         raise UsageError(f"the space has no rollout_mode but server; {_no_server(framework, 'rollout_mode')}.")
     knobs = {name: values for name, values in data["knobs"].items() if name not in _SERVERS}
-    cut = SearchSpace.from_json({**data, "knobs": {**knobs, "rollout_mode": "colocate"}})
-    return cut, "" if silent else f"rollout_mode server is left out of the space: {framework.no_server}"
+    return _colocated(
+        data, knobs
+    ), "" if silent else f"rollout_mode server is left out of the space: {framework.no_server}"
+
+
+def _colocated(data: Mapping[str, Any], knobs: Mapping[str, Any]) -> SearchSpace:
+    return SearchSpace.from_json({**data, "knobs": {**knobs, "rollout_mode": "colocate"}})
 
 
 def _listed(values: Any) -> list[Any]:
@@ -121,11 +133,9 @@ def refuse_server(
     """Refuse a rollout server that no trial of ``framework`` can have.
 
     Args:
-        framework: of the study.
         configuration: the user's own knobs; where it is silent, the framework's defaults say what generates where.
         resources: of the machine; without a GPU the rules say that a server needs one.
         name: of the user's configuration; empty without one.
-        lines: of its keys.
 
     Raises:
         UsageError: ``configuration`` has one.
@@ -164,7 +174,7 @@ def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> 
     values = {**own, **fixed, **request.baseline}
     ranks = data_ranks(values, resources)
     if request.config is None:
-        values = baselines.spread(values, resources)
+        values = baselines.fitted(values, resources)
     if "micro_batch_size" not in values:
         values["micro_batch_size"] = _micro_batch(values, ranks, rows, resources.framework)
     if "gradient_accumulation_steps" not in values:

@@ -19,6 +19,7 @@ from autotune.specification.interpreter import Describes
 from autotune.specification.request import Complete, Request
 from autotune.specification.resolve import Talk, complete
 from autotune.specification.user_input import MATH_VERIFY
+from search_spaces import legality
 from search_spaces.configuration import ModelFacts
 from search_spaces.errors import SpaceError
 from search_spaces.knobs import KNOBS, key_of
@@ -172,7 +173,8 @@ def _readable(found: _Found, python: _AskedOnce, machine: Resources) -> Complete
 def _sentences(text: str, request: Request) -> list[str]:
     """The faults that a reader tells in one go: a line each, which begins with the file's name."""
     lines = text.splitlines()
-    names = tuple(name for name in (request.config_name, request.accelerate_name) if name)
+    given = (request.config_name, request.accelerate_name, request.server_name)
+    names = tuple(name for name in given if name)
     return lines if all(line.startswith(names) for line in lines) else [text]
 
 
@@ -195,7 +197,8 @@ def _judge(found: _Found, whole: Complete, machine: Resources) -> None:
     try:
         build.refuse_server(framework, whole.baseline, machine, whole.config_name, whole.lines)
         space, _ = build.fitted(build.load_space(whole, machine), framework)
-        space, _ = build.without_server(space, framework)
+        served = legality.Case(whole.baseline, machine).server
+        space, _ = build.without_server(space, framework, served=served)
         resources = build.resources_for(machine, whole, ModelFacts(), {})
         baseline = build.baseline_of(whole, space, resources)
     except (UsageError, SpaceError) as error:
@@ -220,7 +223,6 @@ def without_key(text: str, name: str, sentence: str) -> tuple[str, str]:
 
     Args:
         text: of the configuration: YAML, JSON, or a shell script.
-        name: of its file.
         sentence: a fault of it, which begins with file and line.
 
     Returns:

@@ -56,9 +56,7 @@ def prepare(
     and baseline; nothing is stored yet.
 
     Args:
-        request: what was asked for.
         settings: where answers and prompts are kept.
-        talk: told what takes time.
         stored: the specification of the study of that name, if there is one.
         bundled: the model folder to take when none is named.
         limits: what may be spent; a workload nobody chose is made small enough for it.
@@ -129,7 +127,8 @@ def searched(whole: Complete, framework: Integration, machine: Resources, talk: 
     build.refuse_server(framework, whole.baseline, machine)
     space = build.load_space(whole, machine)
     space, lacked = build.fitted(space, framework)
-    space, left_out = build.without_server(space, framework)
+    served = legality.Case(whole.baseline, machine).server
+    space, left_out = build.without_server(space, framework, served=served)
     for said in (lacked, left_out):
         if said:
             talk(said)

@@ -47,12 +47,7 @@ def begun(
     """The study with what its sampler begins with; found out and stored at its first start, and then never again.
 
     Args:
-        study: as it is stored.
-        store: where it is.
-        speed: measures the device.
-        hardware: of the fingerprint.
         talk: told what could not be measured, and what it begins with.
-        history: earlier studies are looked for.
 
     Raises:
         UsageError: no history is wanted, but the study began with one.

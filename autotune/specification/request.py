@@ -48,7 +48,6 @@ def gpu_size(gpus: int, ranks: int) -> Size:
     8, no update of 64 rows, or of 5 % more or fewer, is whole on 3 GPUs.
 
     Args:
-        gpus: held.
         ranks: that train in the baseline; where they cannot share those rows, theirs alone count.
     """
     each = TRL_DEFAULT_MICRO_BATCH
@@ -115,6 +114,9 @@ class Request:
     accelerate: str = ""
     """Text of the accelerate file the user launches with."""
     accelerate_name: str = ""
+    server: str = ""
+    """Text of the script that starts the user's rollout server."""
+    server_name: str = ""
     checkout: str = ""
     """Absolute folder of the framework's own source."""
     passthrough: Mapping[str, Any] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from autotune.specification.request import CPU_SIZE, Complete, Request, complete
 from autotune.specification.user_config import with_config
 from autotune.specification.user_input import is_folder, sha256_of
 from autotune.wording.text import clean
+from search_spaces import legality
 from search_spaces.batch import training_gpus
 from search_spaces.knobs import key_of
 from search_spaces.yaml_text import MAX_BYTES
@@ -43,7 +45,8 @@ def complete(
 def _configured(request: Request, python: Describes, machine: Resources, talk: Talk) -> Request:
     name = request.config_name
     framework = framework_named(request.framework)
-    source = Source(request.config or "", name, request.accelerate, request.accelerate_name)
+    beside = (request.accelerate, request.accelerate_name, request.server, request.server_name)
+    source = Source(request.config or "", name, *beside)
     files = read_files(framework.named_files(source), request.accelerate_name or name, Path(request.folder))
     keys = framework.read_keys(source, files)
     ranks = _ranks(framework, keys, request, machine)
@@ -53,10 +56,11 @@ def _configured(request: Request, python: Describes, machine: Resources, talk: T
 
     fields = _described(framework, keys, python, name, understood) if framework.describes else framework.fields_of({})
     imported = understood(fields)
-    _check_split(framework, imported, request, machine)
+    request = _split(framework, imported, request, machine, talk)
     for said in imported.notes:
         talk(said)
-    return with_config(request, imported, fields, ranks)
+    training = training_gpus({**imported.knobs, **request.baseline}, machine) if machine.gpus else ranks
+    return with_config(request, imported, fields, training)
 
 
 def _described(
@@ -87,19 +91,26 @@ def _ranks(framework: Integration, keys: Mapping[str, Any], request: Request, ma
     return training_gpus({**own, **request.baseline}, machine)
 
 
-def _check_split(framework: Integration, imported: Imported, request: Request, machine: Resources) -> None:
-    """A file says that there is a rollout server, not how many GPUs it has; the rows per update depend on it.
+def _split(framework: Integration, imported: Imported, request: Request, machine: Resources, talk: Talk) -> Request:
+    """The request with the GPUs of a rollout server, on which the rows per update depend.
+
+    A file says that there is a server. How many GPUs it has is said by the command that starts it, by
+    ``--rollout-gpus``, or by the number of processes that train: the other GPUs are the server's.
 
     Raises:
         UsageError: nobody says it, or a trial cannot have one.
     """
     knobs = {**imported.knobs, **request.baseline}
     refuse_server(framework, knobs, machine, request.config_name, imported.lines)
-    if knobs.get("rollout_engine") != "vllm" or knobs.get("rollout_mode") != "server" or "rollout_gpus" in knobs:
-        return
+    if not legality.Case(knobs, machine).server or "rollout_gpus" in knobs:
+        return request
     if machine.gpus == 0:  # legality says that a server needs a GPU
-        return
-    key = key_of("rollout_mode", framework.name)
+        return request
+    key, left = key_of("rollout_mode", framework.name), machine.gpus - framework.launched(imported)
+    if 0 < left < machine.gpus:
+        said = f"{key} server: {machine.gpus - left} of {machine.gpus} GPUs train, so the server has the other {left}"
+        talk(located(said, request.config_name, imported.lines))
+        return replace(request, baseline={**request.baseline, "rollout_gpus": left})
     others = f"say with --rollout-gpus how many of the {machine.gpus} GPUs are its; the others train"
     alone = f"the server needs a GPU of its own, and one is held; write {key}: colocate"
     sentence = f"{key} server: {others if machine.gpus > 1 else alone}"
@@ -111,7 +122,6 @@ def read_files(named: Mapping[str, tuple[str, int]], name: str, folder: Path) ->
 
     Args:
         named: key -> (path, line), as ``Integration.named_files`` says.
-        name: what messages call the configuration.
 
     Raises:
         UsageError: one cannot be read.

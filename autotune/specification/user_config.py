@@ -27,7 +27,6 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
 
     Args:
         request: of the command line, with ``config`` set.
-        imported: the file, understood.
         fields: the keys of the installed framework, for its defaults.
         processes: that train; rows per update are micro-batch x accumulation x ranks with rows of their own.
 
@@ -37,7 +36,12 @@ def with_config(request: Request, imported: Imported, fields: Mapping[str, Field
     """
     framework = framework_named(request.framework)
     _ask(request, imported)
-    request = _at_its_rows(request, imported, fields, framework.launched(imported))
+    request = _at_its_rows(
+        request,
+        imported,
+        fields,
+        _trained(framework.launched(imported), {**imported.knobs, **request.baseline}, processes),
+    )
     knobs = _knobs(request, imported, fields, processes)
     rows = request.rows_per_update or _rows(knobs, processes)
     length = request.max_completion_length or imported.max_completion_length or _default(fields, COMPLETION)
@@ -66,6 +70,12 @@ def _ask(request: Request, imported: Imported) -> None:
     for field, sentence in imported.asked.items():
         if not getattr(request, field) and not (request.task and field == "rewards"):  # a task has its own
             raise UsageError(sentence)
+
+
+def _trained(launched: int, knobs: Mapping[str, KnobValue], processes: int) -> int:
+    """Processes the file was written for: an accelerate file may count a rollout server's GPUs, which do not train."""
+    served = int(knobs.get("rollout_gpus", 0))
+    return processes if served and launched == processes + served else launched
 
 
 def _at_its_rows(request: Request, imported: Imported, fields: Mapping[str, Field], launched: int) -> Request:

@@ -23,7 +23,6 @@ def model_named(word: str, folder: Path) -> str:
 
     Args:
         word: as given by ``--model`` or ``model_name_or_path``.
-        folder: where relative paths begin.
 
     Raises:
         UsageError: it is neither.

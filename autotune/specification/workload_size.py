@@ -93,7 +93,6 @@ def ladder(usual: Size, *, rows: bool, tokens: bool, layers: Sequence[int] = ())
     """The usual workload and ever smaller ones: shorter completions and fewer rows in turn, then fewer layers.
 
     Args:
-        usual: the default for the machine.
         rows: the rows may be changed, ``tokens``: the completions.
         layers: smaller numbers of layers that the model can be cut to, descending.
     """

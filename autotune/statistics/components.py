@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from autotune.statistics.distributions import normal_below
-from autotune.statistics.noise import Prior, Run
+from autotune.statistics.noise import NoisePrior, Run
 
 Array = NDArray[np.float64]
 
@@ -46,14 +46,14 @@ class Components:
     weights: Array
 
     @cached_property
-    def process(self) -> Prior:
+    def process(self) -> NoisePrior:
         """The variance as a scaled inverse chi-squared distribution, by mean and variance of its inverse."""
         precision = self.spreads**-2
         mean = float(self.weights @ precision)
         spread = float(self.weights @ (precision - mean) ** 2)
-        return Prior(1.0 / mean, 2.0 * mean**2 / spread if spread > 0.0 else math.inf)
+        return NoisePrior(1.0 / mean, 2.0 * mean**2 / spread if spread > 0.0 else math.inf)
 
-    def half_width(self, share: float, cycles: Prior, level: float = 0.95) -> float:
+    def half_width(self, share: float, cycles: NoisePrior, level: float = 0.95) -> float:
         """Half the width of the two-sided interval of a mean.
 
         Args:
@@ -72,7 +72,7 @@ class Components:
         return float(optimize.brentq(missed, 0.0, 8.0 * float(deviations.max())))
 
 
-def estimated(runs: Sequence[Run], prior: Prior) -> Components:
+def estimated(runs: Sequence[Run], prior: NoisePrior) -> Components:
     """The posterior of the components.
 
     Args:
@@ -86,7 +86,7 @@ def estimated(runs: Sequence[Run], prior: Prior) -> Components:
     return Components(_PROCESS, weights / weights.sum())
 
 
-def _log_prior(prior: Prior) -> Array:
+def _log_prior(prior: NoisePrior) -> Array:
     """Of the process standard deviation on the logarithmic grid."""
     variances = _PROCESS**2
     found: Array = -0.5 * prior.degrees * (np.log(variances / prior.variance) + prior.variance / variances)
@@ -129,7 +129,7 @@ def _contrasts(members: Sequence[int], count: int) -> list[Array]:
     return rows
 
 
-def _inverse_chi_squared(prior: Prior) -> tuple[Array, Array]:
+def _inverse_chi_squared(prior: NoisePrior) -> tuple[Array, Array]:
     """Values of a variance and their weights."""
     if prior.variance <= 0.0 or not math.isfinite(prior.degrees):
         return np.array([max(0.0, prior.variance)]), np.ones(1)

@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from autotune.domain import Ceiling, Protocol
 from autotune.statistics.distributions import student_quantile
-from autotune.statistics.noise import Prior, Sample, fit_prior, presumed_process, recorded_process
+from autotune.statistics.noise import NoisePrior, Sample, fit_prior, presumed_process, recorded_process
 
 LOOKS = (3, 5, 8)
 """Clean recorded cycles after which a trial is looked at; it never has more than the last."""
@@ -60,7 +60,7 @@ class Rival:
 class Known:
     """All a running trial is weighed against."""
 
-    prior: Prior
+    prior: NoisePrior
     between: float
     """Variance of a process's mean, on top of its cycles' noise."""
     rival: Rival | None
@@ -125,7 +125,7 @@ def weigh(
     return Known(prior, between, best, _least(samples))
 
 
-def _rival(runs: Sequence[Sample], prior: Prior, between: float, count: int) -> Rival:
+def _rival(runs: Sequence[Sample], prior: NoisePrior, between: float, count: int) -> Rival:
     """Bounds of one configuration. ``ALPHA`` is shared by all ``count``, because the best of them is looked for."""
     spread = prior.moderated(max(runs, key=lambda s: len(s.logs)))
     variance = statistics.fmean(between + spread.variance / len(s.logs) for s in runs) / len(runs)
@@ -148,8 +148,6 @@ def decide(sample: Sample, known: Known, *, room: bool = True) -> Decision:
     """What becomes of a trial with these cycles.
 
     Args:
-        sample: the running trial's.
-        known: what it is weighed against.
         room: whether its time allows the cycles up to the next look.
     """
     count, rival = len(sample.logs), known.rival

@@ -15,7 +15,7 @@ from autotune.domain import Configuration, Gain, Trial, TrialKind, TrialState
 from autotune.statistics.noise import (
     SAME_MACHINE_DEGREES,
     Noise,
-    Prior,
+    NoisePrior,
     Run,
     Sample,
     cycle_logs,
@@ -97,23 +97,23 @@ class _Known:
         return _noise(self.held)
 
     @cached_property
-    def cycles(self) -> Prior:
+    def cycles(self) -> NoisePrior:
         """Variance of a cycle's logarithm, by which each trial's own cycles are moderated."""
         runs = (t for group in self.held.values() for t in group)
         return fit_prior([s for t in runs if (s := sample_of(t)).logs])
 
     @cached_property
-    def recorded(self) -> Prior:
+    def recorded(self) -> NoisePrior:
         return recorded_process(on_gpu=any(t.on_gpu for runs in self.held.values() for t in runs))
 
     @cached_property
     def processes(self) -> Components:
         return self._estimated(self.recorded)
 
-    def processes_from(self, recorded: Prior | None) -> Components:
+    def processes_from(self, recorded: NoisePrior | None) -> Components:
         return self.processes if recorded is None or recorded == self.recorded else self._estimated(recorded)
 
-    def _estimated(self, recorded: Prior) -> Components:
+    def _estimated(self, recorded: NoisePrior) -> Components:
         from autotune.statistics import components
 
         return components.estimated(_processes(self.held, self.cycles), presumed_process(self.cycles, recorded))
@@ -240,7 +240,7 @@ def _noise(held: Mapping[Configuration, Sequence[Trial]]) -> Noise:
     return Noise(floor, within.degrees) if floor >= between.sigma else between
 
 
-def process_noise(trials: Sequence[Trial], recorded: Prior | None = None) -> Components:
+def process_noise(trials: Sequence[Trial], recorded: NoisePrior | None = None) -> Components:
     """How much processes of one configuration differ by beyond their cycles: as presumed, and as the study has shown.
 
     Every configuration that was measured twice tells of it, a search trial beside its confirmations too: one that was
@@ -253,16 +253,16 @@ def process_noise(trials: Sequence[Trial], recorded: Prior | None = None) -> Com
     return _known(trials).processes_from(recorded)
 
 
-def learnt(trials: Sequence[Trial]) -> Prior:
+def learnt(trials: Sequence[Trial]) -> NoisePrior:
     """What an earlier study tells a later one on the same machine of the variance between processes.
 
     It counts ``noise.SAME_MACHINE_DEGREES`` at most: another workload's processes differ by something else.
     """
     found = process_noise(trials).process
-    return Prior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
+    return NoisePrior(found.variance, min(found.degrees, SAME_MACHINE_DEGREES))
 
 
-def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: Prior) -> list[Run]:
+def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: NoisePrior) -> list[Run]:
     runs = sorted((t for group in held.values() for t in group), key=lambda t: t.number)
     return [
         Run(
@@ -276,18 +276,18 @@ def _processes(held: Mapping[Configuration, Sequence[Trial]], cycles: Prior) -> 
     ]
 
 
-def _left_open(trial: Trial, cycles: Prior) -> Prior:
+def _left_open(trial: Trial, cycles: NoisePrior) -> NoisePrior:
     """The variance a trial's own cycles, disturbed ones too, leave in their mean."""
     logs = cycle_logs(trial)
     found = cycles.moderated(Sample(0, logs))
-    return Prior(found.variance / max(1, len(logs)), found.degrees)
+    return NoisePrior(found.variance / max(1, len(logs)), found.degrees)
 
 
-def _summed(parts: Sequence[Prior], divisor: float) -> Prior:
+def _summed(parts: Sequence[NoisePrior], divisor: float) -> NoisePrior:
     """The sum of variances over ``divisor``, with Satterthwaite's degrees (Biometrics Bulletin 2, 1946)."""
     total = sum(p.variance for p in parts)
     squares = sum(p.variance**2 / p.degrees for p in parts)
-    return Prior(total / divisor, total**2 / squares if squares > 0.0 else math.inf)
+    return NoisePrior(total / divisor, total**2 / squares if squares > 0.0 else math.inf)
 
 
 def half_width(trials: Sequence[Trial], runs: Sequence[Trial]) -> float:
@@ -320,7 +320,7 @@ def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
 
 
 def gain(
-    trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: Prior | None = None
+    trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: NoisePrior | None = None
 ) -> Gain | None:
     """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
 
@@ -356,7 +356,7 @@ def gain(
     )
 
 
-def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: Prior | None) -> float:
+def _paired_error(known: _Known, rounds: Sequence[tuple[Trial, Trial]], process: NoisePrior | None) -> float:
     found = known.processes_from(process)
     parts = [_left_open(t, known.cycles) for both in rounds for t in both]
     level = FIRST_LOOK if len(rounds) == 1 else LATER_LOOKS

@@ -25,7 +25,6 @@ def goes_on(trials: Sequence[Trial], configuration: Configuration, framework: st
 
     Args:
         trials: all of the study, by number.
-        configuration: of the next trial.
         framework: whose words the configurations are in.
         device: ``Resources.device``; on a CPU no process is kept.
     """

@@ -30,7 +30,6 @@ def figures(runs: Sequence[Trial], tokens_per_hour: float) -> tuple[LengthFigure
     """Tokens/hour at 1x, 2x and the maximum, in this order.
 
     Args:
-        runs: trials of one configuration.
         tokens_per_hour: the stated figure, which is that at 1x.
     """
     found = [_figure(at, [c for t in runs for c in cycles_at(t, kind)]) for at, kind in KINDS.items()]

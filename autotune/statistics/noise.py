@@ -72,24 +72,24 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Prior:
+class NoisePrior:
     """A variance of logarithms, and what it counts beside what is measured further."""
 
     variance: float
     degrees: float
 
-    def moderated(self, sample: Sample) -> Prior:
+    def moderated(self, sample: Sample) -> NoisePrior:
         """With the trial's own cycles counted in."""
         own = max(0, len(sample.logs) - 1)
         degrees = self.degrees + own
-        return Prior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
+        return NoisePrior((self.degrees * self.variance + own * sample.variance) / degrees, degrees)
 
 
-PROCESS = Prior(0.066**2, 8.0)
+PROCESS = NoisePrior(0.066**2, 8.0)
 """Variance between processes of one configuration beyond their cycles, on a CPU: scale and degrees of a scaled inverse
 chi-squared distribution. The scale is a tenth above the likeliest for ten recordings, so that the noisiest of them are
 covered too; the degrees are few, because all were made on the same kind of machine (``benchmarks.intervals --fit``)."""
-GPU_PROCESS = Prior(0.105**2, 4.0)
+GPU_PROCESS = NoisePrior(0.105**2, 4.0)
 """The same on a GPU: a tenth above the likeliest too, and with no more degrees than its two recordings have, two
 configurations in two processes each."""
 
@@ -133,17 +133,17 @@ def _hours(cycle: CycleRecord) -> dict[str, float]:
     return {name: seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
 
 
-def pooled(groups: Iterable[Sequence[float]]) -> Prior:
+def pooled(groups: Iterable[Sequence[float]]) -> NoisePrior:
     """The variance within the groups, each around its own mean; 0, counting nothing, where none has two values."""
     squares, degrees = 0.0, 0
     for group in groups:
         if len(group) > 1:
             squares += statistics.variance(group) * (len(group) - 1)
             degrees += len(group) - 1
-    return Prior(squares / degrees if degrees else 0.0, degrees)
+    return NoisePrior(squares / degrees if degrees else 0.0, degrees)
 
 
-def fit_prior(samples: Sequence[Sample]) -> Prior:
+def fit_prior(samples: Sequence[Sample]) -> NoisePrior:
     """The prior of a cycle's variance from the study's trials: Smyth (2004), section 6.2 (limma's ``fitFDist``).
 
     With fewer than ``FITTED_FROM`` variances it is ``CYCLE_SPREAD``, counting ``PRESUMED_DEGREES``, pooled with what
@@ -154,21 +154,21 @@ def fit_prior(samples: Sequence[Sample]) -> Prior:
     squares = sum(v * d for v, d in shown)
     if len(shown) < FITTED_FROM:
         counted = PRESUMED_DEGREES + degrees
-        return Prior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + squares) / counted, counted)
+        return NoisePrior((PRESUMED_DEGREES * CYCLE_SPREAD**2 + squares) / counted, counted)
     moved = [math.log(v) - digamma(d / 2) + math.log(d / 2) for v, d in shown]
     excess = statistics.variance(moved) - statistics.fmean(trigamma(d / 2) for _, d in shown)
     if excess <= 0.0:  # no more different than chance makes them: one variance for all
-        return Prior(squares / degrees, degrees)
+        return NoisePrior(squares / degrees, degrees)
     half = inverse_trigamma(excess)
-    return Prior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
+    return NoisePrior(math.exp(statistics.fmean(moved) + digamma(half) - math.log(half)), min(2.0 * half, degrees))
 
 
-def recorded_process(*, on_gpu: bool) -> Prior:
+def recorded_process(*, on_gpu: bool) -> NoisePrior:
     """What recorded studies show of processes on such a device; ``on_gpu`` as of ``Trial.on_gpu``."""
     return GPU_PROCESS if on_gpu else PROCESS
 
 
-def presumed_process(cycles: Prior, recorded: Prior) -> Prior:
+def presumed_process(cycles: NoisePrior, recorded: NoisePrior) -> NoisePrior:
     """Variance between processes of one configuration, beyond their cycles, before any have run more than once.
 
     As recorded, and more where the study's cycles scatter much. Cycles that agree well make it no less.
@@ -177,4 +177,4 @@ def presumed_process(cycles: Prior, recorded: Prior) -> Prior:
         cycles: of ``fit_prior``.
         recorded: of ``recorded_process``, or of earlier studies on the same machine.
     """
-    return Prior(max(recorded.variance, PROCESS_TO_CYCLE**2 * cycles.variance), recorded.degrees)
+    return NoisePrior(max(recorded.variance, PROCESS_TO_CYCLE**2 * cycles.variance), recorded.degrees)

@@ -77,7 +77,12 @@ class Backend(Protocol):
 
         Raises:
             StudyBusyError: another tuner has taken a study over.
+            StoreError: what is written to is no longer where others look for it.
         """
+        ...
+
+    def confirm(self) -> None:
+        """Called after every commit: what was written is where others look for it. Raises ``StoreError``."""
         ...
 
     def lost(self, error: Exception) -> bool:

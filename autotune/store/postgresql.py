@@ -128,6 +128,9 @@ class Postgresql:
         for lock in tuple(self._held):
             lock.hold(session)
 
+    def confirm(self) -> None:
+        """The server keeps what it has committed."""
+
     def lost(self, error: Exception) -> bool:
         if not isinstance(error, DBAPIError):
             return False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlalchemy.orm import Session
 
 from autotune.domain import (
     Beforehand,
@@ -86,11 +88,11 @@ class SqlStore:
     def add_trial(self, study_id: int, draft: TrialDraft, now: float) -> Trial:
         return self._write(lambda s: trials.add(s, study_id, draft, now))
 
-    def start_attempt(self, study_id: int, number: int, now: float) -> Trial:
-        return self._write(lambda s: trials.start(s, study_id, number, now))
+    def start_attempt(self, study_id: int, number: int, now: float, told: Event | None = None) -> Trial:
+        return self._change(study_id, told, lambda s: trials.start(s, study_id, number, now))
 
-    def requeue(self, study_id: int, number: int, seconds: float) -> Trial:
-        return self._write(lambda s: trials.requeue(s, study_id, number, seconds))
+    def requeue(self, study_id: int, number: int, seconds: float, told: Event | None = None) -> Trial:
+        return self._change(study_id, told, lambda s: trials.requeue(s, study_id, number, seconds))
 
     def add_cycle(self, study_id: int, number: int, attempt: int, cycle: CycleRecord) -> None:
         self._write(lambda s: measurements.add_cycle(s, _attempt(s, study_id, number, attempt), cycle))
@@ -113,10 +115,14 @@ class SqlStore:
         now: float,
         seconds: float,
         host_peak: int | None,
+        told: Event | None = None,
     ) -> Trial:
         if not state.is_finished:
             raise StoreError(f"trial {number} cannot be finished as {state}")
-        return self._write(lambda s: trials.finish(s, study_id, number, (state, outcome), now, seconds, host_peak))
+        ended = state, outcome
+        return self._change(
+            study_id, told, lambda s: trials.finish(s, study_id, number, ended, now, seconds, host_peak)
+        )
 
     def trial(self, study_id: int, number: int) -> Trial:
         return self._read(lambda s: trials.one(s, study_id, number))
@@ -162,6 +168,17 @@ class SqlStore:
 
     def recommendation(self, study_id: int) -> Recommendation | None:
         return self._read(lambda s: studies.newest_recommendation(s, study_id))
+
+    def _change(self, study_id: int, told: Event | None, change: Callable[[Session], Trial]) -> Trial:
+        """A change of a trial's state and the event that tells of it, in one transaction."""
+
+        def both(session: Session) -> Trial:
+            trial = change(session)
+            if told is not None:
+                studies.add_event(session, study_id, told)
+            return trial
+
+        return self._write(both)
 
     def lock(self, study_id: int) -> StudyLock:
         study = self.study(study_id)

@@ -41,6 +41,8 @@ _ADVICE: Mapping[int, str] = {
     sqlite3.SQLITE_IOERR: "reading or writing the disk failed; check the disk and its free space",
 }
 
+_PUT_BACK = "put a copy back if there is one; without it the same command begins anew"
+
 _ERRNO: Mapping[int | None, int] = {
     errno.EACCES: sqlite3.SQLITE_PERM,
     errno.EPERM: sqlite3.SQLITE_PERM,
@@ -59,6 +61,8 @@ class SqliteFile:
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._create = create
+        self._file: tuple[int, int] | None = None
+        """Device and inode of what was opened."""
 
     @property
     def place(self) -> str:
@@ -71,6 +75,8 @@ class SqliteFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         elif not self._path.is_file() or not self._path.stat().st_size:
             raise NoDatabaseError(f"there is no {self.place}; `autotune start` makes one")
+        if self._path.is_file():
+            self._check(self._path)
         engine = create_engine(self._url(), connect_args={"timeout": self._busy_timeout_s}, hide_parameters=True)
         _prepare(engine)
         return engine
@@ -130,8 +136,23 @@ class SqliteFile:
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - a file holds it
         return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name)
 
-    def guard(self, session: Session) -> None:
-        """The operating system keeps the locks as long as this process lives."""
+    def guard(self, session: Session) -> None:  # noqa: ARG002 - a file needs no query
+        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it."""
+        self._check(self._path)
+
+    def confirm(self) -> None:
+        self._check(self._path, self._path.with_name(f"{self._path.name}-wal"))
+
+    def _check(self, *files: Path) -> None:
+        """SQLite goes on writing to a file that has no name any more, and nobody would find what is in it."""
+        try:
+            found = [(at.st_dev, at.st_ino) for at in map(os.stat, files)]
+        except FileNotFoundError as error:
+            raise StoreError(f"{self.place}: {error.filename} was deleted while it was in use; {_PUT_BACK}") from None
+        if self._file is None:
+            self._file = found[0]
+        if found[0] != self._file:
+            raise StoreError(f"{self.place} was replaced by another file while it was in use; {_PUT_BACK}")
 
     def lost(self, error: Exception) -> bool:  # noqa: ARG002 - a file does not go away and come back
         return False
@@ -179,6 +200,9 @@ class SqliteMemory:
         return self._locks.lock(study_id, name)
 
     def guard(self, session: Session) -> None:
+        """Nobody else can reach it."""
+
+    def confirm(self) -> None:
         """Nobody else can reach it."""
 
     def lost(self, error: Exception) -> bool:  # noqa: ARG002 - it is in this process

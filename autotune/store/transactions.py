@@ -48,7 +48,7 @@ class Transactions:
         """
         with self._open():
             if not self._backend.remote:
-                return self._once(work, write=True)
+                return self._written(work)
             writer, ticket = self._next_ticket()
             results: list[T] = []
 
@@ -79,6 +79,15 @@ class Transactions:
         engine = self._engine.execution_options(**{WRITE: write})
         with self._backend.turn(), Session(engine) as session, session.begin():
             return work(session)
+
+    def _written(self, work: Work[T]) -> T:
+        def guarded(session: Session) -> T:
+            self._backend.guard(session)
+            return work(session)
+
+        result = self._once(guarded, write=True)
+        self._backend.confirm()
+        return result
 
     def _next_ticket(self) -> tuple[str, int]:
         """(this thread's name among all writers, the number of its next write)."""

@@ -18,6 +18,7 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
     Clock,
@@ -36,6 +37,7 @@ from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, Uncounted
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone
+from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.recorder import Recorder, store_record
@@ -52,7 +54,9 @@ class StudyResult:
     ended_by: str
     trials: tuple[Trial, ...]
     stopped: bool
-    """The user stopped it; more could have been run."""
+    """The user or the machine stopped it; more could have been run."""
+    halted: bool = False
+    """The machine did: no trial could be run."""
 
 
 LOOK_S = 1.0
@@ -106,6 +110,7 @@ class StudyLoop:
         self._crew: Crew = crew if runner is None else Alone(runner, stop)  # type: ignore[assignment]
         self._running: dict[int, _Attempt] = {}
         self._ran: dict[int, list[int]] = {place: [] for place in range(len(self._crew.places))}
+        self._left: set[int] = set()
         self._settled = False
         self._clock = clock
         self._observer = observer
@@ -113,6 +118,8 @@ class StudyLoop:
         self._directory_of = directory_of
         self._fingerprint = fingerprint
         self._steps = steps
+        self._faults = MachineFaults(len(self._crew.places))
+        self._shown = store.last_event_id(study.id)
 
     def run(self) -> StudyResult:
         """Resumes whatever is there, then runs trials until the end; the recommendation is stored.
@@ -144,6 +151,7 @@ class StudyLoop:
         Raises:
             StudyBusyError: another tuner runs this study; nothing was stored.
             StoreError: the database failed; everything acknowledged before is kept.
+            MachineError: no trial can be run at present; the trial is WAITING.
         """
         with self._store.lock(self._study.id):
             new = Ledger(self._store, self._clock, self._study.id, self._held) if counted else None
@@ -152,6 +160,8 @@ class StudyLoop:
                 self._recover()
                 trial = self._waiting(draft) or self._store.add_trial(self._study.id, draft, self._clock.now())
                 while trial.state is TrialState.WAITING and self._stop.level == 0:
+                    if self._faults.halted is not None:
+                        raise MachineError(self._faults.halted)
                     self._begin(0, trial, self._history.trials(), ledger)
                     while self._running:
                         self._await(ledger)
@@ -208,8 +218,10 @@ class StudyLoop:
             return ""
         if self._stop.level >= 1:
             return "stopped by the user"
+        if self._faults.halted is not None:
+            return self._faults.halted
         self._settled = True
-        for place in [p for p in self._ran if p not in self._running]:
+        for place in [p for p in self._ran if p not in self._running and p not in self._left]:
             trials, spent = self._history.trials(), ledger.spent()
             step = self._next(place, trials, spent)
             if isinstance(step, schedule.StudyEnd):
@@ -257,8 +269,7 @@ class StudyLoop:
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
         here = self._here(place, trials) if len(self._ran) > 1 else None
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent(), here)
-        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now())
-        self._say_started(trial, self._crew.places[place])
+        trial = self._started(waiting, self._crew.places[place])
         self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
@@ -270,12 +281,17 @@ class StudyLoop:
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
-    def _say_started(self, trial: Trial, place: str) -> None:
-        if not place:
-            self._say("trial_started", f"trial {trial.number} ({trial.kind}) started", trial)
-            return
-        self._store.add_note(self._study.id, trial.number, trial.attempt, NoteRecord(PLACE, {"where": place}))
-        self._say("trial_started", f"trial {trial.number} ({trial.kind}) started on {place}", trial, place=place)
+    def _started(self, waiting: Trial, place: str) -> Trial:
+        """The trial as its attempt begins, with where it runs if there are several places; stored and displayed."""
+        where = {"place": place} if place else {}
+        on = f" on {place}" if place else ""
+        told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
+        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
+        self._show(told)
+        if place:
+            note = NoteRecord(PLACE, {"where": place})
+            self._store.add_note(self._study.id, trial.number, trial.attempt, note)
+        return trial
 
     def _await(self, ledger: Ledger) -> None:
         """Until an attempt has ended, or a look at what was asked for is due."""
@@ -285,7 +301,14 @@ class StudyLoop:
             self._settled = False
             self._finish(attempt.trial, report, attempt.bound, attempt.recorder)
             self._ran[place].append(attempt.trial.number)
+            self._leave(place, report)
             self._say_neighbours(attempt.trial)
+
+    def _leave(self, place: int, report: RunReport) -> None:
+        """A place with a fault gets no more trials, while there is another."""
+        if report.gpu_faults and len(self._ran) - len(self._left) > 1:
+            self._left.add(place)
+            self._say("place_left", f"{self._crew.places[place]} gets no more trials", None)
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""
@@ -296,6 +319,7 @@ class StudyLoop:
             self._say("neighbours", check.sentence(), None, at_once=check.at_once, slower=check.slower)
 
     def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
+        self._faults.see(report)
         measured, lengths = self._store.trial(self._study.id, trial.number), recorder.lengths
         outcome = recorder.concluded(schedule.judged(report.outcome, measured, bound))
         if report.bad_lines:
@@ -303,21 +327,18 @@ class StudyLoop:
             self._say("bad_lines", message, trial)
         for pid in report.quarantined:
             self._say("quarantined", f"process {pid} of trial {trial.number} could not be ended", trial)
+        for fault in report.gpu_faults:
+            self._say("gpu_quarantined", f"trials avoid {fault}", trial)
         if self._repeat(trial, outcome, report):
-            self._store.requeue(self._study.id, trial.number, report.seconds)
             kept = " (a compiler ran, and what it made is kept)" if outcome.reason is FailureReason.OOM else ""
-            self._say("trial_repeated", f"trial {trial.number} will be repeated{kept}: {outcome.sentence()}", trial)
+            self._requeue(trial, report.seconds, f"will be repeated{kept}: {outcome.sentence()}")
             return
         if outcome.ok and lengths and not self._study.lengths:
             self._store.set_lengths(self._study.id, lengths)
             self._study = replace(self._study, lengths=lengths)
         ended_well = TrialState.COMPLETE if outcome.ceiling is None else TrialState.PRUNED
         state = ended_well if outcome.ok else TrialState.FAIL
-        finished = self._store.finish_trial(
-            self._study.id, trial.number, state, outcome, self._clock.now(), report.seconds, report.host_peak
-        )
-        self._say("trial_finished", f"trial {trial.number}: {outcome.sentence()}", finished)
-        self._observer.trial(finished)
+        finished = self._close(trial, state, outcome, report.seconds, report.host_peak)
         if outcome.reason is FailureReason.OOM:
             self._say_ruled_out(finished)
 
@@ -332,7 +353,7 @@ class StudyLoop:
         if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
             # Broken off by the user: the same trial goes on when the study is resumed. A long run does not.
             return not long_run.is_long(trial)
-        return schedule.again(outcome, trial, compiled=report.compiled)
+        return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
 
     def _recover(self) -> None:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
@@ -348,21 +369,33 @@ class StudyLoop:
             store_record(self._store, self._study.id, trial, record)
         outcome = schedule.lost(trial)
         if outcome is not None:
-            self._store.finish_trial(
-                self._study.id, trial.number, TrialState.FAIL, outcome, self._clock.now(), 0.0, None
-            )
+            self._close(trial, TrialState.FAIL, outcome, 0.0, None)
             return
-        self._store.requeue(self._study.id, trial.number, 0.0)
-        self._say("trial_repeated", f"trial {trial.number} was interrupted and will be repeated", trial)
+        self._requeue(trial, 0.0, "was interrupted and will be repeated")
+
+    def _close(self, trial: Trial, state: TrialState, outcome: Outcome, seconds: float, host_peak: int | None) -> Trial:
+        """The finished trial, stored and displayed."""
+        told = self._event("trial_finished", f"trial {trial.number}: {outcome.sentence()}", trial)
+        ended = state, outcome, self._clock.now(), seconds, host_peak
+        finished = self._store.finish_trial(self._study.id, trial.number, *ended, told)
+        self._show(told)
+        self._observer.trial(finished)
+        return finished
+
+    def _requeue(self, trial: Trial, seconds: float, why: str) -> None:
+        told = self._event("trial_repeated", f"trial {trial.number} {why}", trial)
+        self._store.requeue(self._study.id, trial.number, seconds, told)
+        self._show(told)
 
     def _conclude(self, ended_by: str) -> StudyResult:
         trials = self._history.trials()
-        stopped = self._stop.level >= 1
+        halted = self._faults.halted is not None and ended_by == self._faults.halted
+        stopped = self._stop.level >= 1 or halted
         found = self._recommend(trials, ended_by)
         if not stopped:
             self._store.set_status(self._study.id, StudyStatus.DONE)
         self._say("study_ended", f"the study ended: {ended_by}", None)
-        return StudyResult(self._study, found, ended_by, trials, stopped)
+        return StudyResult(self._study, found, ended_by, trials, stopped, halted)
 
     def _recommend(self, trials: tuple[Trial, ...], ended_by: str) -> Recommendation | None:
         found = recommend(self._study.spec, trials, ended_by, fingerprint=self._fingerprint, now=self._clock.now())
@@ -373,6 +406,15 @@ class StudyLoop:
         return found
 
     def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
-        number = None if trial is None else trial.number
-        event = Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
+        event = self._event(kind, message, trial, **data)
         self._observer.event(self._store.add_event(self._study.id, event))
+
+    def _event(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> Event:
+        number = None if trial is None else trial.number
+        return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
+
+    def _show(self, told: Event) -> None:
+        """An event that was stored with the change it tells of, under the number it has there."""
+        stored = self._store.events(self._study.id, self._shown, kind=told.kind)[-1]
+        self._shown = stored.id
+        self._observer.event(stored)

@@ -429,7 +429,7 @@ def _round_s(trials: Sequence[Trial], plan: confirmation.ConfirmationPlan, proto
 def hopeless(trials: Sequence[Trial]) -> str | None:
     """Why no further trial can do better than the first ones did; ``None`` while one may."""
     mended = retries.disproved(trials)
-    trials = [t for t in trials if t.number not in mended and not retries.stopped_by_budget(t)]
+    trials = [t for t in trials if t.number not in mended and not t.inconclusive]
     if not trials:
         return None
     first = trials[0]

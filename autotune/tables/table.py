@@ -114,10 +114,7 @@ def table_of(
     """The table of a stored study, whatever its trials were proposed by.
 
     Args:
-        study: with its recorded lengths.
-        trials: all of it.
         worst_cases: by trial number.
-        fingerprint: of the study.
 
     Raises:
         UsageError: no trial of the study can be a row.

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from autotune.domain import Study, Trial
 from autotune.errors import MachineError, UsageError
 from autotune.machine import hardware
 from autotune.machine.held_gpus import usable_resources
-from autotune.ports import Clock, StopToken
+from autotune.ports import Clock, ServerLaunch, StopToken
 from autotune.recommendation import export
 from autotune.recommendation.export import Exported
 from autotune.running.command import BoundedCommand, OutputLine, run_command
 from autotune.running.ending import Stop
 from autotune.running.gpu_guard import GpuGuard
 from autotune.running.local import TOOL, home_tag, study_tag, tool_owner
+from autotune.running.server_beside import listened_on, server_beside
 from autotune.settings import Settings
 from autotune.verify.compare_run import (
     CycleShape,
@@ -32,6 +35,8 @@ from autotune.verify.compare_run import (
     stated_by,
     together,
 )
+from trainer.frameworks.common.exported import RUN, SERVER
+from trainer.frameworks.common.serving import IN_TRIAL, READY_S
 
 START_S = 180.0
 """For a start no trial has told the length of."""
@@ -97,7 +102,8 @@ class Rehearsal:
             return len(steps) >= wanted
 
         command = self._command(number, PATIENCE * _predicted_s(self.supporting, wanted))
-        ended = run_command(command, hear, self.stop, clock=self.clock)
+        with self._server(command) as trouble:
+            ended = run_command(command, hear, self.stop, clock=self.clock, trouble=trouble)
         for left in (OUTPUT, RANKS):
             shutil.rmtree(self.folder / left, ignore_errors=True)
         if ended.stop is Stop.CANCELLED:
@@ -107,8 +113,36 @@ class Rehearsal:
             raise MachineError(_why(ended.why, ended.exit_code, ended.log_tail, len(steps), command.logs))
         return observed
 
+    @contextmanager
+    def _server(self, command: BoundedCommand) -> Iterator[Callable[[], tuple[Stop, str] | None]]:
+        """The exported rollout server, ready, if the run needs one; tells why the run cannot go on.
+
+        Raises:
+            MachineError: its port is taken, or it does not come up.
+        """
+        health = self.exported.export.health
+        if not health:
+            yield lambda: None
+            return
+        port = urlsplit(health).port or 0
+        if listened_on(port):
+            raise MachineError(
+                f"port {port}, which the exported rollout server takes, is in use; free it and try again"
+            )
+        launch = ServerLaunch(
+            argv=("sh", str(self.folder / SERVER)),
+            health=health,
+            answer="",
+            ready_s=READY_S,
+            environment=IN_TRIAL,
+        )
+        with server_beside(launch, command.logs / "server", command.tag, self.stop, clock=self.clock) as server:
+            yield server.trouble
+
     def _command(self, number: int, deadline_s: float) -> BoundedCommand:
         words, place, environment = export.command_of(self.exported.export, self.folder)
+        if self.exported.export.server:  # the scripts share the GPUs out between them
+            words, environment = ("sh", str(self.folder / RUN)), {}
         theirs = {name: os.environ[name] for name in environment if name in os.environ and name != "PYTHONPATH"}
         return BoundedCommand(
             argv=(*words, *self.exported.framework.listening(str(self.folder / OUTPUT))),
@@ -126,18 +160,12 @@ def verify(rehearsal: Rehearsal, rounds: int = 1) -> RunVerdict:
 
     Raises:
         MachineError: the command cannot be run here, or does not train.
-        UsageError: the study has nothing to compare with, the configuration needs a rollout server, or the framework
-            prints other lines.
+        UsageError: the study has nothing to compare with, or the framework prints other lines.
         InterruptedVerification: a stop was asked for.
     """
     framework = rehearsal.exported.framework
     if not framework.listening(OUTPUT):
         raise UsageError(f"verify cannot read the lines that {framework.title} prints; export it and run it yourself")
-    if rehearsal.exported.export.server:
-        raise UsageError(
-            "this configuration generates on a rollout server, which verify does not start: export it, start server.sh "
-            "and then run.sh, or ask `autotune verify --steps 10x`, which runs it as a trial, with a server of its own"
-        )
     stated = stated_by(rehearsal.supporting, rehearsal.exported.row.tokens_per_hour, rehearsal.shape)
     if stated is None:
         raise UsageError("the trials of this configuration have no speed cycles to compare with")

@@ -133,8 +133,6 @@ def predict_from(
 
     Args:
         supporting: trials of one configuration the figure rests on.
-        tokens_per_hour: the figure.
-        shape: of the configuration's cycles.
         alike: other trials of the configuration. What they took says nothing of the figure, but how much longer each
             took at other lengths than at 1x says what lengths cost.
     """

@@ -15,6 +15,7 @@ Examples:
   python -m benchmarks.decisions --budget 480 --studies 3 --show    # and what was tried
   python -m benchmarks.decisions --arms grey,tpe,optuna,random --budget 480 900
   python -m benchmarks.decisions --arms own-random --budget 3600 --studies 1 --at-once 1 8
+  python -m benchmarks.decisions --arms ax,smac --record FILE      # stop and go on as often as you like
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import optuna
 
 from autotune.errors import AutotuneError, UsageError
-from benchmarks.decisions import report
+from benchmarks.decisions import record, report
 from benchmarks.decisions.machine import Costs
 from benchmarks.decisions.proposers import ARMS, lacks
 from benchmarks.decisions.studies import Place, Verdict, h100, run
@@ -63,6 +65,12 @@ def parser() -> argparse.ArgumentParser:
         "--json", action="store_true", help="the first machine and arm by budget, all of them under 'all'"
     )
     made.add_argument("--show", action="store_true", help="also every trial of every study, on standard error")
+    made.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="append every study to FILE; studies that are in it are not run again",
+    )
     return made
 
 
@@ -106,7 +114,7 @@ def go(given: argparse.Namespace) -> None:
         place = place_of(machine)
         for arm, budget, at_once in itertools.product(arms, given.budget, given.at_once):
             own = report.figures(_studies(place, arm, budget, at_once, given))
-            name = machine if at_once == 1 else f"{machine} x {at_once}"
+            name = named(machine, at_once)
             found.append({"machine": name, "arm": arm, "budget": budget, **own})
             rows.append(report.row(name, arm, budget, own))
     if given.json:
@@ -119,11 +127,21 @@ def _by_budget(found: Sequence[Mapping[str, Any]], machine: str, arm: str) -> di
     return {f"{f['budget']:g}": f for f in found if f["machine"] == machine and f["arm"] == arm}
 
 
+def named(machine: str, at_once: int) -> str:
+    """``h100 x 8``: so many of it."""
+    return machine if at_once == 1 else f"{machine} x {at_once}"
+
+
 def _studies(place: Place, arm: str, budget: float, at_once: int, given: argparse.Namespace) -> list[Verdict]:
     found = []
     began = time.monotonic()
+    name = named(place.name, at_once)
     for seed in range(given.seed, given.seed + given.studies):
-        found.append(run(place, ARMS[arm], budget, seed, at_once))
+        key = name, arm, budget, seed
+        known = record.read(given.record) if given.record is not None else {}
+        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed, at_once))
+        if given.record is not None and key not in known:
+            record.append(given.record, name, arm, found[-1])
         say(f"\r{place.name} {arm} {budget:.0f} s: {len(found)} of {given.studies} studies", end="")
         if given.show:
             say("\n" + "\n".join((*found[-1].found, f"{found[-1].unused_s:.0f} s unused: {found[-1].ended_by}")))

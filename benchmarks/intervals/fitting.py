@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.statistics.noise import GPU_PROCESS, PROCESS, Prior
+from autotune.statistics.noise import GPU_PROCESS, PROCESS, NoisePrior
 from benchmarks.intervals.recordings import Array, Recording
 
 SPREADS = np.geomspace(0.005, 1.0, 160)
@@ -17,25 +17,25 @@ MARGIN = 1.1
 DEGREES = (2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 50.0)
 
 
-def without(one: Recording, found: Sequence[Recording]) -> Prior:
+def without(one: Recording, found: Sequence[Recording]) -> NoisePrior:
     """What would be presumed of ``one`` had it not been recorded."""
     return presumed([other for other in found if other is not one], on_gpu=one.on_gpu)
 
 
-def presumed(found: Sequence[Recording], *, on_gpu: bool) -> Prior:
+def presumed(found: Sequence[Recording], *, on_gpu: bool) -> NoisePrior:
     """By the recordings on such a device, but never less than all recordings show: there are few of GPUs."""
     degrees = (GPU_PROCESS if on_gpu else PROCESS).degrees
     own = [one for one in found if one.on_gpu is on_gpu]
     scales = [likeliest(some, degrees)[0].variance for some in (own, found if on_gpu else own) if some]
-    return Prior(MARGIN**2 * max(scales), degrees)
+    return NoisePrior(MARGIN**2 * max(scales), degrees)
 
 
-def likeliest(found: Sequence[Recording], degrees: float) -> tuple[Prior, float]:
+def likeliest(found: Sequence[Recording], degrees: float) -> tuple[NoisePrior, float]:
     """The scaled inverse chi-squared distribution with such degrees, and its log likelihood."""
     seen = [_likelihood(one) for one in found]
     scores = [_evidence(seen, scale, degrees) for scale in SCALES]
     best = int(np.argmax(scores))
-    return Prior(float(SCALES[best]) ** 2, degrees), scores[best]
+    return NoisePrior(float(SCALES[best]) ** 2, degrees), scores[best]
 
 
 def _likelihood(one: Recording) -> Array:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 
 from autotune.statistics import evidence
-from autotune.statistics.noise import SAME_MACHINE_DEGREES, Prior
+from autotune.statistics.noise import SAME_MACHINE_DEGREES, NoisePrior
 from benchmarks.intervals.recordings import CYCLES, Array, Recording
 from benchmarks.intervals.scoring import KNOWN, Tally
 from benchmarks.intervals.simulation import Made, Noise, made, shape_of
@@ -66,7 +66,7 @@ def limits(found: Sequence[Recording], studies: int, seed: int) -> Iterator[Limi
 
 
 def _tallies(one: Recording, every: Sequence[Made], processes: int) -> tuple[Tally, ...]:
-    machine = Prior(max(1e-6, one.variance - one.cycles), SAME_MACHINE_DEGREES)
+    machine = NoisePrior(max(1e-6, one.variance - one.cycles), SAME_MACHINE_DEGREES)
     found = tuple(Tally() for _ in WAYS)
     for study in every:
         for tally, prior in zip(found, (None, machine, None), strict=True):

@@ -15,7 +15,6 @@ from autotune.proposals import dominance
 from autotune.proposals.candidate_grid import Mask
 from autotune.proposals.forecasts import Background, PeakModel, Task, TimeModel
 from benchmarks.search.world import World
-from search_spaces.knobs import KNOBS
 
 LIKELY = 0.5
 """A row passes the memory filter if it fits at least this probably."""
@@ -55,7 +54,7 @@ def there(module: str) -> bool:
 def passing(world: World, known: Known, history: Sequence[Trial]) -> Mask:
     """The rows our memory filter lets through after ``history``: no OOM rules them out, and they are likely to fit."""
     one_memory = world.task.resources.device == "cpu"
-    mask = world.grid.without((), dominance.regions(history, KNOBS, one_memory=one_memory))
+    mask = world.grid.without((), dominance.regions(history, one_memory=one_memory))
     if known.peaks is not None:
         fits = known.peaks.fitted(world.task, history).forecast(world.configurations).fits
         mask = mask & (fits >= LIKELY)

@@ -24,7 +24,6 @@ from autotune.proposals.forecasts import Task
 from autotune.tables.files import lines
 from autotune.tables.table import RecordedTable, TableRow
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
 from search_spaces.knobs.restart import RestartKey
 from search_spaces.space import SearchSpace
 
@@ -71,7 +70,7 @@ class World:
     def grid(self) -> CandidateGrid:
         """The rows as the candidates of one track: the fastest of all is looked for, whatever it changes."""
         names = SearchSpace.from_json(self.table.header.space).values
-        return CandidateGrid(self.configurations, names, (), KNOBS)
+        return CandidateGrid(self.configurations, names, ())
 
     @cached_property
     def places(self) -> CandidateGrid:
@@ -81,7 +80,7 @@ class World:
         other knob the row is told apart all the same.
         """
         names = SearchSpace.from_json(self.table.header.space).values
-        return CandidateGrid([self.spelt(c) for c in self.configurations], names, (), KNOBS)
+        return CandidateGrid([self.spelt(c) for c in self.configurations], names, ())
 
     def spelt(self, configuration: Configuration) -> Configuration:
         """``configuration`` as ``places`` has it."""

@@ -17,8 +17,7 @@ KNOBS = (
         phases=FORWARD,
         restart=Restart.NONE,
         memory=training(1, FORWARD),
-        minimum=1,
-        maximum=65536,
+        bounds=(1, 65536),
         frameworks=same(
             native("per_device_train_batch_size", 8),
             ms_swift=native("per_device_train_batch_size", 1),
@@ -34,8 +33,7 @@ KNOBS = (
         phases=UPDATE,
         restart=Restart.NONE,
         memory=(),
-        minimum=1,
-        maximum=1048576,
+        bounds=(1, 1048576),
         derived=True,
         frameworks=same(
             native("gradient_accumulation_steps", 1),
@@ -51,8 +49,7 @@ KNOBS = (
         phases=FORWARD,
         restart=Restart.NONE,
         memory=cache(0, GENERATE),
-        minimum=1,
-        maximum=4096,
+        bounds=(1, 4096),
         frameworks=same(native("num_generations", 8), verl=native("actor_rollout_ref.rollout.n", 1)),
         summary="group size, at the same rows per update",
     ),
@@ -66,8 +63,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.NONE,
         memory=(*training(1, GENERATE), *cache(1, GENERATE)),
-        minimum=1,
-        maximum=1048576,
+        bounds=(1, 1048576),
         words=(ACCUMULATION,),
         frameworks=same(
             native("steps_per_generation", follows="gradient_accumulation_steps"),
@@ -83,8 +79,7 @@ KNOBS = (
         phases=LOGPROB,
         restart=Restart.NONE,
         memory=training(1, LOGPROB),
-        minimum=1,
-        maximum=65536,
+        bounds=(1, 65536),
         frameworks={
             "trl": seam("GRPOTrainer._get_per_token_logps_and_entropies(batch_size=...)", follows="micro_batch_size"),
             "open_r1": seam("GRPOTrainer._get_per_token_logps(batch_size=...)", follows="micro_batch_size"),
@@ -101,8 +96,7 @@ KNOBS = (
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
-        minimum=16,
-        maximum=1048576,
+        bounds=(16, 1048576),
         frameworks={
             "trl": seam("trl.kernels.chunked_logprob.TOKEN_CHUNK_SIZE", 4096),
             "verl": native("actor_rollout_ref.actor.entropy_from_logits_chunk_size", 2048),
@@ -117,8 +111,7 @@ KNOBS = (
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
-        minimum=128,
-        maximum=1048576,
+        bounds=(128, 1048576),
         frameworks={"trl": seam("trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE", 32768)},
         summary="vocabulary entries of one tile of the LM-head projection",
     ),
@@ -130,8 +123,7 @@ KNOBS = (
         phases=LOGPROB,
         restart=Restart.NONE,
         memory=training(1, LOGPROB),
-        minimum=64,
-        maximum=16777216,
+        bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
         rest=16384,
         frameworks={
@@ -142,7 +134,6 @@ KNOBS = (
     Knob(
         name="dynamic_batching",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
@@ -158,8 +149,7 @@ KNOBS = (
         phases=UPDATE,
         restart=Restart.NONE,
         memory=training(1, UPDATE),
-        minimum=64,
-        maximum=16777216,
+        bounds=(64, 16777216),
         needs={"dynamic_batching": (True,)},
         frameworks={"verl": native("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 16384)},
         summary="token budget of an update's micro-batch with dynamic batching",
@@ -167,7 +157,6 @@ KNOBS = (
     Knob(
         name="remove_padding",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -186,8 +175,7 @@ KNOBS = (
         phases=TRAIN,
         restart=Restart.NONE,
         memory=training(1, TRAIN),
-        minimum=1,
-        maximum=8192,
+        bounds=(1, 8192),
         frameworks={
             "trl": native("pad_to_multiple_of", 1),
             # pad_to_length with pad_to_length_bucket; 1 pads nothing, which is verl's own.
@@ -198,7 +186,6 @@ KNOBS = (
     Knob(
         name="dynamic_sampling",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.LEARNING,
         phases=GENERATE,
         restart=Restart.NONE,

@@ -25,7 +25,6 @@ KNOBS = (
     Knob(
         name="attn_implementation",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=FORWARD,
         restart=Restart.PROCESS,
@@ -43,7 +42,6 @@ KNOBS = (
     Knob(
         name="hub_kernels",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -59,7 +57,6 @@ KNOBS = (
     Knob(
         name="fused_loss",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -73,7 +70,6 @@ KNOBS = (
     Knob(
         name="entropy_chunking",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.NONE,
@@ -82,9 +78,18 @@ KNOBS = (
         summary="entropy is computed over chunks of the logits",
     ),
     Knob(
+        name="entropy_checkpointing",
+        kind=Kind.BOOL,
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.NONE,
+        memory=training(-1, UPDATE),
+        frameworks={"verl": native("actor_rollout_ref.actor.entropy_checkpointing", False)},
+        summary="with entropy_coeff: entropy is computed again in the backward pass instead of kept",
+    ),
+    Knob(
         name="torch_compile",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -98,7 +103,6 @@ KNOBS = (
     Knob(
         name="torch_compile_mode",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -111,7 +115,6 @@ KNOBS = (
     Knob(
         name="continuous_batching",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=GENERATE,
         restart=Restart.PROCESS,
@@ -128,8 +131,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.PROCESS,
         memory=(*training(1, GENERATE), *cache(-1, GENERATE)),
-        minimum=0.001,
-        maximum=0.98,
+        bounds=(0.001, 0.98),
         needs={"rollout_engine": ("transformers",), "continuous_batching": (True,)},
         frameworks={"trl": native("transformers_continuous_batching_config.max_memory_percent", 0.5)},
         summary="memory free beside the model that continuous batching takes for its KV cache",
@@ -137,7 +139,6 @@ KNOBS = (
     Knob(
         name="expandable_segments",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ANY,
         restart=Restart.PROCESS,
@@ -149,7 +150,6 @@ KNOBS = (
     Knob(
         name="host_allocator",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ANY,
         restart=Restart.PROCESS,
@@ -167,8 +167,7 @@ KNOBS = (
         phases=UPDATE,
         restart=Restart.NONE,
         memory=device(0),
-        minimum=0,
-        maximum=100000,
+        bounds=(0, 100000),
         frameworks=same(native("torch_empty_cache_steps", 0)),
         summary="the allocator gives cached memory back every so many steps; 0 never",
     ),
@@ -180,8 +179,7 @@ KNOBS = (
         phases=frozenset({"idle"}),
         restart=Restart.NONE,
         memory=host(1),
-        minimum=0,
-        maximum=256,
+        bounds=(0, 256),
         frameworks=same(
             native("dataloader_num_workers", 0),
             ms_swift=native("dataloader_num_workers", 1),
@@ -197,8 +195,7 @@ KNOBS = (
         phases=frozenset({"reward"}),
         restart=Restart.PROCESS,
         memory=host(1),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         frameworks={"verl": native("reward.num_workers", 8)},
         summary="processes that compute rewards",
     ),

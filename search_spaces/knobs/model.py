@@ -95,8 +95,6 @@ class Knob:
 
     name: str
     kind: Kind
-    unit: str
-    """Unit of a number; empty for switches and choices."""
     effect: Effect
     """The strongest effect a change can have; ``effect_between`` is exact."""
     phases: frozenset[str]
@@ -105,12 +103,14 @@ class Knob:
     memory: tuple[MemoryEffect, ...]
     frameworks: Mapping[str, Setting]
     summary: str
+    unit: str = ""
+    """Unit of a number; empty for switches and choices."""
     order: tuple[KnobValue, ...] = ()
     """Known values of a choice, ascending in memory where ``memory`` gives a direction."""
     others: tuple[KnobValue, ...] = ()
     """Known values of a choice that have no place in ``order``."""
-    minimum: float | None = None
-    maximum: float | None = None
+    bounds: tuple[float | None, float | None] = (None, None)
+    """Least and largest number."""
     words: tuple[str, ...] = ()
     """Words a number may be given as in a space file."""
     open: bool = False
@@ -176,15 +176,15 @@ class Knob:
             others = ", or another name" if self.open else ""
             return "one of " + ", ".join(str(v) for v in self.choices) + others
         noun = "a whole number" if self.kind is Kind.INT else "a number"
-        low, high = self.minimum, self.maximum
+        low, high = self.bounds
         bounds = f" of at least {low:g}" if low is not None else ""
         if low is not None and high is not None:
             bounds = f" from {low:g} to {high:.12g}"
         return noun + bounds + "".join(f" or the word {w}" for w in self.words)
 
     def _within(self, number: float) -> bool:
-        low_ok = self.minimum is None or number >= self.minimum
-        return low_ok and (self.maximum is None or number <= self.maximum)
+        low, high = self.bounds
+        return (low is None or number >= low) and (high is None or number <= high)
 
     def _typed(self, value: object) -> KnobValue | None:
         if self.kind is Kind.BOOL:

@@ -14,7 +14,6 @@ KNOBS = (
     Knob(
         name="precision",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=FORWARD,
         restart=Restart.PROCESS,
@@ -33,7 +32,6 @@ KNOBS = (
     Knob(
         name="fp8_emulate",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=FORWARD,
         restart=Restart.PROCESS,
@@ -48,7 +46,6 @@ KNOBS = (
     Knob(
         name="master_weights",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=UPDATE | SYNC,
         restart=Restart.PROCESS,
@@ -65,7 +62,6 @@ KNOBS = (
     Knob(
         name="reduce_precision",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=UPDATE,
         restart=Restart.PROCESS,
@@ -82,7 +78,6 @@ KNOBS = (
     Knob(
         name="tf32",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.NUMERICS,
         phases=FORWARD,
         restart=Restart.PROCESS,
@@ -93,7 +88,6 @@ KNOBS = (
     Knob(
         name="optimizer",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.LEARNING,
         phases=UPDATE,
         restart=Restart.NONE,
@@ -124,7 +118,6 @@ KNOBS = (
     Knob(
         name="gradient_checkpointing",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
@@ -141,7 +134,6 @@ KNOBS = (
     Knob(
         name="checkpointing_reentrant",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,
@@ -159,7 +151,6 @@ KNOBS = (
     Knob(
         name="activation_offload",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.NONE,

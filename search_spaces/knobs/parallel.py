@@ -43,7 +43,6 @@ def _zero_switch(
     return Knob(
         name=name,
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.PROCESS,
@@ -69,8 +68,7 @@ def _zero_bucket(
         phases=UPDATE,
         restart=Restart.PROCESS,
         memory=training(1, UPDATE),
-        minimum=minimum,
-        maximum=10_000_000_000,
+        bounds=(minimum, 10_000_000_000),
         needs=_ZERO_3 if minimum == 0 else _ZERO,
         frameworks=frameworks,
         summary=summary,
@@ -86,15 +84,13 @@ KNOBS = (
         phases=TRAIN | SYNC,
         restart=Restart.PROCESS,
         memory=training(0, ANY),
-        minimum=0,
-        maximum=3,
+        bounds=(0, 3),
         frameworks=_deepspeed("zero_stage", 0),
         summary="what DeepSpeed shares out: 1 optimizer state, 2 gradients too, 3 weights too",
     ),
     Knob(
         name="offload_optimizer",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=UPDATE,
         restart=Restart.PROCESS,
@@ -107,7 +103,6 @@ KNOBS = (
     Knob(
         name="offload_parameters",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN | SYNC,
         restart=Restart.PROCESS,
@@ -120,7 +115,6 @@ KNOBS = (
     Knob(
         name="zero3_gather_for_generation",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=GENERATE,
         restart=Restart.PROCESS,
@@ -153,7 +147,6 @@ KNOBS = (
     Knob(
         name="fsdp",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN | SYNC,
         restart=Restart.PROCESS,
@@ -170,7 +163,6 @@ KNOBS = (
     Knob(
         name="fsdp_reshard_after_forward",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -186,7 +178,6 @@ KNOBS = (
     Knob(
         name="fsdp_offload",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN | SYNC,
         restart=Restart.PROCESS,
@@ -200,7 +191,6 @@ KNOBS = (
     Knob(
         name="fsdp_forward_prefetch",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=TRAIN,
         restart=Restart.PROCESS,
@@ -210,6 +200,19 @@ KNOBS = (
         summary="the next layer's weights are fetched ahead",
     ),
     Knob(
+        name="fsdp_sync_once",
+        kind=Kind.BOOL,
+        effect=Effect.SPEED,
+        phases=UPDATE,
+        restart=Restart.PROCESS,
+        memory=device(1, UPDATE),
+        # workers/engine/fsdp/transformer_impl.py, _gradient_sync_context: of both versions of FSDP.
+        frameworks={
+            "verl": native("actor_rollout_ref.actor.fsdp_config.use_no_sync_for_gradient_accumulation", False),
+        },
+        summary="ranks share gradients once an update, after its last micro-batch, and keep whole ones until then",
+    ),
+    Knob(
         name="ddp_bucket_mib",
         kind=Kind.INT,
         unit="MiB",
@@ -217,8 +220,7 @@ KNOBS = (
         phases=UPDATE,
         restart=Restart.PROCESS,
         memory=device(1, UPDATE),
-        minimum=1,
-        maximum=65536,
+        bounds=(1, 65536),
         frameworks={f: native("ddp_bucket_cap_mb", 25) for f in ("trl", "open_r1", "ms_swift")},
         summary="gradients reduced at a time without ZeRO or FSDP",
     ),
@@ -230,8 +232,7 @@ KNOBS = (
         phases=TRAIN,
         restart=Restart.PROCESS,
         memory=(*device(-1, TRAIN), *host(0)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         frameworks={
             "ms_swift": native("sequence_parallel_size", 1),
             "verl": native("actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 1),

@@ -32,7 +32,6 @@ KNOBS = (
     Knob(
         name="rollout_engine",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT | LOGPROB,
         restart=Restart.PROCESS,
@@ -45,7 +44,6 @@ KNOBS = (
     Knob(
         name="rollout_mode",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.PROCESS,
@@ -69,8 +67,7 @@ KNOBS = (
         phases=ROLLOUT | UPDATE,
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        minimum=0,
-        maximum=65536,
+        bounds=(0, 65536),
         needs=SERVER,
         frameworks=same(
             native("CUDA_VISIBLE_DEVICES of the server", 0),
@@ -86,8 +83,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*device(1), *cache(-1)),
-        minimum=0.01,
-        maximum=0.98,
+        bounds=(0.01, 0.98),
         needs=VLLM,
         frameworks={
             "trl": native("vllm_gpu_memory_utilization", 0.3),
@@ -105,8 +101,7 @@ KNOBS = (
         phases=GENERATE,
         restart=Restart.ENGINE,
         memory=(*training(1, ANY), *cache(-1)),
-        minimum=1 << 20,
-        maximum=1 << 44,
+        bounds=(1 << 20, 1 << 44),
         needs=VLLM,
         rest=1 << 30,
         frameworks=engine_settings(
@@ -125,8 +120,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(0), *host(0), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=VLLM,
         frameworks=same(
             native("vllm_tensor_parallel_size", 1), verl=native(_ROLLOUT + "tensor_model_parallel_size", 2)
@@ -141,8 +135,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.PROCESS,
         memory=(*device(0), *host(1), *cache(-1)),
-        minimum=1,
-        maximum=1024,
+        bounds=(1, 1024),
         needs=SERVER,
         frameworks={
             "trl": native("vllm serve --data-parallel-size", 1),
@@ -160,8 +153,7 @@ KNOBS = (
         phases=ROLLOUT,
         restart=Restart.ENGINE,
         memory=(*device(-1, TRAIN), *host(0), *device(0, ROLLOUT)),
-        minimum=0,
-        maximum=2,
+        bounds=(0, 2),
         needs=COLOCATED,
         frameworks={
             "trl": native("vllm_enable_sleep_mode", 0),
@@ -174,7 +166,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_optimizer",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -189,7 +180,6 @@ KNOBS = (
     Knob(
         name="rollout_offload_model",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=ROLLOUT,
         restart=Restart.NONE,
@@ -209,11 +199,22 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(-1, SYNC),
-        minimum=1,
-        maximum=4096,
+        bounds=(1, 4096),
         needs=VLLM,
         frameworks={"ms_swift": native("move_model_batches", 1)},
         summary="layers are sent to the engine in so many parts",
+    ),
+    Knob(
+        name="weight_sync_layered",
+        kind=Kind.BOOL,
+        unit="",
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.NONE,
+        memory=device(-1, SYNC),
+        needs=VLLM,
+        frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
+        summary="an adapter is collected for the engine layer by layer, not from the whole model",
     ),
     Knob(
         name="weight_sync_bucket_mib",
@@ -223,8 +224,7 @@ KNOBS = (
         phases=SYNC,
         restart=Restart.NONE,
         memory=device(1, SYNC),
-        minimum=1,
-        maximum=1048576,
+        bounds=(1, 1048576),
         needs=VLLM,
         frameworks={
             "ms_swift": native("environment: SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE", 512),
@@ -235,7 +235,6 @@ KNOBS = (
     Knob(
         name="async_generation",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.LEARNING,
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
@@ -248,9 +247,20 @@ KNOBS = (
         summary="the next completions are generated while training, with older weights",
     ),
     Knob(
+        name="engine_logprobs",
+        kind=Kind.BOOL,
+        # The ratio of an update is then to the engine's own log-probs, whose rounding is another.
+        effect=Effect.LEARNING,
+        phases=LOGPROB,
+        restart=Restart.NONE,
+        memory=training(-1, LOGPROB),
+        # trainer/ppo/v1/trainer_base.py, _compute_old_log_prob.
+        frameworks={"verl": native("algorithm.rollout_correction.bypass_mode", False)},
+        summary="the engine's own log-probs are the old ones, so that no pass computes them",
+    ),
+    Knob(
         name="rollout_quantization",
         kind=Kind.CHOICE,
-        unit="",
         effect=Effect.NUMERICS,
         phases=ROLLOUT,
         restart=Restart.ENGINE,

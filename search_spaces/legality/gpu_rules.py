@@ -64,9 +64,10 @@ def tensor_parallel_heads(case: Case) -> str | None:
 
 @rule(("rollout_engine", "tensor_parallel_size"), ("tensor_parallel_size",))
 def tensor_parallel_node(case: Case) -> str | None:
-    """A replica stays within a machine, and within whole machines."""
+    """A replica stays within a machine, or takes whole ones where the framework starts an engine over several."""
     size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
-    if not case.vllm or case.resources.nodes == 1 or each % size == 0:
+    whole = case.facts.engine_spans_nodes and size % each == 0
+    if not case.vllm or case.resources.nodes == 1 or each % size == 0 or whole:
         return None
     return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
 

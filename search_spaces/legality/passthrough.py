@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from search_spaces.adapters import is_lora
 from search_spaces.batch import Batch, batch_of
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.legality import openr1_rules, swift_passthrough
@@ -44,6 +45,30 @@ def _of_trl(settings: Settings, configuration: Mapping[str, KnobValue], resource
     found += [("evaluation", evaluation)] if evaluation else []
     found += [("unknown_key", f"TRL has no {key}; {why}") for key, why in REMOVED.items() if key in settings]
     return found
+
+
+def _of_verl(settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources) -> Said:
+    judged = (_layered_sync(settings, configuration, resources), _engine_logprobs(settings, configuration))
+    return [found for found in judged if found is not None]
+
+
+def _layered_sync(
+    settings: Settings, configuration: Mapping[str, KnobValue], resources: Resources
+) -> tuple[str, str] | None:
+    """``collect_lora_params`` of verl 0.9.1 (``utils/fsdp_utils.py``) refuses it at the first sync."""
+    unread = configuration.get("rollout_load_format", "dummy") == "dummy"
+    if not (unread and configuration.get("weight_sync_layered") is True and is_lora(settings, resources.framework)):
+        return None
+    need = "needs an engine that reads the weights at its start"
+    return "layered_sync", f"weight_sync_layered true {need}; set rollout_load_format to safetensors"
+
+
+def _engine_logprobs(settings: Settings, configuration: Mapping[str, KnobValue]) -> tuple[str, str] | None:
+    """``apply_bypass_mode`` of ``verl/trainer/ppo/rollout_corr_helper.py`` fails without the engine's log-probs."""
+    key = "actor_rollout_ref.rollout.calculate_log_probs"
+    if configuration.get("engine_logprobs") is not True or settings.get(key) is not False:
+        return None
+    return "verl_engine_logprobs", f"engine_logprobs needs {key} true, for the engine's log-probs are the old ones"
 
 
 def _generation_size(settings: Settings) -> str | None:
@@ -118,6 +143,7 @@ _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
 _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
     "trl": _of_trl,
     openr1_rules.FRAMEWORK: _of_openr1,
+    "verl": _of_verl,
     "ms_swift": swift_passthrough.problems,
 }
 """By framework; nothing is known of the others' settings."""

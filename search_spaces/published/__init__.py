@@ -1,4 +1,4 @@
-"""Baselines that others published, ready to start from, with their sources.
+"""Baselines that others published, ready to start from, with their sources: ``baselines.yaml``.
 
 ``published("openr1:qwen2.5-1.5b-demo")`` is one, ``scaled(it, gpus)`` what it is on the user's GPUs.
 """
@@ -7,19 +7,30 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import yaml
+
+from search_spaces.configuration import Configuration
 from search_spaces.errors import SpaceError
 from search_spaces.knobs.model import show
-from search_spaces.published import ms_swift, open_r1, verl
 from search_spaces.published.model import Published, Scaled
 from search_spaces.published.scaling import scaled
 
 __all__ = ["PUBLISHED", "Published", "Scaled", "published", "scaled"]
 
-PUBLISHED: Mapping[str, Published] = MappingProxyType(
-    {one.name: one for one in (*open_r1.BASELINES, *ms_swift.BASELINES, *verl.BASELINES)}
-)
+_FILE = Path(__file__).with_name("baselines.yaml")
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # as safe as the other, and ten times as fast
+
+
+def _read(name: str, configuration: Any, rewards: Any, notes: Any = (), **others: Any) -> Published:
+    return Published(name, configuration=Configuration(configuration), rewards=(*rewards,), notes=(*notes,), **others)
+
+
+_ALL = yaml.load(_FILE.read_text("utf-8"), _LOADER)  # noqa: S506
+PUBLISHED: Mapping[str, Published] = MappingProxyType({name: _read(name, **fields) for name, fields in _ALL.items()})
 """By name, in the order they are shown."""
 
 

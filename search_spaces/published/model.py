@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from search_spaces.configuration import Configuration, KnobValue
+from search_spaces.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,3 @@ class Scaled:
     """The published ones; a few per cent off where the training GPUs cannot share them."""
     lines: tuple[str, ...]
     """What was changed and why, a sentence each; the first names the source."""
-
-
-def knobs(**values: KnobValue) -> Configuration:
-    """The configuration of ``values``."""
-    return Configuration(values)

@@ -33,8 +33,6 @@ def scaled(baseline: Published, gpus: int, *, colocated: str = "") -> Scaled:
     The micro-batch is kept where it can be, else it is the largest smaller one that can.
 
     Args:
-        baseline: a published one.
-        gpus: GPUs held, over all machines.
         colocated: why there can be no rollout server, a sentence without its full stop; empty where there can.
 
     Raises:

@@ -191,5 +191,5 @@ def _value(knob: str) -> Any:
         return found.choices[-1]
     if found.kind.value == "bool":
         return True
-    number = max(found.minimum or 1, 1)
-    return int(number) if found.kind.value == "int" else float(min(number, found.maximum or number))
+    number = max(found.bounds[0] or 1, 1)
+    return int(number) if found.kind.value == "int" else float(min(number, found.bounds[1] or number))

@@ -21,6 +21,7 @@ from autotune.machine import hardware
 from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.ports import Assignment, RunReport
 from autotune.running import gpu_guard, gpu_sampler, supervisor
+from autotune.running.patient_call import PatientCall
 from tests.contracts.runner_suite import RealClock, Seen, tagged
 from tests.support.fakes import FakeStop
 from tests.support.nvml import pynvml as made_up_driver
@@ -164,3 +165,86 @@ def test_what_the_gpus_did_is_told_with_the_cycles(node: Node, tmp_path: Path, m
     none = Seen()
     assert run(wanted(tmp_path / "cpu", 0, []), none).outcome.ok
     assert [cycle.gpu for cycle in none.cycles() if cycle.gpu] == []
+
+
+@pytest.fixture
+def xids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the made-up driver reads its events from."""
+    monkeypatch.setitem(sys.modules, "pynvml", made_up_driver)
+    monkeypatch.setenv("MADE_UP_GPUS", json.dumps([{}] * 8))
+    monkeypatch.setenv("MADE_UP_XIDS", str(tmp_path / "xids"))
+    monkeypatch.setattr(gpu_sampler, "PERIOD_S", 0.02)
+    monkeypatch.setattr(gpu_sampler, "FAULTS_S", 0.02)
+    return tmp_path / "xids"
+
+
+def happen(xids: Path, *events: str) -> None:
+    for event in events:
+        (xids / event).mkdir(parents=True, exist_ok=True)
+
+
+def named_as_the_driver_does(node: Node) -> None:
+    node.gpus = tuple(replace(gpu, uuid=f"GPU-{gpu.index:08x}") for gpu in node.gpus)
+
+
+def test_a_gpu_that_fails_ends_the_trial_as_the_machines_fault_and_the_next_uses_others(
+    node: Node, tmp_path: Path, xids: Path
+) -> None:
+    named_as_the_driver_does(node)
+    runner, asleep = local_runner(HOME), [{"do": "sleep", "at": 1, "seconds": 60}]
+    seen = Seen(react=lambda record: happen(xids, "5-79"))
+    report = runner.run(wanted(tmp_path / "one", 2, asleep), seen, FakeStop())
+    assert report.outcome.reason is FailureReason.INFRA
+    assert report.outcome.message == "GPU 5: it has fallen off the bus (XID 79)"
+    assert report.gpu_faults == (report.outcome.message,)
+    assert report.seconds < 60
+    acts = [environment("CUDA_VISIBLE_DEVICES", "4,6")]
+    assert runner.run(wanted(tmp_path / "two", 2, acts), Seen(), FakeStop()).outcome.ok
+    none = runner.run(wanted(tmp_path / "three", 4, []), Seen(), FakeStop())
+    assert none.outcome.reason is FailureReason.INFRA
+    assert "needs 4 GPUs, and 3 can be used; GPU 5: it has fallen off the bus" in none.outcome.message
+
+
+def test_a_trial_that_dies_of_its_gpu_is_no_crash_of_its_configuration(node: Node, tmp_path: Path, xids: Path) -> None:
+    named_as_the_driver_does(node)
+    seen = Seen(react=lambda record: happen(xids, "4-94"))
+    report = local_runner(HOME).run(wanted(tmp_path, 2, [{"do": "crash", "at": 1}]), seen, FakeStop())
+    assert report.outcome.reason is FailureReason.INFRA
+    assert "GPU 4: an uncorrectable memory error, contained (XID 94)" in report.outcome.message
+
+
+def test_an_error_of_a_program_is_none_of_its_gpu(node: Node, tmp_path: Path, xids: Path) -> None:
+    named_as_the_driver_does(node)
+    happen(xids, "4-13", "5-43")
+    report = local_runner(HOME).run(wanted(tmp_path, 2, []), Seen(), FakeStop())
+    assert report.outcome.ok, report.outcome.sentence()
+    assert report.gpu_faults == ()
+
+
+def test_a_driver_that_takes_long_in_a_trial_does_not_hold_it_up(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = list[int](), threading.Event()
+
+    def look(*_: object) -> tuple[Gpu, ...]:
+        asked.append(1)
+        if len(asked) == 4:  # two before the trial, one and this one in it
+            answers.wait(60)
+        return node.gpus
+
+    monkeypatch.setattr(hardware, "visible_gpus", look)
+    seen = Seen(on_tick=lambda: len(asked) > 3 and answers.set())
+    outcome = run(wanted(tmp_path, 4, [{"do": "sleep", "at": 1, "seconds": 2.0}]), seen).outcome
+    assert outcome.ok, outcome.sentence()
+    assert answers.is_set()
+
+
+def test_a_driver_that_never_answers_is_the_machines_fault(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    never = PatientCall(lambda: answers.wait(60) and (), patience_s=0.1)
+    outcome = local_runner(HOME, driver=never).run(wanted(tmp_path, 4, []), Seen(), FakeStop()).outcome
+    answers.set()
+    assert outcome.reason is FailureReason.INFRA
+    assert "the GPU driver has not answered for" in outcome.message

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.running.companion import free_ports
 from tests.contracts.runner_suite import tagged
 from tests.contracts.served_suite import listened
 from tests.integration.test_process_tree_tuner_killed import ROOT, metrics, wait_for
 from tests.support.scripted import local_runner
+from tests.support.scripted_framework import SERVER
 
 HOME = f"served-killed-{os.getpid()}"
 TUNER = f"""
@@ -33,6 +35,25 @@ from tests.support.scripted import assignment, local_runner
 server = {{"segment": 1 << 20, "spawn": ["session", "double_fork"], "ignores": True, "ready": float(sys.argv[2])}}
 wanted = assignment(Path(sys.argv[1]), {{"server": server, "acts": [{{"do": "sleep", "at": 2}}]}})
 local_runner({HOME!r}).run(wanted, Seen(), FakeStop())
+"""
+
+
+VERIFIER = f"""
+import sys
+from pathlib import Path
+from autotune.ports import ServerLaunch
+from autotune.running.local import TOOL, study_tag, tool_owner
+from autotune.running.server_beside import server_beside
+from tests.contracts.runner_suite import RealClock
+from tests.support.fakes import FakeStop
+
+port, folder = int(sys.argv[2]), Path(sys.argv[1])
+script = '{{"spawn": ["session", "double_fork"], "ignores": true}}'
+argv = (sys.executable, {str(SERVER)!r}, str(port), "name", script)
+launch = ServerLaunch(argv=argv, health=f"http://127.0.0.1:{{port}}/health", answer="", ready_s=60)
+with server_beside(launch, folder, study_tag({HOME!r}, TOOL) + tool_owner() + ":verify", FakeStop(), clock=RealClock()):
+    (folder / "ready").touch()
+    RealClock().sleep(600)
 """
 
 
@@ -89,3 +110,19 @@ def test_whenever_the_tuner_is_killed_nothing_is_left(tmp_path: Path, seed: int)
     assert tagged(HOME) == []
     if (directory / "scratch" / "segment").exists():
         assert not segment(directory).exists()
+
+
+def test_the_server_of_a_killed_verification_is_swept(tmp_path: Path) -> None:
+    """It is no study's, so the next tuner knows it by the process that started it and is gone."""
+    (port,) = free_ports(1)
+    argv = [sys.executable, "-c", VERIFIER, str(tmp_path), str(port)]
+    tuner = subprocess.Popen(argv, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        wait_for((tmp_path / "ready").exists)
+        assert local_runner(HOME).sweep(1) == (), "of one that lives nothing is taken"
+    finally:
+        end(tuner)
+    left = tagged(HOME)
+    assert len(left) >= 3, "the server and its two grandchildren outlive it"
+    assert set(left) <= set(local_runner(HOME).sweep(1))
+    assert tagged(HOME) == []

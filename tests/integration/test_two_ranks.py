@@ -79,6 +79,19 @@ def test_both_ranks_tell_of_every_cycle(trials: Trials, name: str) -> None:
         assert other.peaks["cycle"].host
 
 
+def test_ddp_tells_how_long_gradients_were_summed_and_the_others_tell_nothing(trials: Trials) -> None:
+    uses = [c.process for rank in (0, 1) for c in trials["ddp"].cycles(rank)]
+    for use in uses:
+        assert use is not None
+        assert use.gradient_sync_seconds is not None
+        assert 0 < use.gradient_sync_seconds < 60
+        assert use.gradient_sync_hidden is not None
+        assert 0 <= use.gradient_sync_hidden <= 1
+    assert len({use.gradient_sync_seconds for use in uses if use is not None}) == len(uses), "each cycle has its own"
+    sharded = [c.process for c in trials["zero2"].cycles(0)]
+    assert [use.gradient_sync_seconds for use in sharded if use is not None] == [None] * len(sharded)
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_every_ranks_seconds_are_the_slowests_and_the_others_wait(trials: Trials, name: str) -> None:
     """Rank 1's reward takes 0.4 s longer: rank 0 spends them waiting, and loses none of them."""

@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from trainer.child.contract import FailureReason, Pool
-
-OOM, ILLEGAL, INFRA, NAN = FailureReason.OOM, FailureReason.ILLEGAL, FailureReason.INFRA, FailureReason.NAN
-CRASH, HANG, REWARD = FailureReason.CRASH, FailureReason.HANG, FailureReason.REWARD_ERROR
-DEVICE, HOST, CACHE = Pool.DEVICE, Pool.HOST, Pool.ROLLOUT_CACHE
-
-
-@dataclass(frozen=True)
-class Row:
-    """A failure's text, and what must become of it."""
-
-    text: str
-    reason: FailureReason
-    pool: Pool | None = None
-    phase: str | None = None
-    """Where the text itself tells it."""
-    try_: str = ""
-    """Words the suggestion must have: the knob, and the direction."""
-
-    def __str__(self) -> str:
-        return self.text.splitlines()[-1][:60]
-
+from tests.support.failure_row import CACHE, DEVICE, HOST, ILLEGAL, INFRA, NAN, OOM, REWARD, Row
+from tests.support.published_failures import PUBLISHED, PUBLISHED_ECHOES, PUBLISHED_TIMEOUTS
 
 ENGINE = (
     Row(
@@ -519,7 +497,7 @@ OTHER = (
     Row("bind failed: address already in use", INFRA, None, None, "repeat"),
 )
 
-CAUSES = (*ENGINE, *BATCHING, *MEMORY, *TRAINING, *OTHER)
+CAUSES = (*ENGINE, *BATCHING, *MEMORY, *TRAINING, *OTHER, *PUBLISHED)
 """Each says itself what went wrong, as an exception in the child or as a line of a log."""
 
 KILLS = (
@@ -545,6 +523,7 @@ TIMEOUTS = (
     "complete",
     "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:91] Timed out waiting 1800000ms for send operation to "
     "complete",
+    *PUBLISHED_TIMEOUTS,
 )
 """One rank is stuck and another has waited long enough."""
 
@@ -570,5 +549,6 @@ ECHOES = (
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
     "subprocess.CalledProcessError: Command '['python', 'x.py']' returned non-zero exit status 1.",
     "VerlFailedError: verl ended with exit code 1 and told no reason",
+    *PUBLISHED_ECHOES,
 )
 """Only that something else failed."""

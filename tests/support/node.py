@@ -17,6 +17,7 @@ TESTS = Path(__file__).resolve().parent
 INTERPRETER = """\
 #!/bin/sh
 {variable}='{folder}'; export {variable}
+SCRIPTED_FRAMEWORK='{framework}'; export SCRIPTED_FRAMEWORK
 exec {python} {script} "$@"
 """
 
@@ -24,12 +25,14 @@ exec {python} {script} "$@"
 class Node:
     """In ``folder``: the home, the interpreter, a model, prompts and a reward."""
 
-    def __init__(self, folder: Path, gpus: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, folder: Path, gpus: Sequence[dict[str, Any]], framework: str = "trl") -> None:
         self.folder, self.home, self.gpus = folder, folder / "home", list(gpus)
         self.python = folder / "env" / "bin" / "python"
         self.python.parent.mkdir(parents=True)
         script = TESTS / "scripted_python.py"
-        text = INTERPRETER.format(variable=FOLDER, folder=folder, python=sys.executable, script=script)
+        text = INTERPRETER.format(
+            variable=FOLDER, folder=folder, python=sys.executable, script=script, framework=framework
+        )
         self.python.write_text(text)
         self.python.chmod(0o755)
         self.model = folder / "model"

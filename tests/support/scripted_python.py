@@ -8,6 +8,7 @@
     PYTHON .../start.py worker --directory D                         a warm worker with D as its mailbox
     PYTHON -m torch.distributed.run ... --nproc-per-node N ... trial --directory D   a trial of N ranks
     PYTHON -m vllm.entrypoints.cli.main serve MODEL ...              ``tests/support/scripted_server.py``
+    PYTHON .../serve.py FRAMEWORK D ...                              the same, for Open-R1 and ms-swift
 
 Each launch is appended to ``launches.jsonl`` in the folder of the variable ``SCRIPTED_PYTHON``: words, and what of the
 environment concerns GPUs. A trial reads the settings TRL would get. Nothing is computed; how fast a configuration is
@@ -27,7 +28,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.support import scripted_server
+from tests.support import scripted_server, swift_fields
 from tests.support.trl_fields import RECORDED
 from trainer.child.contract import (
     CycleKind,
@@ -62,6 +63,21 @@ PACKAGES = {
     "vllm": "0.31.0",
     "deepspeed": "0.19.8",
 }
+SWIFT = {"swift": "4.6.0", "trl": "0.29.1", "peft": "0.20.0", "msgspec": "0.20.0", "datasets": "4.8.0"}
+OPEN_R1 = {
+    "trl": "0.18.0",
+    "transformers": "4.52.3",
+    "accelerate": "1.4.0",
+    "vllm": "0.8.5.post1",
+    "deepspeed": "0.16.8",
+    "math_verify": "0.5.2",
+    "latex2sympy2_extended": "1.0.6",
+    "async_lru": "2.0.5",
+    "aiofiles": "24.1.0",
+    "aiohttp": "3.12.0",
+}
+OF_FRAMEWORK = {"ms_swift": SWIFT, "open_r1": OPEN_R1}
+"""Beside ``PACKAGES``, in the environment of the framework that the variable ``SCRIPTED_FRAMEWORK`` names."""
 GIB = 1 << 30
 MOST_ROWS = 8
 """A micro-batch of so many rows does not fit on a GPU that trains."""
@@ -95,7 +111,9 @@ class MadeUpTrial:
 
     def servers_gpus(self) -> int:
         """How many the server was given; fails as a client does where there is none."""
-        with urllib.request.urlopen(f"{self.settings['vllm_server_base_url']}/v1/models", timeout=10) as answer:  # noqa: S310
+        port = self.settings.get("vllm_server_port")
+        url = self.settings["vllm_server_base_url"] if port is None else f"http://127.0.0.1:{port[0]}"
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:  # noqa: S310
             answer.read()
         return len((self.paths.scratch / "gpus").read_text().split(","))
 
@@ -169,20 +187,29 @@ def tell(words: list[str]) -> None:
         stream.write(json.dumps(told) + "\n")
 
 
-def option(words: list[str], name: str) -> str:
+def option(words: list[str], *names: str) -> str:
+    """The word behind the first of ``names`` that is there."""
+    name = next(name for name in names if name in words)
     return words[words.index(name) + 1]
 
 
+SIZES = ("--tensor-parallel-size", "--tensor_parallel_size", "--vllm_tensor_parallel_size")
+REPLICAS = ("--data-parallel-size", "--data_parallel_size", "--vllm_data_parallel_size")
+SHARES = ("--gpu-memory-utilization", "--gpu_memory_utilization", "--vllm_gpu_memory_utilization")
+
+
 def serve(words: list[str]) -> None:
-    """vLLM's server as far as a trial asks; its own text if its share is too large."""
+    """A rollout server as far as a trial asks; its own text if its share is too large."""
     Path("gpus").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
-    used = int(option(words, "--tensor-parallel-size")) * int(option(words, "--data-parallel-size"))
+    used = int(option(words, *SIZES)) * int(option(words, *REPLICAS))
     if used != len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")):
         sys.exit(f"{used} GPUs are asked for, and {os.environ['CUDA_VISIBLE_DEVICES']} are visible")
-    if "--gpu-memory-utilization" in words and float(option(words, "--gpu-memory-utilization")) >= MOST_SHARE:
+    if any(name in words for name in SHARES) and float(option(words, *SHARES)) >= MOST_SHARE:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB")
-    if "--served-model-name" in words:  # a trial's; an exported script's has TRL's own port, which is not ours to take
-        scripted_server.main(int(option(words, "--port")), option(words, "--served-model-name"), {})
+    named = "--served-model-name" in words
+    if named or words[0].endswith("serve.py"):  # a trial's; an exported script's has the framework's own port
+        name = option(words, "--served-model-name") if named else ""
+        scripted_server.main(int(option(words, "--port")), name, {})
 
 
 def work(mailbox: Mailbox) -> int:
@@ -213,13 +240,15 @@ def trial(words: list[str], ranks: int) -> int:
 def answer(command: str, paths: RunPaths) -> Result:
     wanted = json.loads(paths.config.read_text())
     if command == "probe":
-        data = {"python": "3.11.7", "executable": sys.executable, "packages": PACKAGES, "trl_supported": True}
+        packages = {**PACKAGES, **OF_FRAMEWORK.get(os.environ.get("SCRIPTED_FRAMEWORK", ""), {})}
+        data = {"python": "3.11.7", "executable": sys.executable, "packages": packages, "trl_supported": True}
         return Result(ok=True, data=data)
     if command == "probe_speed":
         rates = {"bf16": 5e14, "fp32": 5e13}
         return Result(ok=True, data={"device": "cuda", "name": "made up", "flops": rates, "bandwidth": 2e12})
     if command == "describe":
-        return Result(ok=True, data=RECORDED)
+        swift = os.environ.get("SCRIPTED_FRAMEWORK") == "ms_swift"
+        return Result(ok=True, data=swift_fields.RECORDED if swift else RECORDED)
     prompts = paths.root / "prompts.jsonl"
     prompts.write_text('{"prompt": "3 + 4"}\n')
     written = {"count": 1, "found": 1, "longest_prompt": 8, "mean_prompt": 8.0, "sha256": "5" * 64}
@@ -233,7 +262,7 @@ def main(words: list[str]) -> int:
     if words[1:2] == ["preload"]:
         return 2  # it has nothing to import; each trial is started
     tell(words)
-    if words[:2] == ["-m", "vllm.entrypoints.cli.main"]:
+    if words[:2] == ["-m", "vllm.entrypoints.cli.main"] or words[0].endswith("serve.py"):
         serve(words)
         return 0
     if words[:2] == ["-m", "torch.distributed.run"]:

@@ -47,8 +47,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(503, {})
         elif self.path == "/v1/models":
             self.answer(200, {"object": "list", "data": [{"id": self.server.name}]})
-        elif self.path == "/health":
-            self.answer(200, {})
+        elif self.path in ("/health", "/health/"):
+            self.answer(200, {"status": "ok"})
         elif self.path.startswith("/server_info"):
             self.answer(200, {"vllm_config": {"model_config": {"logprobs_mode": "processed_logprobs"}}})
         else:

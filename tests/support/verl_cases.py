@@ -28,7 +28,7 @@ _OF_THE_BATCH = frozenset(
 
 def _some_values(knob: Knob) -> Sequence[KnobValue]:
     """For a knob that ``VALUES`` says nothing of: those of a choice, or the least of a number and twice that."""
-    return knob.choices or (int(knob.minimum or 0), max(1, 2 * int(knob.minimum or 0)))
+    return knob.choices or (int(knob.bounds[0] or 0), max(1, 2 * int(knob.bounds[0] or 0)))
 
 
 VALUES: Mapping[str, Sequence[KnobValue]] = {

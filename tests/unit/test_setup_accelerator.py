@@ -155,7 +155,7 @@ def test_interpreter_that_is_none_is_refused(made: list[str], capsys: pytest.Cap
 def test_make_itself_stops_at_an_old_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smi(tmp_path, monkeypatch, "echo '470.1, Tesla K80'")
     root = Path(__file__).resolve().parents[2]
-    for name in ("Makefile", "tools"):
+    for name in ("Makefile", "tools", "autotune", "search_spaces", "trainer"):
         (tmp_path / name).symlink_to(root / name)
     done = subprocess.run(["make", "setup"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0

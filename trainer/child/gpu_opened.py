@@ -31,10 +31,17 @@ class GpuOpenWatch:
     Args:
         opened: tells whether a GPU is open.
         there: whether the machine has GPUs at all; without them nothing is watched.
+        after: called after each import statement that loads something.
     """
 
-    def __init__(self, opened: Callable[[], bool] = uses_gpu, there: Optional[bool] = None) -> None:
+    def __init__(
+        self,
+        opened: Callable[[], bool] = uses_gpu,
+        there: Optional[bool] = None,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
         self.culprit = ""
+        self._after = after
         self._opened = opened
         self._there = os.path.exists(DEVICE) if there is None else there
         self._import: Any = None
@@ -57,8 +64,10 @@ class GpuOpenWatch:
         try:
             return self._import(name, *rest, **named)
         finally:
-            # What only looks up a loaded module has run nothing.
-            if not self.culprit and len(sys.modules) != before and self._opened():
+            loaded = len(sys.modules) != before  # what only looks up a loaded module has run nothing
+            if loaded:
+                self._after()
+            if not self.culprit and loaded and self._opened():
                 importing = (rest[0] if rest else named.get("globals")) or {}
                 by = importing.get("__name__", "?")
                 self.culprit = "%s, imported by %s," % (name or "a module of its package", by)

@@ -48,10 +48,25 @@ def _busy(words: Sequence[str]) -> float:
     return (user + nice + system + steal) / TICKS
 
 
+@dataclass(frozen=True)
+class TreeUse:
+    """What processes used since they began, with those below them that ended and were reaped."""
+
+    cpu: float = 0.0
+    """CPU seconds."""
+    system: float = 0.0
+    """Of them, those in the kernel."""
+    minor_faults: int = 0
+
+
+def tree_use() -> TreeUse:
+    """Of this process and all below it."""
+    return _use([os.getpid(), *descendants(os.getpid())])
+
+
 def tree_cpu() -> float:
     """CPU seconds of this process and all below it, the ended and reaped ones included."""
-    own = os.times()
-    return own.user + own.system + own.children_user + own.children_system + _cpu(descendants(os.getpid()))
+    return tree_use().cpu
 
 
 def server_pid() -> Optional[int]:
@@ -62,18 +77,20 @@ def server_pid() -> Optional[int]:
 
 def other_tree_cpu(pid: Optional[int]) -> float:
     """CPU seconds of another process and all below it; 0 if there is none."""
-    return 0.0 if pid is None else _cpu([pid, *descendants(pid)])
+    return 0.0 if pid is None else _use([pid, *descendants(pid)]).cpu
 
 
-def _cpu(pids: Sequence[int]) -> float:
-    total = 0.0
+def _use(pids: Sequence[int]) -> TreeUse:
+    cpu, system, faults = 0, 0, 0
     for pid in pids:
         try:
             fields = Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += sum(int(value) for value in fields[11:15]) / TICKS
-    return total
+        cpu += sum(int(value) for value in fields[11:15])
+        system += int(fields[12]) + int(fields[14])
+        faults += int(fields[7]) + int(fields[8])
+    return TreeUse(cpu / TICKS, system / TICKS, faults)
 
 
 def outside_share(busy: float, own: float, cpus: int, seconds: float) -> float:
@@ -151,7 +168,6 @@ class ClockGuard:
     """Measures drift and outside CPU use around a cycle; ``before`` and ``after`` are outside the cycle's clock.
 
     Args:
-        kernel: the reference kernel.
         server: process of the rollout server, on the rank that answers for it.
     """
 

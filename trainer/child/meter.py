@@ -92,8 +92,6 @@ class Meter:
         """The cycle's clock starts when this returns.
 
         Args:
-            index: of the cycle.
-            cycle_kind: of the cycle.
             meet: called when all but the clock is ready, so that ranks leaving it together start together.
         """
         self._cycle = (index, cycle_kind)

@@ -32,6 +32,7 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import began, worker
+from .capability import CapabilityByDriver, driver_capability
 from .contract import FailureReason, Result, RunPaths, TrialSpec, read_spec
 from .gpu_opened import GpuOpenWatch, uses_gpu
 from .memory import OutsideSharers
@@ -74,7 +75,7 @@ def first_spec(directory: Path) -> TrialSpec:
 
 
 def import_ahead(framework: ModuleType, spec: Any) -> str:
-    """Import; whoever asks meanwhile whether there is a GPU is answered by the driver's library, not by CUDA.
+    """Import; whoever asks meanwhile for a GPU or its capability is answered by the driver's library, not by CUDA.
 
     Returns:
         The import that opened a GPU all the same; empty without one.
@@ -82,10 +83,12 @@ def import_ahead(framework: ModuleType, spec: Any) -> str:
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     own = os.environ.get(name)
     os.environ[name] = "1"
+    capability = CapabilityByDriver(driver_capability() if spec.device == "cuda" else None)
     try:
-        with GpuOpenWatch() as watch:
+        with GpuOpenWatch(after=capability.put) as watch:
             framework.bring_in_ahead(spec)
     finally:
+        capability.take_back()
         if own is None:
             os.environ.pop(name, None)
         else:

@@ -111,6 +111,31 @@ class UsageWatch:
         return seen.ru_stime, seen.ru_minflt, seen.ru_nivcsw
 
 
+class GradientSync:
+    """Times the summing of gradients over ranks, by the clock that torch's DistributedDataParallel has for it.
+
+    Args:
+        model: as the trainer wrapped it; one that is not DistributedDataParallel tells nothing.
+    """
+
+    def __init__(self, model: Any) -> None:
+        every = getattr(model, "_set_ddp_runtime_logging_sample_rate", None)
+        self._model = None if every is None else model
+        if every is not None:
+            every(1)  # by itself it times the first ten updates and then one in a hundred
+
+    def take(self) -> Dict[str, Any]:
+        """Fields of ``ProcessUse`` for the last update. It waits until the device has done that."""
+        if self._model is None:
+            return {}
+        self._model.logger.set_runtime_stats_and_log()  # as its next forward pass would
+        told = self._model._get_ddp_logging_data()
+        whole, hidden = told.get("backward_comm_time"), told.get("backward_compute_comm_overlap_time")
+        if not whole or hidden is None:
+            return {}
+        return {"gradient_sync_seconds": whole / 1e9, "gradient_sync_hidden": min(1.0, hidden / whole)}
+
+
 def allocator_use(before: Stats, after: Stats) -> Dict[str, Optional[int]]:
     """The allocator's fields of ``ProcessUse`` from its counters at a cycle's start and end."""
 

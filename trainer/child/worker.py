@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
 from . import began
-from .contract import FailureReason, Phase, Result, RunPaths, StartupPart, StartupRecord, read_spec
+from .contract import FailureReason, Phase, Result, RunPaths, StartupPart, StartupRecord, missing_input, read_spec
 from .ending import ResultClaim
-from .failures import IllegalSettingError, classify
+from .failures import IllegalSettingError, classify, tail
 from .journal import Journal
 from .trial import TrialContext
 
@@ -57,10 +57,19 @@ def run(
         framework.run_trial(trial)
     except BaseException as error:
         # Rank 0 may be waiting for this rank in a collective for ever, so a failure is told by whoever has it.
-        return ending.settle(classify(error, _phase_of(trial, error), _facts(trial)))
+        return ending.settle(_absent(trial, error) or classify(error, _phase_of(trial, error), _facts(trial)))
     if kept is not None:
         trial.journal.close()
     return ending.settle(Result(ok=True, data=_facts(trial)))
+
+
+def _absent(trial: Optional[TrialContext], error: BaseException) -> Optional[Result]:
+    """Whatever fails while an input of the trial is away fails for that."""
+    missing = None if trial is None else missing_input(trial.spec)
+    if trial is None or missing is None:
+        return None
+    reason, phase = FailureReason.INFRA, _phase_of(trial, error)
+    return Result(ok=False, reason=reason, phase=phase, message=missing, detail=tail(error), data=_facts(trial))
 
 
 def _phase_of(trial: Optional[TrialContext], error: BaseException) -> Optional[Phase]:

@@ -85,6 +85,7 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
     ]
     beside = [t for t in trials if t.state is TrialState.RUNNING and t is not running]
     lines += [Text(f"beside   #{t.number} {t.kind.value} [{brief(t.configuration, spec.baseline)}]") for t in beside]
+    lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
     ranked = found.standings[:BEST_SHOWN]
@@ -186,8 +187,7 @@ def best(
     check_asked(updates, price)
     with source_at(home, url) as source:
         read = source.read(study)
-    found, recommendation, verified = read.study, read.recommendation, read.verified
-    why = explain(read)
+    found, recommendation, why = read.study, read.recommendation, explain(read)
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
         whole = {"whole_run": whole_run_json(run)} if updates else {}
@@ -211,5 +211,5 @@ def best(
         console.line(sentence)
     if why is not None:
         console.show(why_screen(why))
-    if verified is not None:
-        console.line(f"{clock_time(verified.at, today=time.time())} {clean(verified.message)}")
+    if read.verified is not None:
+        console.line(f"{clock_time(read.verified.at, today=time.time())} {clean(read.verified.message)}")

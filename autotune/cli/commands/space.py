@@ -14,7 +14,7 @@ from autotune.cli.screens.space import counted, knob_table, shown
 from autotune.cli.screens.text import clean
 from autotune.errors import UsageError
 from search_spaces import legality
-from search_spaces.baseline import spread
+from search_spaces.baseline import fitted
 from search_spaces.batch import accumulated, served_by
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.errors import SpaceError
@@ -189,8 +189,6 @@ def space_for(
     Args:
         framework: by a name or word of it.
         name: of a preset or a file; ``None``: the preset for the machine.
-        gpus: of each node.
-        nodes: machines.
         server: a rollout server was asked for.
 
     Raises:
@@ -266,7 +264,7 @@ def _beside(space: SearchSpace, question: SpaceQuestion) -> Configuration:
         micro = given["micro_batch_size"] = default_micro_batch(name)
         # With one row of a rank, as ms-swift has it, no update of a few GPUs would hold a group.
         given.setdefault("gradient_accumulation_steps", max(1, TRL_DEFAULT_MICRO_BATCH // micro))
-    return Configuration(spread(given, question.resources))
+    return Configuration(fitted(given, question.resources))
 
 
 def _capability(text: str | None) -> tuple[int, int] | None:

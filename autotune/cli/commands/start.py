@@ -26,7 +26,7 @@ from autotune.cli.screens.shell_words import command_line, short_path
 from autotune.cli.stopping import SignalStop, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
-from autotune.errors import UsageError
+from autotune.errors import MachineError, UsageError
 from autotune.machine import other_load
 from autotune.ports import Store
 from autotune.settings import Settings
@@ -68,7 +68,7 @@ def start(asked: StartOptions) -> None:
     limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
     limits = replace(limits, at_once=asked.at_once)
     settings = settings_for(asked.home)
-    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published)
+    using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
     request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
     say: Say = (lambda _: None) if asked.quiet else console.say
     check_store(settings)
@@ -186,6 +186,8 @@ def exit_code(result: StudyResult, stop: SignalStop) -> int:
     """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
     if stop.signal is not None:
         return exit_codes.SIGNAL + stop.signal
+    if result.halted:
+        return MachineError.exit_code
     if result.recommendation is not None and result.recommendation.rows:
         return 0
     return exit_codes.NOTHING_FEASIBLE if any(decided(t) for t in result.trials) else exit_codes.NO_RESULT

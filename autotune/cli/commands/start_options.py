@@ -42,6 +42,14 @@ StartFrameworkOption = Annotated[str | None, _FRAMEWORK]
 AccelerateOption = Annotated[
     Path | None, typer.Option("--accelerate", help="The accelerate file that launches TRL or Open-R1.", metavar="FILE")
 ]
+ServerOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--server",
+        help="The script that starts your rollout server beside --config: swift rollout, or Open-R1's vllm-serve.",
+        metavar="FILE",
+    ),
+]
 OpenR1Option = Annotated[
     str | None, typer.Option("--openr1", help="Your checkout of Open-R1, whose grpo.py trains.", metavar="PATH")
 ]
@@ -126,7 +134,10 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Of the sampler and the 
 MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
-        "--memory-limit", help="Host memory of a trial's whole process tree, compilers aside: 6GiB.", metavar="SIZE"
+        "--memory-limit",
+        help="Host memory of a trial's whole process tree, compilers aside: 6GiB. If left out, none; in a container "
+        "with a limit that limit, less what the tuner needs.",
+        metavar="SIZE",
     ),
 ]
 RanksOption = Annotated[
@@ -186,6 +197,7 @@ class FrameworkOptions:
     accelerate: AccelerateOption = None
     openr1: OpenR1Option = None
     published: BaselineOption = None
+    server: ServerOption = None
 
 
 @dataclass(frozen=True)

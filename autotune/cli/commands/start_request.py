@@ -13,6 +13,7 @@ from autotune.cli.screens.sizes import parse_size
 from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
+from autotune.machine import hardware
 from autotune.specification.published_baseline import published_named
 from autotune.specification.request import Request
 from autotune.specification.user_input import checkout_named, data_named, model_named, rewards_named, task_named
@@ -56,6 +57,8 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         framework=framework.name,
         accelerate="" if using.accelerate is None else accelerate_text(using.accelerate, framework, asked.config),
         accelerate_name="" if using.accelerate is None else str(using.accelerate),
+        server="" if using.server is None else server_text(using.server, framework, asked.config),
+        server_name="" if using.server is None else str(using.server),
         checkout=checkout_asked(using.openr1, folder, framework),
         published=using.published or "",
         baseline={**served, **knobs_of(asked.baseline or ())},
@@ -63,7 +66,7 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         sampler=sampler,
         seed=asked.seed,
         name=asked.name,
-        memory_limit=None if asked.memory_limit is None else parse_size(asked.memory_limit),
+        memory_limit=hardware.contained_memory() if asked.memory_limit is None else parse_size(asked.memory_limit),
         gpus=asked.gpus,
         ranks=asked.ranks,
         python=str(Path(os.path.expanduser(asked.python)).absolute()),
@@ -71,6 +74,16 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         config=None if asked.config is None else config_text(asked.config),
         config_name="" if asked.config is None else str(asked.config),
     )
+
+
+def server_text(path: Path, framework: Integration, config: Path | None) -> str:
+    """The text of ``--server``. Raises ``UsageError`` where it is none, or would not be read."""
+    if not framework.takes_server or config is None:
+        raise UsageError(
+            "--server is the script that starts a rollout server beside a configuration of ms-swift or Open-R1; name "
+            "that one with --config, or say with --rollout-gpus how many GPUs the server has"
+        )
+    return config_text(path, "--server")
 
 
 def accelerate_text(path: Path, framework: Integration, config: Path | None) -> str:

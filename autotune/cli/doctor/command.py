@@ -21,15 +21,19 @@ from autotune.cli.commands.start_options import (
     GpusOption,
     RewardOption,
     RolloutGpusOption,
+    ServerOption,
     TaskOption,
 )
+from autotune.cli.doctor.container_checks import check_surroundings
 from autotune.cli.doctor.findings import Finding, Verdict, blocking, doctor_screen, finding_json
 from autotune.cli.doctor.machine_checks import check_compiler, check_governor, check_load, check_machine, look_at_gpus
-from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.options import HomeOption, JsonOption, settings_for
 from autotune.domain import RewardSpec, Study
 from autotune.errors import MachineError, UsageError
-from autotune.machine import hardware, other_load
+from autotune.machine import hardware, other_load, surroundings
+from autotune.machine.hardware import Gpu
+from autotune.running.patient_call import PatientCall
 from autotune.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ def doctor(
     framework: FrameworkOption = "trl",
     config: ConfigOption = None,
     accelerate: AccelerateOption = None,
+    server: ServerOption = None,
     gpus: GpusOption = None,
     rollout_gpus: RolloutGpusOption = None,
     reward: RewardOption = None,
@@ -70,9 +75,8 @@ def doctor(
     from autotune.cli.doctor.config_checks import CONFIG, check_config
     from autotune.frameworks import environment_named
 
-    environment = environment_named(framework)
-    settings = settings_for(home)
-    asked = None if config is None else _asked(config, accelerate, gpus, rollout_gpus, python, framework)
+    environment, settings = environment_named(framework), settings_for(home)
+    asked = _asked(config, (accelerate, server), gpus, rollout_gpus, python, framework)
     try:
         wanted = rewards_of(config, reward or [], task, framework)
     except UsageError:
@@ -85,7 +89,7 @@ def doctor(
         *_machine(),
         *_training(os.path.expanduser(python), wanted, environment),
     ]
-    findings += [] if asked is None else check_config(asked, wiring.config_faults)
+    findings += _there(framework, gpus) + ([] if asked is None else check_config(asked, wiring.config_faults))
     _show(findings, [finding for finding in findings if finding.name != CONFIG], as_json)
 
 
@@ -100,21 +104,31 @@ def _show(findings: Sequence[Finding], machine: Sequence[Finding], as_json: bool
 
 
 def _asked(
-    config: Path, accelerate: Path | None, gpus: int | None, rollout_gpus: int | None, python: str, framework: str
-) -> Request:
-    """What ``start`` would be asked with these options. Raises ``UsageError`` where a file cannot be read."""
-    from autotune.cli.commands.start_request import accelerate_text, config_text
+    config: Path | None,
+    beside: tuple[Path | None, Path | None],
+    gpus: int | None,
+    rollout_gpus: int | None,
+    python: str,
+    framework: str,
+) -> Request | None:
+    """What ``start`` would be asked; ``None`` without a configuration. Raises ``UsageError``: a file cannot be read."""
+    if config is None:
+        return None
+    from autotune.cli.commands.start_request import accelerate_text, config_text, server_text
     from autotune.frameworks import framework_named
     from autotune.specification.request import Request
     from search_spaces.batch import served_by
 
     named = framework_named(framework)
+    accelerate, server = beside
     return Request(
         framework=named.name,
         config=config_text(config),
         config_name=str(config),
         accelerate="" if accelerate is None else accelerate_text(accelerate, named, config),
         accelerate_name="" if accelerate is None else str(accelerate),
+        server="" if server is None else server_text(server, named, config),
+        server_name="" if server is None else str(server),
         baseline={} if rollout_gpus is None else served_by(rollout_gpus),
         gpus=gpus,
         folder=str(Path.cwd()),
@@ -194,11 +208,13 @@ def _machine() -> list[Finding]:
         *check_governor(other_load.governors()),
         check_load(other_load.sample_load(time.sleep)),
         *check_compiler(named=os.environ.get("CXX")),
+        *check_surroundings(surroundings.look(), _visible()),
         *look_at_gpus(
             lambda: hardware.visible_gpus({}),
-            hardware.visible_gpus,
+            _driver,
             os.environ.get("CUDA_VISIBLE_DEVICES"),
             other_load.process_name if ours else lambda _: "",
+            hardware.unfit_gpus,
         ),
     ]
 
@@ -210,7 +226,7 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
 
     asked = () if environment.judged_by_probe else (environment,)
     found = check_training(
-        python, lambda program: wiring.probe(program, *asked), gpus=_has_gpu(), environment=environment
+        python, lambda program: wiring.probe(program, *asked), gpus=_visible() > 0, environment=environment
     )
     if wanted is None or blocking(found):
         return found
@@ -222,8 +238,26 @@ def _training(python: str, wanted: Wanted | None, environment: Environment) -> l
     return [*found, check_rewards(names, wiring.check_rewards(program, rewards, packages, *asked), untried)]
 
 
-def _has_gpu() -> bool:
+def _there(framework: str, gpus: int | None) -> list[Finding]:
+    """What a trial of the framework makes of this folder and this machine."""
+    from autotune.frameworks import framework_named
+
+    named = framework_named(framework)
+    told = named.on_machine(hardware.usable_cores(), gpus or _visible())
+    return [
+        *check_folders(named.environment.folders, Path.cwd()),
+        *(Finding("trials", Verdict.OK, text) for text in told),
+    ]
+
+
+@PatientCall
+def _driver() -> Sequence[Gpu]:
+    return hardware.visible_gpus()
+
+
+def _visible() -> int:
+    """GPUs; 0 where they cannot be looked at."""
     try:
-        return bool(hardware.visible_gpus())
+        return len(_driver())
     except MachineError:
-        return False
+        return 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
+from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.hardware import Gpu
 from autotune.machine.other_load import CpuLoad
 from autotune.wording.numbers import format_size
@@ -41,7 +42,6 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which, named: str 
     """A C++ compiler, which compiled models need on a CPU; nothing where there is one.
 
     Args:
-        find: program -> path.
         named: what ``CXX`` says, as PyTorch's inductor reads it.
     """
     program = named or "g++"
@@ -85,20 +85,26 @@ def look_at_gpus(
     visible: Callable[[], Sequence[Gpu]],
     chosen: str | None,
     name_of: Callable[[int], str],
+    unfit: Callable[[], Sequence[GpuFault]] = tuple,
 ) -> list[Finding]:
     """All that concerns GPUs.
 
     Args:
-        every: the machine's GPUs.
         visible: those ``CUDA_VISIBLE_DEVICES`` leaves.
         chosen: that variable; ``None`` if it is not set.
         name_of: process id -> name, empty where ids are not this system's.
+        unfit: those the driver has and nothing can compute on.
     """
     try:
-        there, left = tuple(every()), tuple(visible())
+        left, there, faulty = tuple(visible()), tuple(every()), tuple(unfit())
     except MachineError as error:
         return [Finding("GPU", Verdict.PROBLEM, str(error), "nvidia-smi")]
-    return [*check_visible(there, left, chosen), *check_gpus(left, name_of)]
+    return [*check_visible(there, left, chosen), *check_gpus(left, name_of), *map(_unfit, faulty)]
+
+
+def _unfit(fault: GpuFault) -> Finding:
+    reset = f"sudo nvidia-smi --gpu-reset -i {fault.index}, or restart the machine"
+    return Finding(f"GPU {fault.index}", Verdict.WARNING, f"{fault.what}; trials do without it", reset)
 
 
 def check_visible(every: Sequence[Gpu], visible: Sequence[Gpu], chosen: str | None) -> list[Finding]:
@@ -130,6 +136,9 @@ def _gpu(gpu: Gpu, name_of: Callable[[int], str], *, used: bool) -> Finding:
     if old is not None:
         return Finding(label, Verdict.WARNING, f"{text}. {old}", "nvidia-smi")
     if gpu.memory_used <= GPU_IDLE and not gpu.processes:
+        if used and gpu.persistent is False:
+            slow = f"{text}; without persistence mode each trial waits for the driver to initialise it"
+            return Finding(label, Verdict.WARNING, slow, f"sudo nvidia-smi -pm 1 -i {gpu.index}")
         return Finding(label, Verdict.OK, text)
     busy = f"{text}; {format_size(gpu.memory_used)} in use{_by(gpu, name_of)}"
     if not used:

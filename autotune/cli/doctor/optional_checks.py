@@ -23,9 +23,6 @@ def check_optional(
 
     Args:
         packages: name -> version, of the interpreter.
-        pip: how its pip is called.
-        gpus: one is to be used.
-        optional: those of the framework.
     """
     here = [o for o in optional if packages.get(o.name)]
     lacking = [f"{o.name} ({o.gives})" for o in optional if o not in here]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.cli.doctor.findings import Finding, Verdict
@@ -18,6 +18,15 @@ DISK_WANTED = 10 << 30
 """Bytes free in the home: below the first no study starts, below the second downloads may not fit."""
 
 ANOTHER_HOME = f"export {HOME_VARIABLE}=$HOME/autotune"
+
+
+def check_folders(names: Sequence[str], folder: Path) -> list[Finding]:
+    """A warning for each folder of the user's that Python passes over, because a package of the training environment
+    has its name."""
+    hidden = [name for name in names if (folder / name).is_dir() and not (folder / name / "__init__.py").exists()]
+    text = "the training environment has a package of the name {0}: Python takes it before your folder {0}"
+    mends = (f"touch {shlex.quote(str(folder / name / '__init__.py'))}" for name in hidden)
+    return [Finding("folders", Verdict.WARNING, text.format(n), mend) for n, mend in zip(hidden, mends, strict=True)]
 
 
 def check_home(settings: Settings) -> Finding:

@@ -25,14 +25,7 @@ Probe = Callable[[str], Mapping[str, Any]]
 
 
 def check_training(python: str, probe: Probe, *, gpus: bool = False, environment: Environment = TRL) -> list[Finding]:
-    """The interpreter starts, has what a trial imports, in versions that were tested.
-
-    Args:
-        python: path or name of it.
-        probe: says what it has.
-        gpus: one is to be used.
-        environment: what the framework's trials need.
-    """
+    """The interpreter starts, has what a trial imports, in versions that were tested."""
     program = shutil.which(os.path.expanduser(python))
     if program is None:
         text = f"{python} is no program that can be run"
@@ -101,11 +94,7 @@ def check_versions(packages: Mapping[str, str], window: Sequence[Requirement], p
 
 
 def tested(extra: str = TRL.extra) -> tuple[Requirement, ...]:  # noqa: PT028 (no test)
-    """The training stack this version names; empty where it is not installed, or none is named.
-
-    Args:
-        extra: of our own distribution.
-    """
+    """The training stack this version names; empty where it is not installed, or none is named."""
     try:
         texts = metadata.requires(DISTRIBUTION) or []
         found = [Requirement(text) for text in texts]

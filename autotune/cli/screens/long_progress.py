@@ -34,7 +34,7 @@ class LongProgress:
 
     def event(self, event: Event) -> None:
         """Only what keeps the run from being a plain one."""
-        if event.kind in ("trial_repeated", "quarantined", "bad_lines"):
+        if event.kind in ("trial_repeated", "quarantined", "gpu_quarantined", "bad_lines"):
             self._say(clean(event.message))
 
     def trial(self, trial: Trial) -> None:

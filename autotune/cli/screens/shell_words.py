@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from autotune.errors import UsageError
 from autotune.settings import Settings, read_settings
 
 
@@ -17,8 +18,17 @@ def command_line(words: str, settings: Settings) -> str:
     program = "autotune"
     if shutil.which(program) is None and called.name == program and called.is_file():
         program = shlex.quote(short_path(called))
-    elsewhere = settings.home.root != read_settings().home.root
-    return f"{program} {words}" + (f" --home {shlex.quote(short_path(settings.home.root))}" if elsewhere else "")
+    return f"{program} {words}" + (
+        f" --home {shlex.quote(short_path(settings.home.root))}" if _elsewhere(settings) else ""
+    )
+
+
+def _elsewhere(settings: Settings) -> bool:
+    """Not in the home that a command without the option would take."""
+    try:
+        return settings.home.root != read_settings().home.root
+    except UsageError:  # none is known
+        return True
 
 
 def short_path(path: Path) -> str:

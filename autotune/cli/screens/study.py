@@ -56,9 +56,7 @@ def plan_screen(
     """The plan in five lines: model, baseline, combinations, what is measured, when it stops.
 
     Args:
-        spec: the study.
         budget: of the whole study; ``spent_wall_s`` of it is used already.
-        legal: legal combinations of the space.
         same_learning: those among them that change neither rounding nor learning.
         now: UTC seconds since the epoch.
         spent_wall_s: wall seconds earlier runs of this study used.
@@ -140,12 +138,9 @@ def end_screen(
 
     Args:
         recommendation: ``None`` when no configuration was feasible.
-        study: its specification gives the baseline.
-        trials: all of the study.
         ended_by: the sentence of the limit that ended it.
         spent_wall_s: wall seconds of all runs, if known.
         files: what was written, by what it is.
-        next_command: to copy and paste.
     """
     grid = LabelGrid()
     if recommendation is None or not recommendation.rows:

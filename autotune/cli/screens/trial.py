@@ -49,8 +49,6 @@ def trial_screen(
     """Everything known of a trial, at most 80 columns wide.
 
     Args:
-        trial: with its cycles.
-        study: its specification gives the baseline.
         log: last lines of the log, shown for a trial that failed.
         log_path: where the whole log is.
         notes: what the trial said of itself.

@@ -77,7 +77,6 @@ def likely_from(measured: int, ran_out: int = 0) -> float:
     """The probability of holding from which a candidate is likely enough, by a memory model.
 
     Args:
-        measured: trials that held.
         ran_out: trials that ran out of memory.
     """
     if ran_out >= MAX_OOMS * max(1.0, (measured + ran_out) / OOM_WINDOW):
@@ -97,8 +96,6 @@ def choice(outlook: Outlook, best: float, least: float = LIKELY) -> int:
     """The candidate's place among those of ``outlook``, of which there is at least one.
 
     Args:
-        outlook: of the candidates.
-        best: value to improve on.
         least: probability of holding below which nothing is chosen while anything is above; where nothing is, the next
             of ``BARS`` counts.
     """

@@ -100,9 +100,7 @@ def learnt(axes: Axes, lessons: Sequence[Lesson], asked: Array, limit: float | N
     """What ``lessons`` say of ``asked``, (m, d).
 
     Args:
-        axes: what the columns are.
         lessons: by trial number.
-        asked: the candidates.
         limit: most memory there is; ``None`` leaves running out of it to the failures.
     """
     told = selected(lessons)

@@ -67,7 +67,6 @@ class Points:
     """The space of a study: parameters of more than one value, in the order of their names.
 
     Args:
-        space: by name.
         legal: of a combination; asked once of each point of a small space, and of whatever is drawn of a larger one.
         restart: what of the parameters a process is started for.
         cycles: whole cycles of a trial.

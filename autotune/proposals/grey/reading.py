@@ -56,8 +56,9 @@ def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, 
     if len(trials) <= TOLD_FASTEST + TOLD_NEWEST:
         return tuple(trials)
     there = {t.number for t in trials}
-    kept = {e.number for e in fastest([e for e in known if e.number in there], TOLD_FASTEST)}
-    kept |= {t.number for t in trials[-TOLD_NEWEST:]}
+    held = [e for e in known if e.number in there and e.standing is OptunaTrialStatus.FEASIBLE]
+    held.sort(key=lambda e: (-e.value, e.number))
+    kept = {e.number for e in held[:TOLD_FASTEST]} | {t.number for t in trials[-TOLD_NEWEST:]}
     return tuple(t for t in trials if t.number in kept)
 
 
@@ -107,8 +108,6 @@ def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[
 
     Args:
         held: measured; may be empty.
-        logs: forecast of their cycles' logarithms.
-        spreads: standard deviations of the same.
     """
     if not held:
         return 0.0, -math.inf
@@ -116,9 +115,3 @@ def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[
     level = float(np.median(values + logs))
     trust = MEASURED / (MEASURED + np.maximum(spreads, 1e-6) ** 2)
     return level, float(np.max((1.0 - trust) * values + trust * (level - logs)))
-
-
-def fastest(known: Sequence[Observation], count: int) -> list[Observation]:
-    """The fastest of what was measured, fastest first."""
-    held = (e for e in known if e.standing is OptunaTrialStatus.FEASIBLE)
-    return sorted(held, key=lambda e: (-e.value, e.number))[:count]

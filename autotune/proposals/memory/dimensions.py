@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search_spaces.adapters import RANKS, adapted_projections, is_lora
 from search_spaces.configuration import ModelFacts
 from search_spaces.frameworks import facts_of
 
@@ -14,10 +15,6 @@ TYPICAL_PARAMETERS = 1e9
 TYPICAL_VOCABULARY = 128_000.0
 LORA_RANK = 16
 """PEFT's and TRL's default (``trl.ModelConfig.lora_r``)."""
-LORA_TARGETS = 2
-"""Projections a layer that PEFT adapts by default: query and value."""
-ALL_LINEAR = 7
-"""Projections of a layer of Llama's kind."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +72,9 @@ def trainable(passthrough: Mapping[str, Any], framework: str, size: Dimensions) 
     """Parameters that have gradients and optimizer state: LoRA's adapters, or all."""
     if not is_lora(passthrough, framework):
         return size.parameters
-    rank = _number(passthrough, ("lora_r", "lora_rank"), LORA_RANK)
-    targets = passthrough.get("lora_target_modules", passthrough.get("target_modules"))
-    count = float(LORA_TARGETS)
-    if isinstance(targets, list | tuple) and targets:
-        count = float(ALL_LINEAR if "all-linear" in targets else len(targets))
-    elif isinstance(targets, str):
-        count = float(ALL_LINEAR if "all-linear" in targets else 1)
+    rank = _number(passthrough, RANKS, LORA_RANK)
+    count = adapted_projections(passthrough, framework)
     return min(size.parameters, 2.0 * rank * size.width * size.layers * count)
-
-
-def is_lora(passthrough: Mapping[str, Any], framework: str) -> bool:
-    """Whether adapters are trained; some frameworks do so unless told otherwise."""
-    unset = "lora" if facts_of(framework).trains_adapters_unless_told else ""
-    tuner = passthrough.get("tuner_type", passthrough.get("train_type", unset))
-    return bool(passthrough.get("use_peft")) or tuner in ("lora", "qlora")
 
 
 def stored_bytes(passthrough: Mapping[str, Any]) -> float | None:

@@ -8,8 +8,8 @@ A rollout server changes none of this: the ranks that train gather the same befo
 * ms-swift gathers all weights at once, adapter or not, unless ``move_model_batches`` cuts them (``rollout_mixin.py``
   564, 674 and 1010). Of FSDP2 it holds the whole of a batch too, and merges an adapter into a copy (839 and 909).
 * verl makes one parameter whole at a time (``engine/fsdp/transformer_impl.py`` 1009) and copies it into a buffer
-  (``bucketed_weight_transfer.py`` 178). For an adapter FSDP1 makes the whole model whole, with ``layered_summon`` one
-  layer (``fsdp_utils.py`` 752 and 690).
+  (``bucketed_weight_transfer.py`` 178). For an adapter FSDP1 makes the whole model whole, with ``weight_sync_layered``
+  one layer (``fsdp_utils.py`` 752 and 690).
 
 The engine's weights are awake meanwhile, its cache sleeps on where it does (TRL 491, ms-swift 1191, verl
 ``engine_workers.py`` 781): see ``features``.
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.memory.dimensions import Dimensions, is_lora, stored_bytes
+from autotune.proposals.memory.dimensions import Dimensions, stored_bytes
 from autotune.proposals.memory.settings import Settings
+from search_spaces.adapters import is_lora
 from search_spaces.frameworks import WeightSync, facts_of
 
 MIB = 1 << 20
-LAYERED = "actor_rollout_ref.rollout.layered_summon"
 MERGED = "actor_rollout_ref.model.lora.merge"
 
 
@@ -53,7 +53,7 @@ def sync(task: Task, size: Dimensions, s: Settings) -> Sync:
     if way is WeightSync.BATCHES:
         whole = sharded * held * _batch(size, s) * np.where(s.fsdp > 0, 1.0 + lora, 1.0) + _sent(s)
     elif way is WeightSync.BUCKETS:
-        summoned = _summoned(task, size) if lora else _largest(size)
+        summoned = _summoned(task, size, s) if lora else _largest(size)
         whole = sharded * held * np.where(s.columns.has("fsdp", "fsdp1") > 0, summoned, _largest(size))
         whole = whole + np.minimum(s.columns.number("weight_sync_bucket_mib", 2048.0) * MIB, size.parameters * held)
     else:
@@ -81,9 +81,9 @@ def _sent(s: Settings) -> Column:
     return (s.vllm - s.colocated) * s.columns.number("weight_sync_bucket_mib", 512.0) * MIB
 
 
-def _summoned(task: Task, size: Dimensions) -> float:
+def _summoned(task: Task, size: Dimensions, s: Settings) -> Column | float:
     """Weights that FSDP1 makes whole to collect an adapter."""
     if task.passthrough.get(MERGED) is True:
         return _largest(size)
     layer = (size.parameters - size.vocabulary * size.width) / size.layers
-    return layer if task.passthrough.get(LAYERED) is True else size.parameters
+    return np.where(s.columns.number("weight_sync_layered") > 0, layer, size.parameters)

@@ -92,8 +92,9 @@ def states(task: Task, size: Dimensions, s: Settings) -> States:
     layer = (size.parameters - size.vocabulary * size.width) / size.layers
     gathered = np.where(_sharded(s, 3) > 1, max(layer, size.parameters * 0.02) * held * 2.0, 0.0)
     live = np.where((s.stage >= 3) & (s.ranks > 1), np.maximum(gathered, min(size.parameters, LIVE) * held), gathered)
-    reference = float(has_reference(passthrough, framework))
-    weights = size.parameters * held * (1.0 / _sharded(s, 3) + reference)
+    # A reference model is shared out as the trained one is (``prepare_deepspeed`` of ``trl/models/utils.py`` 266).
+    models = 1.0 + float(has_reference(passthrough, framework))
+    weights = size.parameters * held * models / _sharded(s, 3)
     gradients = trained * s.held_bytes / _sharded(s, 2)
     # Without accumulation the last update's are gone, and this one's come as the activations go.
     early = np.where(s.accumulation <= 1, EARLY, 1.0)

@@ -67,8 +67,6 @@ class StudySampler:
         """What the Optuna study holds, by trial number.
 
         Args:
-            own: of candidates of the track.
-            known: of all configurations.
             elsewhere: the track is the permitted one.
         """
         return own

@@ -27,7 +27,7 @@ SPREAD = 3
 """Points drawn at the start, of which the one least like what was tried is taken."""
 
 
-class Pool(Protocol):
+class PointPool(Protocol):
     """The points one proposal is chosen from, and what is known of them beside what the study's trials teach."""
 
     @property
@@ -74,12 +74,11 @@ class Candidates(Protocol):
         """Where ``params`` lie by the axes; ``None`` if they lie outside the space."""
         ...
 
-    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> Pool:
+    def pool(self, tried: Sequence[Tried], before: Sequence[FrozenTrial], chance: np.random.Generator) -> PointPool:
         """The points looked at.
 
         Args:
             tried: what the study's trials teach, by number.
-            before: all of them.
             chance: draws points where there are many.
         """
         ...
@@ -169,7 +168,7 @@ class GreyBoxSampler(optuna.samplers.BaseSampler):
             self._points = self._points_of(space)
         return self._points
 
-    def _expected(self, axes: Axes, pool: Pool, tried: Sequence[Tried]) -> tuple[Outlook, float]:
+    def _expected(self, axes: Axes, pool: PointPool, tried: Sequence[Tried]) -> tuple[Outlook, float]:
         """What is expected of ``pool``, and the value to improve on."""
         taught = [one.lesson for one in tried]
         forecast = pool.forecast([one.trial for one in fastest(tried)])

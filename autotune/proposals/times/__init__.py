@@ -3,7 +3,7 @@
 from autotune.proposals.times.accounts import carried_over
 from autotune.proposals.times.features import FeatureCache, Features, features
 from autotune.proposals.times.machine import SHEETS, Hardware, presumed, probed, sheet_of
-from autotune.proposals.times.model import PhaseTimes, Predicted, predicted
+from autotune.proposals.times.model import PhaseTimes, PredictedCycle, predicted
 from autotune.proposals.times.roofline import flat, roofline
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Features",
     "Hardware",
     "PhaseTimes",
-    "Predicted",
+    "PredictedCycle",
     "carried_over",
     "features",
     "flat",

@@ -99,9 +99,7 @@ def account(
 
     Args:
         prior: median seconds.
-        world: of the study.
         table: of ``found.configurations``.
-        found: what was measured.
         carried: by phase, what earlier studies measured.
     """
     found, seconds = foretold(prior, world, table, found)
@@ -159,10 +157,7 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
     """By phase, what earlier studies measured over the prior of their own task and device; empty where nothing was.
 
     Args:
-        prior: as of the new study.
-        task: the new study's.
         hardware: its device, if it is known; an earlier study on such a device without a probe of its own has it too.
-        earlier: the studies.
     """
     found: dict[str, list[_Rows]] = {phase: [] for phase in PHASES}
     for one in earlier:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column
 from autotune.proposals.times.features import OFF, is_number
-from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior
+from autotune.proposals.times.regression import Data, Matrix, Neighbours, RowPosterior
 
 CHOICE_SD = 0.3
 """Of one value of a choice, in log seconds; two values differ by the square root of 2 times that."""
@@ -109,7 +109,7 @@ def layout_of(own: Mapping[str, Column], constant_sd: float, levels: tuple[float
     return Layout(tuple(terms), steady, constant_sd=constant_sd, levels=levels)
 
 
-def with_pair(layout: Layout, posterior: Posterior) -> tuple[Layout, float] | None:
+def with_pair(layout: Layout, posterior: RowPosterior) -> tuple[Layout, float] | None:
     """The layout with the products of the two knobs that explain most of what is left, and what they have to be worth.
 
     Worth in log evidence: at least the logarithm of the number of pairs of knobs they were picked from, so that among
@@ -143,7 +143,6 @@ def _explained(single: Matrix, residual: Column, total: Column) -> Matrix:
     """Of every product of two columns, around its mean: by how much it alone would lower the squared residuals.
 
     Args:
-        single: the columns.
         residual: what is left of each row, by how sure it was.
         total: variance of each row.
     """

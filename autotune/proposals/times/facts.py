@@ -11,7 +11,8 @@ from typing import Any
 
 from autotune.domain import Phase, Resources
 from autotune.proposals.forecasts import Task
-from autotune.proposals.memory.dimensions import dimensions, is_lora, trainable
+from autotune.proposals.memory.dimensions import dimensions, trainable
+from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults

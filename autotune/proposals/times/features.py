@@ -87,20 +87,20 @@ def is_number(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Columns:
+class PhaseColumns:
     """Configurations as numbers, before it is asked which of them differ in a phase; a row depends on no other."""
 
     values: NDArray[np.float64]
     """By configuration; first the knobs, then the facts."""
     starts: tuple[ProcessKind, ...]
 
-    def joined(self, others: Columns) -> Columns:
+    def joined(self, others: PhaseColumns) -> PhaseColumns:
         """These, then others."""
-        return Columns(np.concatenate([self.values, others.values]), self.starts + others.starts)
+        return PhaseColumns(np.concatenate([self.values, others.values]), self.starts + others.starts)
 
-    def at(self, places: NDArray[np.intp]) -> Columns:
+    def at(self, places: NDArray[np.intp]) -> PhaseColumns:
         """Some of them, in the order of ``places``."""
-        return Columns(self.values[places], tuple([self.starts[i] for i in places.tolist()]))
+        return PhaseColumns(self.values[places], tuple([self.starts[i] for i in places.tolist()]))
 
 
 def features(task: Task, configurations: Sequence[Configuration]) -> Features:
@@ -108,7 +108,7 @@ def features(task: Task, configurations: Sequence[Configuration]) -> Features:
     return tabled(configurations, read(task, configurations))
 
 
-def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
+def read(task: Task, configurations: Sequence[Configuration]) -> PhaseColumns:
     """What there is to know of each configuration; most of the time ``features`` takes."""
     unset = defaults(task.resources.framework, task.resources.device)
     rows = [dict(configuration.items()) for configuration in configurations]
@@ -124,10 +124,10 @@ def read(task: Task, configurations: Sequence[Configuration]) -> Columns:
     columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
     columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
     columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
-    return Columns(np.column_stack(columns), tuple([few[key][1] for key in looked]))
+    return PhaseColumns(np.column_stack(columns), tuple([few[key][1] for key in looked]))
 
 
-def tabled(configurations: Sequence[Configuration], columns: Columns) -> Features:
+def tabled(configurations: Sequence[Configuration], columns: PhaseColumns) -> Features:
     """The same by phase, each different row once; ``columns`` is what was read of ``configurations``."""
     codes = _codes(columns.values)
     phases = {phase: _rows_of(phase, columns.values, codes) for phase in PHASES}

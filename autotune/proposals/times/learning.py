@@ -22,7 +22,7 @@ from autotune.proposals.forecasts import Column
 from autotune.proposals.times.columns import Layout, apart, data_of, layout_of, with_pair
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.observed import LEAST_S, Measured, process_variance
-from autotune.proposals.times.regression import Data, Matrix, Neighbours, Posterior, Scales, fit_best
+from autotune.proposals.times.regression import Data, Matrix, Neighbours, RowPosterior, Scales, fit_best
 
 ROW_SD, ROW_SD_OF_DOUBLING = 0.25, 0.05
 """Standard deviation, in log seconds, between a row there and here; more for each doubling between the studies."""
@@ -138,7 +138,7 @@ class PhasePosterior:
     """A phase's posterior over the logarithm of measured over prior seconds."""
 
     layout: Layout
-    posterior: Posterior
+    posterior: RowPosterior
     size: float
     """The factor of ``SIZES`` that was chosen."""
     process: float
@@ -212,8 +212,6 @@ def learn(
         phase: ``Phase`` value.
         told: which rows they measured.
         prior: seconds of each trial by the prior, at what its own cycles worked on; 0: it does not occur.
-        found: what the trials measured.
-        level_sd: of the constant.
         pairs: products of columns may be added.
         carried: what earlier studies measured of the phase; left aside where the trials speak against it: where both
             together are less probable than each by itself.
@@ -228,7 +226,7 @@ def learn(
     return replace(begun, begun=True) if ahead >= -DOUBT else alone
 
 
-Fit = tuple[Layout, Posterior, float]
+Fit = tuple[Layout, RowPosterior, float]
 """Layout, posterior, size of the effects."""
 
 
@@ -275,7 +273,7 @@ def _evidence(carried: Carried, level_sd: float, pairs: bool) -> float:
     return carried.evidence[level_sd]
 
 
-def _best(layout: Layout, data: Data) -> tuple[Posterior, float]:
+def _best(layout: Layout, data: Data) -> tuple[RowPosterior, float]:
     variance = layout.variance()
     # With nothing measured there is nothing to choose by.
     sizes, misfits = (SIZES, MISFITS) if len(data.values) else ((LIKELY[0],), (LIKELY[1],))

@@ -46,7 +46,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Load:
+class DecodeLoad:
     """Decoding of one cycle by its slowest replica, in pieces of constant load; one array element each."""
 
     steps: Column
@@ -96,12 +96,10 @@ def _longest_sum(completions: tuple[int, ...], generations: int, rows: float) ->
     return float(sum(max(part) for part in _parts(_as_many(completions, rows), generations)))
 
 
-def load(lengths: Lengths, generations: int, replicas: int, rows: float, places: int, continuous: bool) -> Load:
+def load(lengths: Lengths, generations: int, replicas: int, rows: float, places: int, continuous: bool) -> DecodeLoad:
     """What the replica with most to do decodes in one cycle.
 
     Args:
-        lengths: of the cycle.
-        generations: of the cycle.
         replicas: engines that share a generation's rows.
         rows: completions of the cycle over all replicas.
         places: rows one engine decodes together.
@@ -113,7 +111,7 @@ def load(lengths: Lengths, generations: int, replicas: int, rows: float, places:
 @lru_cache(maxsize=MOST_KEPT)
 def _load(
     completions: tuple[int, ...], generations: int, replicas: int, rows: float, places: int, continuous: bool
-) -> Load:
+) -> DecodeLoad:
     """Every fit and forecast of a study asks about the same few; nobody changes the arrays."""
     pieces: list[tuple[float, float, float]] = []
     longest = 0.0
@@ -125,7 +123,7 @@ def _load(
         longest += sum(steps for steps, _, _ in running)
         pieces += [(steps, live * weight, context) for steps, live, context in running]
     steps, live, context = (np.array(column, dtype=np.float64) for column in zip(*pieces, strict=True))
-    return Load(steps, live, context, longest)
+    return DecodeLoad(steps, live, context, longest)
 
 
 def _as_many(lengths: Sequence[int], rows: float) -> Sequence[int]:

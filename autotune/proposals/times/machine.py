@@ -113,6 +113,8 @@ _MI300X = {"fp32": 163.4e12, "tf32": 653.7e12, "bf16": 1307.4e12, "fp16": 1307.4
 _GA102 = "NVIDIA Ampere GA102 GPU architecture white paper: FP32 accumulation, without sparsity"
 _HALVED = "data sheet, halved where it counts sparsity"
 
+# Dense BF16 of MI300X, H100, H200, H800, A100, A800, L40S, L40, A40, L20 and H20 is as in verl's table too
+# (verl 1dda039 ``utils/flops_counter.py`` 26 to 38); pages that say 1300 or 2600 for the MI300X round it, or mean FP8.
 SHEETS: Mapping[str, Hardware] = {
     found.name: found
     for found in (
@@ -140,11 +142,29 @@ SHEETS: Mapping[str, Hardware] = {
             "NVIDIA Ada GPU architecture white paper, appendix A: FP32 accumulation, without sparsity",
         ),
         _sheet("H20", _ada(148e12, 44e12, 74e12, 296e12), 4e12, 96e9, _NVLINK_4, "NVIDIA HGX H20 data sheet, dense"),
+        _sheet(
+            "H20-3e",
+            _ada(148e12, 44e12, 74e12, 296e12),
+            4.8e12,
+            141e9,
+            _NVLINK_4,
+            "computes as NVIDIA's H20; 141 GB of HBM3e as the H200 has",
+        ),
+        _sheet("GH200", _HOPPER, 4e12, 96e9, (4.5e11, 4.5e11, 5e10), f"NVIDIA GH200, 96 GB HBM3, {_HALVED}"),
         _sheet("H800", _HOPPER, 3.35e12, 80e9, (2e11, 6.4e10, 4e11), f"NVIDIA H800 SXM5 {_HALVED}; NVLink 400 GB/s"),
         _sheet("A800", _AMPERE, 2.039e12, 80e9, _NVLINK_CUT, "NVIDIA A800 80 GB SXM data sheet"),
         _sheet("A30", _tensor(165e12, 10.3e12, 82e12), 9.33e11, 24e9, _CARD, "NVIDIA A30 data sheet, dense"),
         _sheet("A10", _tensor(125e12, 31.2e12, 62.5e12), 6e11, 24e9, _CARD, "NVIDIA A10 data sheet, dense"),
         _sheet("A6000", _tensor(154.8e12, 38.7e12, 77.4e12), 7.68e11, 48e9, _CARD, f"NVIDIA RTX A6000 {_HALVED}"),
+        _sheet("A40", _tensor(149.7e12, 37.4e12, 74.8e12), 6.96e11, 48e9, _CARD, "NVIDIA A40 data sheet, dense"),
+        _sheet(
+            "RTX 6000 Ada",
+            _ada(364.2e12, 91.1e12, 182.1e12, 728.5e12),
+            9.6e11,
+            48e9,
+            _CARD,
+            f"NVIDIA RTX 6000 Ada Generation {_HALVED}",
+        ),
         _sheet("RTX 3090", _tensor(71e12, 35.6e12, 35.6e12), 9.36e11, 24e9, _CARD, _GA102),
         _sheet("L40", _ada(181.05e12, 90.5e12, 90.5e12, 362e12), 8.64e11, 48e9, _CARD, f"NVIDIA L40 {_HALVED}"),
         _sheet(
@@ -180,7 +200,9 @@ _DRIVER_NAMES = (
     ("A100-SXM4-40GB", "A100-40"),
     ("A100-PCIE-40GB", "A100-40"),
     ("A100", "A100-80"),
+    ("H20-3e", "H20-3e"),
     ("H20", "H20"),
+    ("GH200", "GH200"),
     ("H800", "H800"),
     ("A800", "A800"),
     ("RTX A6000", "A6000"),
@@ -191,6 +213,8 @@ _DRIVER_NAMES = (
     ("V100-PCIE-16GB", "V100-16"),
     ("V100", "V100-32"),
     ("MI300X", "MI300X"),
+    ("RTX 6000 Ada", "RTX 6000 Ada"),
+    ("A40", "A40"),
     ("A30", "A30"),
     ("A10", "A10"),
     ("T4", "T4"),

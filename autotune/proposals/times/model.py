@@ -127,7 +127,7 @@ def _noise(account: Account) -> float:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedCycle:
     """Of one configuration before any trial; seconds of one steady cycle."""
 
     seconds: float
@@ -142,7 +142,7 @@ class Predicted:
 
 def predicted(
     task: Task, hardware: Hardware | None, configuration: Configuration, quantile: float = 1.645
-) -> Predicted:
+) -> PredictedCycle:
     """From the roofline alone; the interval is ``quantile`` standard deviations of the log to either side (90 %)."""
     model = PhaseTimes(hardware).fitted(task, ())
     table = features(task, (configuration,))
@@ -151,7 +151,7 @@ def predicted(
     rows = float(table.phases["reward"].facts["rows"][0])
     lengths = model.known.lengths.completions
     tokens = rows * sum(lengths) / len(lengths)
-    return Predicted(
+    return PredictedCycle(
         seconds,
         seconds * math.exp(-quantile * spread),
         seconds * math.exp(quantile * spread),

@@ -73,7 +73,7 @@ class Scales:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class RowPosterior:
     """What is known of the coefficients."""
 
     data: Data
@@ -129,12 +129,12 @@ class Posterior:
         return found
 
 
-def fit(data: Data, scales: Scales) -> Posterior:
+def fit(data: Data, scales: Scales) -> RowPosterior:
     """The posterior; with no rows it is the prior."""
     return fit_best(data, [(scales, 0.0)])
 
 
-def fit_best(data: Data, choices: Sequence[tuple[Scales, float]]) -> Posterior:
+def fit_best(data: Data, choices: Sequence[tuple[Scales, float]]) -> RowPosterior:
     """The posterior of the most probable scales; ``choices`` are scales with the logarithm of their prior probability.
 
     By the Cholesky factors of I + S G S, which are well conditioned whatever the scales S (standard deviations), of all
@@ -154,7 +154,7 @@ def fit_best(data: Data, choices: Sequence[tuple[Scales, float]]) -> Posterior:
     logs = 2.0 * np.sum(np.log(diagonal), axis=1) + np.array([one.logs for one in each])
     evidence = -0.5 * (squares + logs + len(data.values) * np.log(2.0 * np.pi))
     best = int(np.argmax(evidence + np.array([weight for _, weight in choices])))
-    return Posterior(data, choices[best][0], mean[best], covariance[best], float(evidence[best]))
+    return RowPosterior(data, choices[best][0], mean[best], covariance[best], float(evidence[best]))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """A driver that is only made up: put this folder on ``PYTHONPATH`` and the tuner meets the GPUs of ``MADE_UP_GPUS``.
 
 That variable is a JSON list, one object for each GPU: ``name``, ``memory`` (bytes), ``busy`` (percent) and ``watts``,
-all with a default. None of their memory is ever in use. What ``nvidia-ml-py`` would answer, as far as
-``autotune.machine.nvml`` asks.
+all with a default. None of their memory is ever in use. One with ``"lost": true`` answers nothing. ``MADE_UP_XIDS`` is
+a folder whose folders are events of the driver, each told once: ``3-79`` is XID 79 of GPU 3. What ``nvidia-ml-py``
+would answer, as far as ``autotune.machine.nvml`` asks.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 nvmlMemory_v2 = 2  # noqa: N816 - the library's names
+nvmlEventTypeXidCriticalError = 8  # noqa: N816
 
 
 class NVMLError(Exception):
-    pass
+    value = 3
 
 
 def _gpus() -> list[dict[str, Any]]:
@@ -41,7 +44,36 @@ def nvmlDeviceGetCount() -> int:  # noqa: N802
 
 
 def nvmlDeviceGetHandleByIndex(index: int) -> dict[str, Any]:  # noqa: N802
-    return {"index": index, **_gpus()[index]}
+    gpu = {"index": index, **_gpus()[index]}
+    if gpu.get("lost"):
+        raise NVMLError("GPU is lost")
+    return gpu
+
+
+def nvmlDeviceGetIndex(handle: dict[str, Any]) -> int:  # noqa: N802
+    return int(handle["index"])
+
+
+def nvmlEventSetCreate() -> object:  # noqa: N802
+    return object()
+
+
+def nvmlDeviceRegisterEvents(handle: dict[str, Any], kinds: int, events: object) -> None:  # noqa: N802
+    pass
+
+
+def nvmlEventSetFree(events: object) -> None:  # noqa: N802
+    pass
+
+
+def nvmlEventSetWait_v2(events: object, milliseconds: int) -> Any:  # noqa: N802
+    folder = Path(os.environ.get("MADE_UP_XIDS", "/nonexistent"))
+    event = next(iter(sorted(folder.glob("*-*"))), None)
+    if event is None:
+        raise NVMLError("timeout")
+    event.rmdir()
+    index, code = map(int, event.name.split("-"))
+    return SimpleNamespace(device=nvmlDeviceGetHandleByIndex(index), eventType=8, eventData=code)
 
 
 def nvmlDeviceGetUUID(handle: dict[str, Any]) -> str:  # noqa: N802

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from autotune.domain import CycleKind
 from autotune.proposals.making import in_one_process
 from benchmarks.decisions import __main__ as command
-from benchmarks.decisions import recorded, report
+from benchmarks.decisions import record, recorded, report
 from benchmarks.decisions.machine import H100, Costs
 from benchmarks.decisions.proposers import ARMS
 from benchmarks.decisions.studies import Place, Verdict, h100, run
@@ -68,6 +69,32 @@ def test_the_figures_name_what_was_never_reached(verdicts: list[Verdict]) -> Non
     assert found["seconds_to_proven"] is None
     assert found["close_share"] == 0
     assert json.dumps(found)
+
+
+def test_a_recorded_study_is_read_again_and_not_run_again(
+    verdicts: list[Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "studies.jsonl"
+    never = replace(verdicts[1], close_s=float("inf"))
+    record.append(file, "h100", "grey", verdicts[0])
+    record.append(file, "h100", "grey", never)
+    assert record.read(file) == {("h100", "grey", 480.0, 0): verdicts[0], ("h100", "grey", 480.0, 1): never}
+    ran = []
+    monkeypatch.setattr(command, "run", lambda *key: ran.append(key[2:]) or verdicts[2])
+    words = ["--arms", "grey", "--budget", "480", "--studies", "3", "--record", str(file), "--json"]
+    assert command.main(words) == 0
+    assert ran == [(480.0, 2)], "two of the three were there"
+    assert json.loads(capsys.readouterr().out)["budgets"]["480"]["studies"] == 3
+    assert len(record.read(file)) == 3
+    assert command.main(words) == 0
+    assert len(ran) == 1
+
+
+def test_a_record_with_a_line_that_is_no_study_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "studies.jsonl"
+    file.write_text('{"machine": "h100"}\n', encoding="utf-8")
+    assert command.main(["--studies", "1", "--record", str(file)]) == 2
+    assert f"{file}, line 1: expected a study" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.statistics import evidence
-from autotune.statistics.noise import GPU_PROCESS, PROCESS, Prior
+from autotune.statistics.noise import GPU_PROCESS, PROCESS, NoisePrior
 from benchmarks.intervals import fitting, limits, report, scoring
 from benchmarks.intervals.__main__ import main
 from benchmarks.intervals.looks import looked
@@ -83,7 +83,7 @@ def test_an_interval_that_presumes_too_little_is_found_out(found: list[Recording
     noise = Noise(one, shape_of(found), draw)
     for _ in range(60):
         study = made(noise, draw)
-        gain = evidence.gain(study.until(1), study.leader, study.baseline, Prior(1e-4, 100.0))
+        gain = evidence.gain(study.until(1), study.leader, study.baseline, NoisePrior(1e-4, 100.0))
         assert gain is not None
         middle, error = math.log1p(gain.value), 0.02
         tally.count(study.gain, middle - error, middle + error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,27 @@ def test_the_inputs_are_a_recipe_prompts_and_a_reward(tmp_path: Path) -> None:
 def test_another_command_is_refused_with_those_there_are(words: list[str]) -> None:
     with pytest.raises(SystemExit, match="inputs FOLDER ARCH PROMPT"):
         visit.main(words)
+
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "gpu" / "quarter_hour.sh"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("--sort", "error: --sort is no option; expected --short"), ("nowhere", "nowhere holds no unpack.sh")],
+)
+def test_the_visit_refuses_what_it_does_not_know_and_makes_nothing(tmp_path: Path, word: str, said: str) -> None:
+    ran = subprocess.run(["bash", str(SCRIPT), word], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert ran.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_visit_without_an_interpreter_ends_at_once_and_leaves_its_log(tmp_path: Path) -> None:
+    places = {"OUT": str(tmp_path / "out"), "WORK": str(tmp_path / "work"), "PYTHON": "no-such-python"}
+    words = ["bash", str(SCRIPT), "--cpu"]
+    ran = subprocess.run(words, env={**os.environ, **places}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "error: PYTHON or TOOL names no interpreter" in ran.stderr
+    assert "begins: 780 s for study forms rounds tests" in (tmp_path / "out" / "visit.log").read_text()

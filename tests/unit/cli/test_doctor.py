@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from autotune.cli.doctor import training_checks
 from autotune.cli.doctor.findings import Finding, Verdict
 from autotune.cli.doctor.optional_checks import OPTIONAL, check_optional
-from autotune.cli.doctor.place_checks import check_database, check_disk, check_home
+from autotune.cli.doctor.place_checks import check_database, check_disk, check_folders, check_home
 from autotune.cli.doctor.training_checks import check_rewards, check_training, check_versions
 from autotune.errors import MachineError, StoreError
 from autotune.frameworks import environments
@@ -58,7 +58,8 @@ def test_as_json(autotune: Run) -> None:
     assert document["ok"] is True
     names = [finding["name"] for finding in document["findings"]]
     expected = ["tuner", "home", "disk", "database", "machine", "CPU clock", "load", "GPU", "training", "optional"]
-    assert [name for name in names if name not in ("versions", "compiler")] == expected
+    of_machine = ("versions", "compiler", "shared memory", "open files", "locked memory", "user", "process 1")
+    assert [name for name in names if name not in of_machine] == expected
     assert all(finding["command"] is None for finding in document["findings"] if finding["verdict"] == "ok")
 
 
@@ -344,6 +345,33 @@ def test_a_python_a_framework_has_no_release_for_is_a_problem(autotune: Run, wir
     code, out, _ = autotune("doctor", "--framework", "verl")
     assert code == 5
     assert "needs an environment with Python >=3.10,<3.13" in " ".join(out.split())
+
+
+def test_verl_is_told_of_more_cpus_than_a_small_machine_has(
+    autotune: Run, wiring: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wiring.probe = lambda *_: {"python": "3.12.1", "packages": {}}
+    told = {}
+    for cores in (2, 12):
+        monkeypatch.setattr(hardware, "usable_cores", lambda cores=cores: cores)
+        told[cores] = " ".join(autotune("doctor", "--framework", "verl")[1].split())
+    assert "verl holds 12 CPUs in Ray's count" in told[2]
+    assert "Ray's count" not in told[12]
+
+
+def test_a_folder_that_a_package_of_the_environment_hides_is_a_warning(tmp_path: Path) -> None:
+    names = environments.VERL.folders
+    for name in names:
+        (tmp_path / name).mkdir()
+    (tmp_path / "tests" / "__init__.py").touch()
+    found = check_folders(names, tmp_path)
+    assert [(each.verdict, each.command.split("/")[-2]) for each in found] == (
+        [(Verdict.WARNING, name) for name in names if name != "tests"]
+    )
+    for each in found:
+        Path(each.command.removeprefix("touch ")).touch()
+    assert check_folders(names, tmp_path) == []
+    assert check_folders(names, tmp_path / "elsewhere") == []
 
 
 def test_a_framework_that_is_none_is_refused(autotune: Run) -> None:

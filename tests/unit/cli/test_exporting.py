@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from autotune.domain import Configuration, Study, TrialKind
 from autotune.frameworks import Beside, framework_named
 from autotune.recommendation import export
 from autotune.running import proc
+from autotune.running.companion import free_ports
 from autotune.settings import HomePaths
 from autotune.store import open_store
 from autotune.verify import compare_run
@@ -202,34 +205,105 @@ def test_a_command_that_does_not_train_is_one_sentence_with_its_error(
     assert "it ended after 1 updates, too few to count" in err
 
 
-def test_a_configuration_with_a_rollout_server_is_refused_before_anything_is_started(
-    autotune: Run, home: HomePaths, tmp_path: Path, python: Any
-) -> None:
-    """Run without its server, the command would only wait for one."""
-    home.prepare()
-    store = open_store(home.database)
-    resources = factories.resources(gpus=2, device="cuda", compute_capability=(9, 0))
-    served = factories.configuration(
-        micro_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=2, logprob_rows=4,
-        rollout_engine="vllm", rollout_mode="server", rollout_gpus=1,
-    )  # fmt: skip
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt": "1 + 1", "entry": "{}"}\n')
-    workload = factories.workload(prompts=str(prompts), passthrough={})
-    spec = factories.study_spec(workload=workload, python=str(python()), resources=resources, baseline=served)
-    made = store.create_study(spec, factories.NOW)
-    record(store, made, factories.finished(0, configuration=served))
-    store.close()
-    code, out, err = autotune("export", "-o", str(tmp_path / "out"))
+SERVING = """
+if "serve" in sys.argv:
+    import http.server
+    with open(here + "/served.txt", "a") as stream:
+        stream.write(repr([os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()]) + chr(10))
+    {first}
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path.rstrip("/") == "/health" else 404)
+            self.end_headers()
+    http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+with open(here + "/trained.txt", "a") as stream:
+    stream.write(repr([os.environ["CUDA_VISIBLE_DEVICES"], os.path.exists(here + "/served.txt")]) + chr(10))
+{then}
+"""
+"""The training interpreter of a run with a rollout server: it serves where it is told to."""
+
+
+@pytest.fixture
+def served(
+    home: HomePaths, tmp_path: Path, python: Any, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[Study, int]]:
+    """A study whose leader trains on two GPUs beside a server with one, and the server's port."""
+
+    def make(first: str = "", then: str = "", steps: int = 1000) -> tuple[Study, int]:
+        (port,) = free_ports(1)
+        monkeypatch.setattr("trainer.frameworks.trl.launching.PORT", port)
+        monkeypatch.setattr(sys.modules["trainer.frameworks.trl.export"], "PORT", port)
+        monkeypatch.setattr("autotune.verify.exported_run._check_machine", lambda *_: None)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+        monkeypatch.setattr(compare_run, "TOLERANCE", 1e9)
+        home.prepare()
+        store = open_store(home.database)
+        resources = factories.resources(gpus=3, device="cuda", compute_capability=(9, 0))
+        knobs = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}
+        configuration = factories.configuration(micro_batch_size=4, gradient_accumulation_steps=2).with_(**knobs)
+        prompts = tmp_path / "prompts.jsonl"
+        prompts.write_text('{"prompt": "1 + 1", "entry": "{}"}\n')
+        workload = factories.workload(prompts=str(prompts), passthrough={})
+        interpreter = str(python(act=SERVING.format(first=first, then=then), steps=steps))
+        spec = factories.study_spec(
+            workload=workload, python=interpreter, resources=resources, baseline=configuration, memory_limit=None
+        )
+        made = store.create_study(spec, factories.NOW)
+        record(store, made, factories.finished(0, configuration=configuration))
+        store.close()
+        return made, port
+
+    return make
+
+
+def alive(folder: Path) -> list[int]:
+    """Servers that still run."""
+    pids = [int(json.loads(line.replace("'", '"'))[1]) for line in (folder / "served.txt").read_text().splitlines()]
+    return [pid for pid in pids if (stat := proc.read_stat(pid)) is not None and stat.state != "Z"]
+
+
+def test_verify_starts_the_rollout_server_itself_and_ends_it(autotune: Run, served: Any, tmp_path: Path) -> None:
+    """Each round has a server of its own; trainer and server share out the caller's GPUs."""
+    served()
+    code, out, err = autotune("verify", "--updates", "2", "--rounds", "2", "--json")
     assert code == 0, err
-    assert (tmp_path / "out" / "server.sh").exists()
-    code, out, err = autotune("verify")
-    assert (code, out) == (2, "")
-    said = [line for line in err.splitlines() if line.startswith("autotune: ")]
-    assert len(said) == 1
-    assert "generates on a rollout server, which verify does not start" in said[0]
-    assert not (tmp_path / "training" / "seen.txt").exists()
-    assert not (home.study(made.id, "first") / "verify").exists()
+    assert json.loads(out)["updates"] == 4
+    folder = tmp_path / "training"
+    started = [line.split("'")[1] for line in (folder / "served.txt").read_text().splitlines()]
+    assert started == ["7", "7"]
+    assert (folder / "trained.txt").read_text().splitlines() == ["['5,6', True]"] * 2
+    assert alive(folder) == []
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_started(autotune: Run, served: Any, tmp_path: Path) -> None:
+    _, port = served()
+    with socket.create_server(("127.0.0.1", port)):
+        code, out, err = autotune("verify", "--updates", "2")
+    assert (code, out) == (5, "")
+    assert f"port {port}, which the exported rollout server takes, is in use" in err
+    assert not (tmp_path / "training" / "served.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ("sys.exit(3)", "", "the rollout server ended with exit code 3 before it was ready; its output is in"),
+        (
+            "import threading; threading.Timer(1.0, os._exit, (4,)).start()",
+            "time.sleep(600)",
+            "the rollout server ended with exit code 4 in the middle of the trial",
+        ),
+    ],
+)
+def test_a_server_that_ends_ends_the_verification(
+    autotune: Run, served: Any, tmp_path: Path, first: str, then: str, said: str
+) -> None:
+    served(first, then)
+    code, out, err = autotune("verify", "--updates", "2")
+    assert (code, out) == (5, "")
+    assert said in err
+    assert "Traceback" not in err
+    assert alive(tmp_path / "training") == []
 
 
 def test_ctrl_c_ends_the_command_and_all_it_started(

@@ -15,6 +15,7 @@ from autotune.cli.doctor.machine_checks import (
     look_at_gpus,
 )
 from autotune.errors import MachineError
+from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.hardware import Gpu, GpuProcess
 from autotune.machine.other_load import CpuLoad
 from tests.support.factories import GIB
@@ -137,3 +138,19 @@ def test_a_study_beside_other_work_is_told_who_that_is() -> None:
     assert said is not None
     assert "50% of the CPU" in said
     assert "make (process 7" in said
+
+
+def test_a_gpu_nothing_can_compute_on_is_told_beside_the_others() -> None:
+    faults = [GpuFault("", 3, "the driver does not answer for it (GPU is lost)")]
+    found = look_at_gpus(lambda: [gpu()], lambda: [gpu()], None, lambda _: "", lambda: faults)
+    assert [f.verdict for f in found] == [Verdict.OK, Verdict.WARNING]
+    assert "GPU is lost" in found[1].detail
+    assert "trials do without it" in found[1].detail
+    assert "nvidia-smi --gpu-reset -i 3" in found[1].command
+
+
+def test_a_driver_that_forgets_idle_gpus_is_told() -> None:
+    (found,) = check_gpus([gpu(persistent=False)])
+    assert found.verdict is Verdict.WARNING
+    assert found.command == "sudo nvidia-smi -pm 1 -i 0"
+    assert check_gpus([gpu(persistent=True)])[0].verdict is Verdict.OK

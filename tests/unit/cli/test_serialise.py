@@ -130,6 +130,7 @@ def test_no_field_of_a_cycle_is_lost(name: str) -> None:
                 "all_threads": "all_threads_cpu_seconds",
                 "system_seconds": "system_cpu_seconds",
                 "reserved_growth": "reserved_growth_bytes",
+                "gradient_sync_hidden": "gradient_sync_hidden_share",
             },
         ),
         (

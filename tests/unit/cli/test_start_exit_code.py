@@ -30,3 +30,9 @@ def test_a_budget_that_ended_before_a_result_is_not_a_study_in_which_nothing_hel
     trials: tuple[Trial, ...], code: int
 ) -> None:
     assert _code(trials) == code
+
+
+def test_a_study_that_the_machine_stopped_is_not_one_that_is_done() -> None:
+    trials = (f.failed(0, kind=TrialKind.BASELINE),)
+    result = StudyResult(f.study(), None, "the model is not there", trials, stopped=True, halted=True)
+    assert exit_code(result, SignalStop(lambda _: None)) == 5

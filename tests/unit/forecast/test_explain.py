@@ -13,7 +13,6 @@ from autotune.proposals import dominance
 from autotune.recommendation.reading import AnswerSource, StudyReading
 from autotune.recommendation.recommend import recommend
 from autotune.report.why import section
-from search_spaces.knobs import KNOBS
 from search_spaces.space import SearchSpace
 from tests.support import factories
 
@@ -56,9 +55,9 @@ def test_counts_are_those_of_the_space_and_of_the_failures(spec: StudySpec, tria
     space = SearchSpace.from_json(SPACE)
     every = space.candidates(spec.baseline, spec.resources, same_learning=False)
     assert (why.legal, why.tried, why.exact) == (len(every), 3, True)
-    (region,) = dominance.regions(trials, KNOBS, one_memory=True)
+    (region,) = dominance.regions(trials, one_memory=True)
     (memory,) = [r for r in why.ruled_out if r.by is RulingCause.MEMORY]
-    assert memory.count == sum(dominance.covers(region, c, KNOBS) for c in every) > 0
+    assert memory.count == sum(dominance.covers(region, c) for c in every) > 0
     assert memory.trials == (2,)
     assert memory.exact
     told = space.explain(spec.baseline, spec.resources)

@@ -27,6 +27,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen2.5-72b": family("qwen2", (8192, 29568, 80, 64, 8, 152064), tie_word_embeddings=False),
     "qwen3-0.6b": family("qwen3", (1024, 3072, 28, 16, 8, 151936), head_dim=128, tie_word_embeddings=True),
     "qwen3-1.7b": family("qwen3", (2048, 6144, 28, 16, 8, 151936), head_dim=128, tie_word_embeddings=True),
+    "qwen2.5-3b": family("qwen2", (2048, 11008, 36, 16, 2, 151936), tie_word_embeddings=True),
+    "smollm3-3b": family("llama", (2048, 11008, 36, 16, 4, 128256), tie_word_embeddings=True),
     "llama-3.2-1b": family("llama", (2048, 8192, 16, 32, 8, 128256), tie_word_embeddings=True),
 }
 LOAD = ("rows_per_update", "num_generations", "max_prompt_length", "max_completion_length", "lora_rank")
@@ -35,7 +37,7 @@ LOAD = ("rows_per_update", "num_generations", "max_prompt_length", "max_completi
 def predictions(report: dict[str, Any]) -> list[Predicted]:
     """Of every configuration that the report leaves open."""
     kind = gpu_of(report["gpu"], report.get("gpu_memory"))
-    machine = Machine(kind.name, kind.memory, report["gpus"])
+    machine = Machine(kind.name, kind.memory, report["gpus"], report.get("nodes", 1))
     knobs = {name: value if isinstance(value, list) else [value] for name, value in report["knobs"].items()}
     fixed = {n: v[0] for n, v in knobs.items() if len(v) == 1 and n != "micro_batch_size"}
     space = SearchSpace({n: tuple(v) for n, v in knobs.items() if n not in fixed}, Configuration(fixed))

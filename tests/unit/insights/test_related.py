@@ -63,10 +63,16 @@ def test_of_equally_near_ones_the_newest_goes_first() -> None:
 
 def test_adapters_and_all_weights_are_apart() -> None:
     here = on_gpus()
-    load = replace(here.workload, passthrough={**here.workload.passthrough, "use_peft": True})
-    (found,) = related([stored(1, replace(here, name="lora", workload=load))], here)
-    assert found.distance == 2.0
-    assert "adapters" in found.sentence
+    for framework, key, value in (
+        ("trl", "use_peft", True),
+        ("ms_swift", "tuner_type", "full"),
+        ("verl", "actor_rollout_ref.model.lora_rank", 32),
+    ):
+        mine = replace(here, framework=framework)
+        load = replace(mine.workload, passthrough={**mine.workload.passthrough, key: value})
+        (found,) = related([stored(1, replace(mine, name="lora", workload=load))], mine)
+        assert found.distance == 2.0, framework
+        assert "adapters" in found.sentence
 
 
 @settings(max_examples=30)

@@ -95,6 +95,29 @@ def test_an_allocator_at_work_in_steady_cycles_comes_first() -> None:
     assert blamed(trial(process={"device_allocations": many - 1}))[0] is Resource.COMPUTE
 
 
+def test_gradients_that_nothing_hides_are_blamed_though_the_gpu_is_busy_meanwhile() -> None:
+    """A kernel that waits for another rank is busy by NVML. Two updates of 1.5 s, half of each hidden: 1.5 of 10 s."""
+    half = {"gradient_sync_seconds": 1.5, "gradient_sync_hidden": 0.5}
+    found = blame(trial(process=half, cycle={"updates": 2}))
+    assert found is not None
+    assert (found.resource, found.phase) == (Resource.GRADIENTS, "update")
+    assert found.sentence.startswith(
+        "gradient synchronisation: 1.5 of 10.0 s of a cycle, waits for a slower rank included"
+    )
+    assert blamed(trial(process=half, cycle={"updates": 1}))[0] is Resource.COMPUTE
+    assert blamed(trial(process={**half, "gradient_sync_hidden": 1.0}, cycle={"updates": 9}))[0] is Resource.COMPUTE
+
+
+def test_the_table_of_cycles_tells_how_gradients_were_summed() -> None:
+    cells = by_cycle(trial(process={"gradient_sync_seconds": 0.12, "gradient_sync_hidden": 0.75}).cycles)
+    assert cells is not None
+    told = dict(zip(cells.heads, cells.rows[0], strict=True))
+    assert (told["sync"], told["hidden"]) == ("0.12 s", "75 %")
+    alone = by_cycle(trial().cycles)
+    assert alone is not None
+    assert not {"sync", "hidden"} & set(alone.heads)
+
+
 def test_a_clock_held_down_is_heat_or_power_and_a_low_clock_alone_is_neither() -> None:
     low = {"sm_mhz": 1500.0}
     assert blamed(trial(whole=gpu(**low, hot=0.5, power_capped=0.9))) == (Resource.HEAT, "cycle")
@@ -140,6 +163,16 @@ def test_cycles_weigh_by_their_samples() -> None:
     assert use is not None
     assert use.whole.gpu.busy == pytest.approx(18 / 19)
     assert use.whole.gpu.samples == 19
+
+
+def test_where_no_thread_was_watched_the_cores_are_those_of_the_whole_trial() -> None:
+    """As with verl, of which only counters of all its processes are known."""
+    made = trial()
+    cycles = [replace(c, cpu_seconds=2 * c.seconds, process=ProcessUse(system_seconds=0.5)) for c in made.cycles]
+    use = use_of(cycles)
+    assert use is not None
+    assert (use.whole.cores, use.whole.main_thread) == (pytest.approx(2.0), None)
+    assert all(p.cores is None and p.main_thread is None for p in use.phases)
 
 
 def test_columns_nobody_knows_anything_of_are_left_out() -> None:

@@ -29,6 +29,16 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:  # noqa: N802
         self.open -= 1
 
+    def nvmlDeviceGetIndex(self, handle: dict[str, Any]) -> int:  # noqa: N802
+        return int(self._answer(handle, "index"))
+
+    def nvmlDeviceGetMemoryInfo(self, handle: dict[str, Any]) -> Any:  # noqa: N802
+        if handle.get("lost"):
+            error = self.NVMLError("GPU is lost")
+            error.value = 15  # type: ignore[attr-defined]
+            raise error
+        return SimpleNamespace(total=1, used=0)
+
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> dict[str, Any]:  # noqa: N802
         if uuid not in self.gpus:
             raise self.NVMLError("not found")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -23,7 +24,7 @@ def knob(name: str, *memory: tuple[str, str, Direction], order: tuple[str, ...] 
     """A knob with effects as (pool, phases separated by blanks or empty for any, direction)."""
     effects = tuple(MemoryEffect(pool, frozenset(phases.split()), direction) for pool, phases, direction in memory)
     kind = Kind.CHOICE if order else Kind.INT
-    return Knob(name, kind, "", Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
+    return Knob(name, kind, Effect.SPEED, frozenset(), Restart.PROCESS, effects, {}, "", order=order)
 
 
 SMALL = {
@@ -66,9 +67,16 @@ def oom(configuration: Configuration, phase: str | None, pool: Pool | None, numb
     return factories.failed(number, factories.oom(phase=phase, pool=pool), configuration=configuration)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_catalogue() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dominance, "KNOBS", SMALL)
+        yield
+
+
 def rules_out(failed: Trial, configuration: Configuration, *, one_memory: bool = False) -> bool:
-    region = dominance.region(failed, SMALL, one_memory=one_memory)
-    return region is not None and dominance.covers(region, configuration, SMALL)
+    region = dominance.region(failed, one_memory=one_memory)
+    return region is not None and dominance.covers(region, configuration)
 
 
 BASE = Configuration({name: values[0] for name, values in VALUES.items()}).with_(
@@ -124,14 +132,15 @@ def test_on_a_cpu_the_device_is_the_host() -> None:
     assert not rules_out(failed, BASE.with_(offload=True), one_memory=True), "less of one, more of the other"
 
 
-def test_a_phase_no_knob_acts_on_is_not_taken_for_the_cause() -> None:
-    catalogue = {n: SMALL[n] for n in ("micro_batch_size", "checkpointing", "workers", "rounding")}
+def test_a_phase_no_knob_acts_on_is_not_taken_for_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {n: SMALL[n] for n in ("micro_batch_size", "checkpointing", "workers", "rounding")}
+    monkeypatch.setattr(dominance, "KNOBS", few)
     settings = Configuration({"micro_batch_size": 2, "checkpointing": True, "workers": 0, "rounding": "up"})
-    idle = dominance.region(oom(settings, "idle", Pool.DEVICE), catalogue, one_memory=False)
+    idle = dominance.region(oom(settings, "idle", Pool.DEVICE), one_memory=False)
     assert idle is not None
-    assert dominance.covers(idle, settings.with_(micro_batch_size=4), catalogue)
-    assert not dominance.covers(idle, settings.with_(micro_batch_size=1), catalogue)
-    assert dominance.region(oom(settings, "update", Pool.ROLLOUT_CACHE), catalogue, one_memory=False) is None
+    assert dominance.covers(idle, settings.with_(micro_batch_size=4))
+    assert not dominance.covers(idle, settings.with_(micro_batch_size=1))
+    assert dominance.region(oom(settings, "update", Pool.ROLLOUT_CACHE), one_memory=False) is None
 
 
 def test_a_knob_outside_the_catalogue_must_be_equal() -> None:
@@ -139,8 +148,8 @@ def test_a_knob_outside_the_catalogue_must_be_equal() -> None:
     assert rules_out(failed, BASE.with_(mystery=1, micro_batch_size=4))
     assert not rules_out(failed, BASE.with_(mystery=2, micro_batch_size=4))
     assert not rules_out(failed, BASE.with_(micro_batch_size=4))
-    found = dominance.regions([failed], SMALL, one_memory=False)
-    assert CandidateGrid((BASE, BASE.with_(micro_batch_size=4)), VALUES, (), SMALL).without((), found).all()
+    found = dominance.regions([failed], one_memory=False)
+    assert CandidateGrid((BASE, BASE.with_(micro_batch_size=4)), VALUES, ()).without((), found).all()
 
 
 def test_a_value_without_a_place_in_the_order_must_be_equal() -> None:
@@ -153,32 +162,31 @@ def test_a_value_without_a_place_in_the_order_must_be_equal() -> None:
 @pytest.mark.parametrize("reason", [r for r in FailureReason if r is not FailureReason.OOM])
 def test_only_memory_failures_rule_out(reason: FailureReason) -> None:
     failed = factories.failed(4, Outcome(reason, "update", Pool.DEVICE), configuration=BASE)
-    assert dominance.regions([failed], SMALL, one_memory=False) == ()
+    assert dominance.regions([failed], one_memory=False) == ()
 
 
 def test_rows_of_a_generation_follow_accumulation_where_no_steps_are_set() -> None:
     unset = Configuration({k: v for k, v in BASE.items() if k != "steps_per_generation"})
-    catalogue = dict(SMALL)
     for spelled in (unset, BASE.with_(steps_per_generation="accumulation")):
         few = spelled.with_(micro_batch_size=2, gradient_accumulation_steps=1)
-        assert dominance.need(dominance.GENERATION_ROWS, few, catalogue) == 2
-        assert dominance.need(dominance.GENERATION_ROWS, few.with_(gradient_accumulation_steps=8), catalogue) == 16
+        assert dominance.need(dominance.GENERATION_ROWS, few) == 2
+        assert dominance.need(dominance.GENERATION_ROWS, few.with_(gradient_accumulation_steps=8)) == 16
 
 
 def test_sentences_name_what_goes_beyond() -> None:
-    region = dominance.region(oom(BASE, "update", Pool.DEVICE), SMALL, one_memory=False)
+    region = dominance.region(oom(BASE, "update", Pool.DEVICE), one_memory=False)
     assert region is not None
     more = BASE.with_(micro_batch_size=4, precision="fp32")
-    assert dominance.sentence(region, more, SMALL) == (
+    assert dominance.sentence(region, more) == (
         "trial 4 (micro_batch_size 2, precision bf16) ran out of device memory in update; "
         "this asks for at least as much"
     )
-    assert dominance.sentence(region, BASE, SMALL) == (
+    assert dominance.sentence(region, BASE) == (
         "trial 4 ran out of device memory in update; this asks for at least as much"
     )
-    rows = dominance.region(oom(BASE, "generate", Pool.ROLLOUT_CACHE), SMALL, one_memory=False)
+    rows = dominance.region(oom(BASE, "generate", Pool.ROLLOUT_CACHE), one_memory=False)
     assert rows is not None
-    assert dominance.sentence(rows, BASE.with_(micro_batch_size=4), SMALL) == (
+    assert dominance.sentence(rows, BASE.with_(micro_batch_size=4)) == (
         "trial 4 (generation rows 4) ran out of rollout cache in generate; this asks for at least as much"
     )
 
@@ -278,10 +286,10 @@ def test_thousands_at_once_are_judged_as_one_by_one(
     place: tuple[Pool | None, str | None],
     one_memory: bool,
 ) -> None:
-    grid = CandidateGrid(candidates, VALUES, (), SMALL)
-    found = dominance.regions([oom(failed, place[1], place[0])], SMALL, one_memory=one_memory)
+    grid = CandidateGrid(candidates, VALUES, ())
+    found = dominance.regions([oom(failed, place[1], place[0])], one_memory=one_memory)
     left = grid.without((), found)
-    assert left.tolist() == [not any(dominance.covers(r, c, SMALL) for r in found) for c in candidates]
+    assert left.tolist() == [not any(dominance.covers(r, c) for r in found) for c in candidates]
 
 
 def test_the_catalogue_gives_every_direction_a_usable_order() -> None:
@@ -296,20 +304,18 @@ def _update_oom(**changes: Any) -> Trial:
     return oom(factories.configuration(**settings), "update", Pool.HOST)
 
 
-def test_a_slighter_optimizer_does_not_make_up_for_twice_the_micro_batch() -> None:
-    catalogue = KNOBS
+def test_a_slighter_optimizer_does_not_make_up_for_twice_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dominance, "KNOBS", KNOBS)
     fused = {"optimizer": "adamw_torch_fused", "gradient_accumulation_steps": 1}
-    regions = dominance.regions([_update_oom()], catalogue, one_memory=True)
+    regions = dominance.regions([_update_oom()], one_memory=True)
     twice, as_large = (factories.configuration(micro_batch_size=n, **fused) for n in (8, 4))
-    assert any(dominance.covers(r, twice, catalogue) for r in regions)
-    assert not any(dominance.covers(r, as_large, catalogue) for r in regions)
-    assert "micro_batch_size 4" in next(
-        dominance.sentence(r, twice, catalogue) for r in regions if dominance.covers(r, twice, catalogue)
-    )
+    assert any(dominance.covers(r, twice) for r in regions)
+    assert not any(dominance.covers(r, as_large) for r in regions)
+    assert "micro_batch_size 4" in next(dominance.sentence(r, twice) for r in regions if dominance.covers(r, twice))
 
 
-def test_a_trial_that_fits_there_ends_the_presumption() -> None:
-    catalogue = KNOBS
+def test_a_trial_that_fits_there_ends_the_presumption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dominance, "KNOBS", KNOBS)
     fits = factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1, optimizer="adamw_torch_fused")
     trials = [_update_oom(), factories.finished(5, configuration=fits)]
-    assert len(dominance.regions(trials, catalogue, one_memory=True)) == 1
+    assert len(dominance.regions(trials, one_memory=True)) == 1

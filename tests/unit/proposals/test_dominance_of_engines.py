@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from autotune.domain import Configuration, Pool, Trial
 from autotune.proposals import dominance
-from search_spaces.knobs import KNOBS
 from tests.support import factories
 
 ORDERED: dict[str, tuple[Any, ...]] = {
@@ -50,8 +49,8 @@ def failed(configuration: Configuration, pool: Pool, phase: str | None) -> Trial
 
 
 def rules_out(trial: Trial, configuration: Configuration, *, one_memory: bool = False) -> bool:
-    found = dominance.regions([trial], KNOBS, one_memory=one_memory)
-    return any(dominance.covers(region, configuration, KNOBS) for region in found)
+    found = dominance.regions([trial], one_memory=one_memory)
+    return any(dominance.covers(region, configuration) for region in found)
 
 
 def moved(configuration: Configuration, name: str, data: st.DataObject, *, up: bool) -> Configuration | None:

@@ -14,7 +14,6 @@ from autotune.domain import Configuration, Pool, Resources, Trial
 from autotune.proposals import dominance, make_proposer
 from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.batch import training_gpus
-from search_spaces.knobs import KNOBS
 from search_spaces.legality import check
 from search_spaces.space import SearchSpace
 from tests.support import factories
@@ -56,9 +55,9 @@ def failed(
 
 def rules_out(trial: Trial, configuration: Configuration) -> bool:
     """By the regions themselves, and by the grid the proposer asks, which must agree."""
-    found = dominance.regions([trial], KNOBS, one_memory=False)
-    ruled = any(dominance.covers(region, configuration, KNOBS) for region in found)
-    grid = CandidateGrid([configuration, configuration.with_(logprob_rows=7)], (), (), KNOBS)
+    found = dominance.regions([trial], one_memory=False)
+    ruled = any(dominance.covers(region, configuration) for region in found)
+    grid = CandidateGrid([configuration, configuration.with_(logprob_rows=7)], (), ())
     assert bool(grid.without((), found)[0]) is not ruled
     return ruled
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from autotune.domain import FailureReason, Trial
 from autotune.proposals import dominance
-from search_spaces.knobs import KNOBS
 from tests.support import factories
 
 VALUES: dict[str, tuple[Any, ...]] = {
@@ -42,6 +41,6 @@ def test_what_was_worked_out_before_changes_no_answer(
     every = [made(number, one) for number, one in enumerate(told)]
     for chosen in [set(range(4)), *asked, set(range(14))]:
         trials = [t for t in every if t.number in chosen]
-        kept = dominance.regions(trials, KNOBS, one_memory=True, memory=memory)
-        assert kept == dominance.regions(trials, KNOBS, one_memory=True)
+        kept = dominance.regions(trials, one_memory=True, memory=memory)
+        assert kept == dominance.regions(trials, one_memory=True)
         assert len({*kept}) == len(kept)

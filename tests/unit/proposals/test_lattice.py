@@ -8,12 +8,11 @@ import pytest
 from autotune.domain import Configuration
 from autotune.proposals.candidate_grid import CandidateGrid
 from search_spaces.configuration import KnobValue
-from search_spaces.knobs import KNOBS
 from search_spaces.unset import UNSET
 from tests.contracts.proposer_suite import landscape
 
 WORLD = landscape()
-GRID = CandidateGrid(WORLD.permitted, WORLD.searched, (), KNOBS)
+GRID = CandidateGrid(WORLD.permitted, WORLD.searched, ())
 EVERY = np.ones(len(GRID), dtype=np.bool_)
 
 
@@ -28,7 +27,7 @@ def test_every_candidate_has_a_point_of_its_own() -> None:
 
 
 def test_knobs_with_one_value_are_no_dimensions() -> None:
-    grid = CandidateGrid(WORLD.headline, WORLD.searched, (), KNOBS)
+    grid = CandidateGrid(WORLD.headline, WORLD.searched, ())
     assert {d.name for d in grid.dimensions} == {
         "micro_batch_size", "gradient_checkpointing", "attn_implementation", "logprob_rows",
     }  # fmt: skip
@@ -37,9 +36,9 @@ def test_knobs_with_one_value_are_no_dimensions() -> None:
 def test_an_anchor_outside_the_candidates_gets_a_point() -> None:
     anchor = WORLD.baseline.with_(micro_batch_size=6)
     assert GRID.point(anchor) is None
-    point = CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).point(anchor)
+    point = CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).point(anchor)
     assert point is not None
-    assert CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,), KNOBS).at(point) is None
+    assert CandidateGrid(WORLD.permitted, WORLD.searched, (anchor,)).at(point) is None
 
 
 def test_the_nearest_of_a_candidate_is_itself_and_then_a_neighbour() -> None:
@@ -60,7 +59,7 @@ def test_taken_keys_are_left_out_and_unknown_ones_ignored() -> None:
 
 
 def test_an_empty_lattice_has_nothing_left() -> None:
-    empty = CandidateGrid((), WORLD.searched, (WORLD.baseline,), KNOBS)
+    empty = CandidateGrid((), WORLD.searched, (WORLD.baseline,))
     assert len(empty) == 0
     assert not empty.without([WORLD.baseline.key], ()).any()
 
@@ -77,7 +76,7 @@ def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: i
         Configuration({"micro_batch_size": m, "steps_per_generation": s, "gradient_accumulation_steps": 8})
         for m, s in ((1, 8), (8, 1), (4, 4), (2, "accumulation"), (1, 1))
     ]
-    grid = CandidateGrid(several, ("micro_batch_size", "steps_per_generation"), (), KNOBS)
+    grid = CandidateGrid(several, ("micro_batch_size", "steps_per_generation"), ())
     configuration = Configuration(
         {"micro_batch_size": micro, "steps_per_generation": steps, "gradient_accumulation_steps": 8}
     )
@@ -86,7 +85,7 @@ def test_steps_per_generation_lie_by_the_rows_they_generate(micro: int, steps: i
 
 def test_a_knob_some_candidate_does_not_set_is_no_dimension() -> None:
     several = [Configuration({"micro_batch_size": 1}), WORLD.baseline, WORLD.baseline.with_(micro_batch_size=2)]
-    grid = CandidateGrid(several, WORLD.searched, (), KNOBS)
+    grid = CandidateGrid(several, WORLD.searched, ())
     assert [d.name for d in grid.dimensions] == ["micro_batch_size"]
     assert grid.nearest((1,), np.ones(3, dtype=np.bool_)) == 2
 
@@ -95,7 +94,7 @@ def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None
     engines: list[dict[str, KnobValue]] = [{}, {"max_num_seqs": 64}, {"max_num_seqs": 8}]
     several = [Configuration({"micro_batch_size": m, **engine}) for m in (1, 2) for engine in engines]
     anchor = Configuration({"micro_batch_size": 4, "max_num_seqs": 16})
-    grid = CandidateGrid(several, ("micro_batch_size", "max_num_seqs"), (anchor,), KNOBS, ["max_num_seqs"])
+    grid = CandidateGrid(several, ("micro_batch_size", "max_num_seqs"), (anchor,), ["max_num_seqs"])
     sequences, rows = grid.dimensions
     assert (sequences.name, sequences.values, sequences.ordered) == ("max_num_seqs", (8, 16, 64, UNSET), False)
     assert rows.ordered
@@ -104,5 +103,5 @@ def test_a_knob_that_may_be_left_to_the_framework_has_a_place_for_that() -> None
     assert grid.coordinates(several[0]) == {"micro_batch_size": 1, "max_num_seqs": UNSET}
     assert grid.at(grid.moved(1, {"max_num_seqs": UNSET})) == 0
     assert grid.point(anchor) is not None
-    plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), KNOBS, ["max_num_seqs"])
+    plain = CandidateGrid(several[1:3], ("max_num_seqs",), (), ["max_num_seqs"])
     assert plain.dimensions[0].ordered, "as ever where all set it"

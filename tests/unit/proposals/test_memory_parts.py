@@ -77,7 +77,35 @@ def test_adapters_have_little_state() -> None:
     wider = replace(ONE, passthrough={"use_peft": True, "lora_r": 64, "lora_target_modules": "all-linear"})
     assert part(wider, Part.OPTIMIZER) > 10 * part(lora, Part.OPTIMIZER)
     assert part(replace(lora, passthrough={"use_peft": True, "load_in_4bit": True}), Part.WEIGHTS) < 0.6 * N
-    assert part(replace(ONE, passthrough={"beta": 0.04}), Part.WEIGHTS) == 4 * N, "with a reference model"
+
+
+def test_each_frameworks_keys_say_that_adapters_are_trained() -> None:
+    def of(framework: str, **passthrough: Any) -> float:
+        resources = replace(ONE.resources, framework=framework)
+        return part(replace(ONE, resources=resources, passthrough=passthrough), Part.GRADIENTS)
+
+    two, all_linear = (2 * 2.0 * 32 * 3584 * 28 * count for count in (2, 7))
+    whole = of("verl")
+    model = "actor_rollout_ref.model."
+    assert of("verl", **{model + "lora_rank": 0}) == whole
+    assert of("verl", **{model + "lora_rank": 32}) == all_linear * whole / (2 * N), "verl adapts all linear layers"
+    assert of("verl", **{model + "lora_rank": 32, model + "target_modules": ["q_proj", "v_proj"]}) < 0.3 * of(
+        "verl", **{model + "lora_rank": 32}
+    )
+    assert of("verl", **{model + "lora_adapter_path": "./adapter"}) < 0.01 * whole
+    assert of("ms_swift", tuner_type="lora", lora_rank=32) == all_linear, "ms-swift too"
+    assert of("trl", use_peft=True, lora_r=32) == of("open_r1", use_peft=True, lora_r=32) == two, "PEFT query and value"
+
+
+def test_a_reference_model_is_shared_out_as_the_trained_one_is() -> None:
+    for framework in ("trl", "open_r1", "ms_swift"):
+        resources = replace(EIGHT.resources, framework=framework)
+        task = replace(EIGHT, resources=resources, passthrough={"beta": 0.04, "tuner_type": "full"})
+        for stage, shared in ((0, 1), (1, 1), (2, 1), (3, 8)):
+            assert part(task, Part.WEIGHTS, zero_stage=stage) == pytest.approx(4 * N / shared), (framework, stage)
+        assert part(task, Part.WEIGHTS, fsdp="fsdp2") == pytest.approx(4 * N / 8)
+        there = part(task, Part.WEIGHTS, zero_stage=3, offload_parameters="cpu")
+        assert there == 0, "and waits on the host where that one does"
 
 
 def test_an_engine_takes_its_share_and_sleeps() -> None:
@@ -207,8 +235,8 @@ def test_weights_are_whole_at_the_sync_as_each_framework_gathers_them() -> None:
     verl: dict[str, Any] = {"fsdp": "fsdp1", "weight_sync_bucket_mib": 512}
     assert sync("verl", **verl) == 2 * EMBEDDING + bucket
     assert sync("verl", lora, **verl) == 2 * N + bucket, "summoned whole"
-    layered = {**lora, "actor_rollout_ref.rollout.layered_summon": True}
-    assert sync("verl", layered, **verl) < 2 * EMBEDDING + bucket
+    assert sync("verl", lora, **verl, weight_sync_layered=True) < 2 * EMBEDDING + bucket
+    assert sync("verl", **verl, weight_sync_layered=True) == sync("verl", **verl), "of adapters only"
     assert sync("verl", lora, **{**verl, "fsdp": "fsdp2"}) == 2 * EMBEDDING + bucket
     assert part(EIGHT, Part.SYNC, Moment.SYNC, zero_stage=3) == 0, "transformers generates with the weights trained"
 

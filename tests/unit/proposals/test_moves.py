@@ -199,7 +199,7 @@ KIND = Dimension("attn_implementation", ("eager", "sdpa"), ordered=False)
 
 def _climb(*seen: tuple[tuple[int, int], float | None]) -> SearchState:
     """Points with their values; what has none ran out of memory."""
-    found = search_state([ROWS, KIND], [Visited(point, value, value is None) for point, value in seen], KNOBS)
+    found = search_state([ROWS, KIND], [Visited(point, value, value is None) for point, value in seen])
     assert found is not None
     return found
 
@@ -210,11 +210,11 @@ def _next(climb: SearchState, taken: Sequence[tuple[int, int]] = ()) -> tuple[in
         for rows in ROWS.values
         for kind in KIND.values
     ]
-    grid = CandidateGrid(every, ("micro_batch_size", "attn_implementation"), (), KNOBS)
+    grid = CandidateGrid(every, ("micro_batch_size", "attn_implementation"), ())
     assert [d.name for d in grid.dimensions] == ["attn_implementation", "micro_batch_size"]
     turned = SearchState(climb.point[::-1], climb.tried, climb.failed, climb.turns)
     keys = {every[p[0] * 2 + p[1]].key for p in taken}
-    index = next_move(grid, grid.without(keys, ()), turned, {}, KNOBS)
+    index = next_move(grid, grid.without(keys, ()), turned, {})
     return None if index is None else (index // 2, index % 2)
 
 
@@ -236,7 +236,7 @@ def test_a_gain_within_the_noise_does_not_move_the_base() -> None:
 
 
 def test_what_failed_first_is_no_base_and_what_was_had_is_not_had_again() -> None:
-    assert search_state([ROWS, KIND], [Visited((4, 1), None)], KNOBS) is None
+    assert search_state([ROWS, KIND], [Visited((4, 1), None)]) is None
     climb = _climb(((4, 1), None), ((2, 1), 0.0))
     assert climb.point == (2, 1)
     assert _next(climb, taken=[(3, 1)]) == (2, 0), "of as much at stake, what saves memory goes later"
@@ -273,23 +273,23 @@ def test_a_pending_trial_does_not_make_a_move_twice() -> None:
 @pytest.mark.parametrize("change", [{}, {"attn_implementation": "eager"}, {"host_allocator": "keep"}])
 def test_of_moves_with_as_much_at_stake_one_the_kept_process_can_run_goes_first(change: dict[str, str]) -> None:
     candidates = SPACE.candidates(BASELINE, RESOURCES, same_learning=True)
-    grid = CandidateGrid(candidates, SPACE.values, (BASELINE,), KNOBS)
-    climb = search_state(grid.dimensions, [Visited(grid.point(BASELINE) or (), 0.0)], KNOBS)
+    grid = CandidateGrid(candidates, SPACE.values, (BASELINE,))
+    climb = search_state(grid.dimensions, [Visited(grid.point(BASELINE) or (), 0.0)])
     assert climb is not None
     last, left = BASELINE.with_(**change), grid.without({BASELINE.key}, ())
-    index = next_move(grid, left, climb, {}, KNOBS, last=last)
+    index = next_move(grid, left, climb, {}, last=last)
     assert index is not None
     assert restart_between(last, candidates[index]) is Restart.NONE
     if change:
-        assert index != next_move(grid, left, climb, {}, KNOBS, last=BASELINE)
+        assert index != next_move(grid, left, climb, {}, last=BASELINE)
 
 
 def test_more_at_stake_goes_before_a_spared_restart() -> None:
     candidates = SPACE.candidates(BASELINE, RESOURCES, same_learning=True)
-    grid = CandidateGrid(candidates, SPACE.values, (BASELINE,), KNOBS)
-    climb = search_state(grid.dimensions, [Visited(grid.point(BASELINE) or (), 0.0)], KNOBS)
+    grid = CandidateGrid(candidates, SPACE.values, (BASELINE,))
+    climb = search_state(grid.dimensions, [Visited(grid.point(BASELINE) or (), 0.0)])
     assert climb is not None
-    index = next_move(grid, grid.without(set(), ()), climb, GENERATE_MOST, KNOBS, last=BASELINE)
+    index = next_move(grid, grid.without(set(), ()), climb, GENERATE_MOST, last=BASELINE)
     assert index is not None
     assert candidates[index]["host_allocator"] == "keep", "the one knob that acts on every phase"
 

@@ -10,12 +10,11 @@ import pytest
 from autotune.domain import Configuration, FailureReason, TrialKind, TrialState
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.translation import OptunaTrialStatus, Read, evidence, frozen_trials, is_taken, rebuilt_study
-from search_spaces.knobs import KNOBS
 from tests.contracts.proposer_suite import complete, ended, landscape, stopped
 from tests.support import factories
 
 WORLD = landscape()
-GRID = CandidateGrid(WORLD.permitted, WORLD.searched, (), KNOBS)
+GRID = CandidateGrid(WORLD.permitted, WORLD.searched, ())
 FAST, SLOW, OTHER = WORLD.headline[:3]
 
 

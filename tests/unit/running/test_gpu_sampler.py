@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from autotune.machine.gpu_faults import GpuFault
 from autotune.machine.nvml import GpuReading
 from autotune.running import gpu_sampler
 from autotune.running.gpu_sampler import GpuSampler
@@ -22,7 +23,9 @@ class Reader:
 
     def __init__(self) -> None:
         self.busy = 0.5
+        self.mhz, self.hot = 1980.0, 0.0
         self.reads = 0
+        self.faulty: list[GpuFault] = []
         self.closed = threading.Event()
         self.enough = threading.Event()
 
@@ -30,7 +33,10 @@ class Reader:
         self.reads += 1
         if self.reads >= 3:
             self.enough.set()
-        return (GpuReading(busy=self.busy),)
+        return (GpuReading(busy=self.busy, sm_mhz=self.mhz, sm_mhz_max=1980.0, hot=self.hot),)
+
+    def faults(self) -> tuple[GpuFault, ...]:
+        return tuple(self.faulty.pop() for _ in range(len(self.faulty)))
 
     def close(self) -> None:
         self.closed.set()
@@ -112,3 +118,63 @@ def test_it_is_bounded_in_a_cycle_that_does_not_end(tmp_path: Path, monkeypatch:
     for _ in range(50):
         here.look(reader)
     assert len(here._samples) == 10
+
+
+def test_a_fault_of_the_last_moment_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver tells of it while the trial's process dies of it."""
+    monkeypatch.setattr(gpu_sampler, "PERIOD_S", 0.0)
+    reader, clock = Reader(), FakeClock()
+    here = sampler(lambda: reader, tmp_path, clock)
+    here.start()
+    assert reader.enough.wait(30)
+    assert here.faults == ()
+    fault = GpuFault("GPU-a", 0, "it has fallen off the bus (XID 79)")
+    reader.faulty.append(fault)
+    here.finish()
+    assert here.faults == (fault,)
+
+
+def test_a_driver_that_never_answers_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_sampler, "END_S", 0.05)
+    answers = threading.Event()
+    here = sampler(lambda: answers.wait(60) and None, tmp_path)
+    here.start()
+    here.finish()
+    assert here.is_alive()
+    answers.set()
+    here.join(30)
+    assert not here.is_alive()
+
+
+def clocked(tmp_path: Path, clocks: list[tuple[float, float]], **changes: Any) -> list[tuple[bool, float | None]]:
+    """(marked, drift) of cycles in which the GPU had this clock and was held down by heat this share of the time."""
+    clock, reader, mark = FakeClock(), Reader(), PhaseMark(tmp_path / "phase")
+    here, told = sampler(lambda: reader, tmp_path, clock), []
+    for index, (mhz, hot) in enumerate(clocks):
+        started = clock.now()
+        mark.set("update", index, "recorded")
+        reader.mhz, reader.hot = mhz, hot
+        for _ in range(5):
+            clock.advance(0.2)
+            here.look(reader)  # type: ignore[arg-type]
+        record = make.cycle(index, seconds=1.0, phases={"update": 1.0}, started=started, drift=0.01, **changes)
+        found = here.add_to(record)
+        told.append((found.noisy, found.drift))
+    return told
+
+
+def test_a_cycle_whose_clock_fell_is_marked_with_what_it_lost(tmp_path: Path) -> None:
+    marked = clocked(tmp_path, [(1980, 0), (1930, 0), (1584, 0), (1980, 0)])
+    assert [noisy for noisy, _ in marked] == [False, False, True, False]
+    assert [drift for _, drift in marked] == pytest.approx([0.01, 0.01, 0.2, 0.01])
+
+
+def test_heat_is_seen_in_the_first_cycle_too(tmp_path: Path) -> None:
+    ((noisy, drift),) = clocked(tmp_path, [(990, 1.0)])
+    assert noisy
+    assert drift == pytest.approx(0.5)
+    assert clocked(tmp_path, [(990, 0.0)]) == [(False, 0.01)], "a power limit that was always there is the machine's"
+
+
+def test_a_cycle_that_was_not_accepted_stays_as_it_is(tmp_path: Path) -> None:
+    assert clocked(tmp_path, [(990, 1.0)], accepted=False) == [(False, 0.01)]

@@ -105,7 +105,7 @@ def some_value(name: str) -> st.SearchStrategy[KnobValue]:
         return st.booleans()
     if knob.kind is Kind.CHOICE:
         return st.sampled_from(knob.choices)
-    low, high = knob.minimum or 0, min(knob.maximum or 64, 64)
+    low, high = knob.bounds[0] or 0, min(knob.bounds[1] or 64, 64)
     if knob.kind is Kind.INT:
         return st.integers(int(low), max(int(low), int(high)))
     return st.floats(0.1, 0.9)

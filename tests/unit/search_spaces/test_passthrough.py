@@ -58,3 +58,35 @@ def test_what_trl_would_refuse_is_said_before_a_trial(settings_: dict[str, Any],
 )
 def test_what_trl_accepts_is_accepted(settings_: dict[str, Any]) -> None:
     assert check_passthrough(settings_, BARE, Resources()) == ()
+
+
+@pytest.mark.parametrize(
+    ("rank", "knobs", "refused"),
+    [
+        (32, {"weight_sync_layered": True}, True),  # verl's engine waits for the first sync unless told otherwise
+        (32, {"weight_sync_layered": True, "rollout_load_format": "dummy"}, True),
+        (32, {"weight_sync_layered": True, "rollout_load_format": "safetensors"}, False),
+        (32, {"weight_sync_layered": False}, False),
+        (0, {"weight_sync_layered": True}, False),
+    ],
+)
+def test_verl_collects_an_adapter_by_layers_only_beside_weights_that_were_read(
+    rank: int, knobs: dict[str, KnobValue], refused: bool
+) -> None:
+    settings_ = {"actor_rollout_ref.model.lora_rank": rank}
+    found = check_passthrough(settings_, {**BARE, **knobs}, Resources(framework="verl"))
+    assert names(found) == ({"layered_sync"} if refused else set())
+    assert all("set rollout_load_format to safetensors" in violation.sentence for violation in found)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "log_probs", "refused"),
+    [({"engine_logprobs": True}, False, True), ({"engine_logprobs": True}, True, False), ({}, False, False)],
+)
+def test_verls_old_log_probs_are_the_engines_only_where_it_gives_them(
+    knobs: dict[str, KnobValue], log_probs: bool, refused: bool
+) -> None:
+    key = "actor_rollout_ref.rollout.calculate_log_probs"
+    found = check_passthrough({key: log_probs}, {**BARE, **knobs}, Resources(framework="verl"))
+    assert names(found) == ({"verl_engine_logprobs"} if refused else set())
+    assert check_passthrough({}, {**BARE, **knobs}, Resources(framework="verl")) == (), "verl's own is true"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
-from search_spaces.legality import Case, Reference, check, verl_rules
+from search_spaces.legality import Case, Reference, check, gpu_rules, verl_rules
 from tests.support.verl_cases import some
 
 BARE: dict[str, KnobValue] = {
@@ -143,3 +143,13 @@ def test_a_rule_reads_what_it_declares_and_no_more(seed: int) -> None:
     for rule in verl_rules.RULES:
         read = {name: value for name, value in case.values.items() if name in rule.reads}
         assert rule.judge(Case(read, case.resources, case.reference)) == rule.judge(case), rule.name
+
+
+@pytest.mark.parametrize(("size", "legal"), [(4, True), (8, True), (16, True), (32, True), (12, False), (3, False)])
+def test_an_engine_takes_part_of_a_machine_or_whole_ones(size: int, legal: bool) -> None:
+    """``world_size % min(gpus_per_node, world_size)`` of verl's ``RolloutReplica``; the others stay in one machine."""
+    for framework, spans in (("verl", True), ("trl", False)):
+        case = Case({**BARE, "rollout_engine": "vllm", "tensor_parallel_size": size},
+                    on(8, nodes=4, framework=framework), Reference())  # fmt: skip
+        found = {rule.name for rule in gpu_rules.RULES if rule.judge(case) is not None}
+        assert ("tensor_parallel_node" not in found) is (legal and (spans or size <= 8)), framework

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -47,6 +48,38 @@ def test_every_published_baseline_is_legal_on_the_gpus_it_was_written_for(one: P
         found = space.candidates(baseline, resources, same_learning=same_learning, limit=200)
         assert found
         assert one.reuse == 1 or {reuse_of(each, resources) for each in found} == {one.reuse}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "software", "expected"),
+    [
+        (1, {"torch": "2.11.0", "vllm": "0.24.0"}, {"tensor_parallel_size": 1, "attn_implementation": "sdpa"}),
+        (8, {"torch": "2.11.0", "vllm": "0.24.0"}, {"tensor_parallel_size": 2, "attn_implementation": "sdpa"}),
+        (
+            3,
+            {"torch": "2.11.0", "vllm": "0.24.0", "flash_attn": "2.8.3"},
+            {"tensor_parallel_size": 1, "attn_implementation": "flash_attention_2"},
+        ),
+    ],
+)
+def test_verls_own_baseline_is_what_the_machine_and_its_environment_have(
+    gpus: int, software: dict[str, str], expected: dict[str, Any]
+) -> None:
+    """verl's own are 2 GPUs an engine and flash attention; a baseline nobody wrote follows what is there."""
+    whole, verl = (
+        Complete(framework="verl", rows_per_update=24 * gpus, max_completion_length=256),
+        framework_named("verl"),
+    )
+    machine = Resources(gpus=gpus, framework="verl", **H100)
+    resources = build.resources_for(machine, whole, ModelFacts(), software)
+    space, _ = build.without_server(build.fitted(build.load_space(whole, machine), verl)[0], verl)
+    baseline = build.baseline_of(whole, space, resources)
+    build.check_baseline(whole, baseline, resources)
+    unset = {"tensor_parallel_size": 2, "attn_implementation": "flash_attention_2"}
+    assert {name: baseline.get(name, value) for name, value in unset.items()} == expected
+    asked = replace(whole, baseline={"attn_implementation": "eager", "tensor_parallel_size": gpus})
+    own = build.baseline_of(asked, space, resources)
+    assert (own["attn_implementation"], own["tensor_parallel_size"]) == ("eager", gpus)
 
 
 def reuse_of(configuration: Configuration, resources: Resources) -> Fraction:

@@ -1,6 +1,7 @@
-"""Rollout servers where no trial can have one: refused in a baseline by its line, never proposed by a search.
+"""Rollout servers: searched where trials can have one, refused by name where none can.
 
-If one of these fails, a study of Open-R1 or ms-swift on several GPUs spends its budget on trials that cannot start.
+If one of these fails, a study on several GPUs does not try the split it is for, or spends its budget on trials that
+cannot start.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.support.scripted import assignment, local_runner
 from tests.support.swift_fields import RECORDED
 from trainer.child.contract import Result, TrialSpec
 
-SERVERLESS = ("open_r1", "ms_swift")
+SERVED = ("open_r1", "ms_swift")
 MACHINE = Resources(gpus=8, device="cuda", compute_capability=(9, 0), rows_per_update=512, num_generations=8)
 RECIPE = """\
 model_name_or_path: org/model
@@ -37,7 +38,7 @@ dataset_name: org/data
 dataset_prompt_column: problem
 reward_funcs: [accuracy]
 use_vllm: true
-per_device_train_batch_size: 4
+per_device_train_batch_size: 8
 num_generations: 8
 """
 SCRIPT = """\
@@ -57,16 +58,21 @@ def searched(name: str, preset: str) -> SearchSpace:
     return build.without_server(build.fitted(SearchSpace.load(preset), framework)[0], framework)[0]
 
 
-@pytest.mark.parametrize("name", SERVERLESS)
-def test_no_candidate_has_a_server_and_vllm_is_still_among_them(name: str) -> None:
+@pytest.mark.parametrize("name", SERVED)
+def test_both_splits_are_searched_on_a_node(name: str) -> None:
     space, machine = searched(name, "node-8gpu"), on(name)
-    assert not {"rollout_mode", "rollout_gpus", "rollout_data_parallel_size"} & set(space.values)
-    own = build.baseline_of(Complete(framework=name, rows_per_update=512, max_completion_length=256), space, machine)
+    own = build.baseline_of(Complete(framework=name, rows_per_update=504, max_completion_length=256), space, machine)
     found = space.candidates(own, machine, same_learning=False, limit=3000)
-    assert {c["rollout_engine"] for c in found} == {"vllm", "transformers"}
-    assert {c["rollout_mode"] for c in found if c["rollout_engine"] == "vllm"} == {"colocate"}
-    said = build.without_server(SearchSpace.load("node-8gpu"), framework_named(name))[1]
+    assert {c["rollout_mode"] for c in found if c["rollout_engine"] == "vllm"} == {"colocate", "server"}
+    assert len({c["rollout_gpus"] for c in found if c["rollout_mode"] == "server"}) > 1
+
+
+def test_of_verl_no_candidate_has_a_server() -> None:
+    said = build.without_server(SearchSpace.load("node-8gpu"), framework_named("verl"))[1]
     assert said.startswith("rollout_mode server is left out of the space: ")
+    assert not {"rollout_mode", "rollout_gpus", "rollout_data_parallel_size"} & set(
+        searched("verl", "node-8gpu").values
+    )
 
 
 def test_open_r1_on_one_gpu_tries_vllm_beside_the_training() -> None:
@@ -80,6 +86,12 @@ def test_open_r1_on_one_gpu_tries_vllm_beside_the_training() -> None:
     assert "vllm" in {c["rollout_engine"] for c in found}
 
 
+def test_a_study_of_open_r1_that_begins_with_a_server_keeps_it() -> None:
+    """Its space says nothing of where vLLM generates, and its baseline does."""
+    space = SearchSpace.load("single-gpu")
+    assert build.without_server(space, framework_named("open_r1"), served=True) == (space, "")
+
+
 @pytest.mark.parametrize(("name", "preset"), [("trl", "node-8gpu"), ("ms_swift", "single-gpu"), ("ms_swift", "cpu")])
 def test_a_space_that_asks_for_no_such_server_stays_as_it_is(name: str, preset: str) -> None:
     """Or a study of today would be another one tomorrow."""
@@ -87,36 +99,67 @@ def test_a_space_that_asks_for_no_such_server_stays_as_it_is(name: str, preset: 
     assert build.without_server(space, framework_named(name)) == (space, "")
 
 
-def test_a_space_of_nothing_but_a_server_is_refused() -> None:
+def test_a_space_of_nothing_but_a_server_is_refused_where_none_can_be() -> None:
     data = {"knobs": {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": [1, 2]}}
-    with pytest.raises(UsageError, match="Open-R1 trials cannot have a rollout server, because"):
-        build.without_server(SearchSpace.from_json(data), framework_named("open_r1"))
+    with pytest.raises(UsageError, match="verl trials cannot have a rollout server, because"):
+        build.without_server(SearchSpace.from_json(data), framework_named("verl"))
     split = {"knobs": {"rollout_engine": "vllm", "rollout_mode": ["colocate", "server"], "rollout_gpus": [1, 2]}}
     with pytest.raises(SpaceError, match="at least one knob with two values"):
-        build.without_server(SearchSpace.from_json(split), framework_named("ms_swift"))
+        build.without_server(SearchSpace.from_json(split), framework_named("verl"))
+    for name in SERVED:
+        space = SearchSpace.from_json(data)
+        assert build.without_server(space, framework_named(name)) == (space, "")
 
 
-@pytest.mark.parametrize("name", SERVERLESS)
-def test_a_server_of_the_command_line_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"^vllm_mode server: .* set vllm_mode to colocate\.$"):
+def test_a_server_of_the_command_line_is_refused_where_none_can_be() -> None:
+    with pytest.raises(UsageError, match=r"server: verl trials cannot have a rollout server"):
+        build.refuse_server(framework_named("verl"), served_by(1), on("verl"))
+    for name in (*SERVED, "trl"):
         build.refuse_server(framework_named(name), served_by(1), on(name))
-    build.refuse_server(framework_named("trl"), served_by(1), on("trl"))
-    build.refuse_server(framework_named(name), {"rollout_engine": "vllm", "rollout_mode": "colocate"}, on(name))
 
 
-def test_a_users_own_server_is_refused_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody is asked how many GPUs it has."""
+def own_run(
+    name: str, text: str, gpus: int, monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> tuple[Complete, list[str]]:
+    """A user's own run on so many GPUs, and what is said of it."""
     monkeypatch.setattr(Interpreter, "known_fields", lambda *_: None)
     monkeypatch.setattr(Interpreter, "describe", lambda *_: Result(ok=True, data=RECORDED))
     python: Any = Interpreter("/env/bin/python", None)  # type: ignore[arg-type]
-    swift = Request(framework="ms_swift", config=SCRIPT, config_name="train.sh", folder="/")
-    with pytest.raises(UsageError, match=r"^train\.sh, line \d: vllm_mode server: ms-swift trials cannot have"):
-        complete(swift, python, on("ms_swift"))
-    recipe = Request(framework="open_r1", config=RECIPE, config_name="recipe.yaml", folder="/")
-    with pytest.raises(UsageError, match=r"^recipe\.yaml: vllm_mode server: Open-R1 trials cannot have"):
-        complete(recipe, python, on("open_r1"))
-    named = replace(recipe, config=f"{RECIPE}vllm_mode: colocate\n")
-    assert complete(named, python, on("open_r1")).baseline["rollout_mode"] == "colocate"
+    request = Request(framework=name, config=text, config_name="own", folder="/", data="/p.jsonl", **more)
+    said: list[str] = []
+    return complete(request, python, on(name, gpus=gpus), talk=said.append), said
+
+
+def test_the_gpus_that_do_not_train_are_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6 + 2 of a script that says with how many processes it trains; another machine has another rest."""
+    for gpus, left in ((8, 2), (7, 1)):
+        found, said = own_run("ms_swift", SCRIPT.replace("train.sh", "own"), gpus, monkeypatch)
+        assert found.baseline["rollout_gpus"] == left
+        assert any(f"6 of {gpus} GPUs train, so the server has the other {left}" in line for line in said)
+        assert found.rows_per_update == 24
+
+
+def test_an_accelerate_file_that_counts_all_gpus_is_launched_on_those_that_train(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Open-R1's ``zero2.yaml`` says 8 processes, and its README launches 7 beside a server; another file says 7."""
+    for processes in (8, 7):
+        text = f"distributed_type: DEEPSPEED\ndeepspeed_config: {{zero_stage: 2}}\nnum_processes: {processes}\n"
+        beside = {"accelerate": text, "accelerate_name": "zero2.yaml", "baseline": {"rollout_gpus": 1}}
+        found, _ = own_run("open_r1", RECIPE, 8, monkeypatch, **beside)
+        assert found.rows_per_update == 7 * 8
+
+
+def test_a_server_of_unknown_size_is_asked_for_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("open_r1", RECIPE), ("ms_swift", SCRIPT.replace("NPROC_PER_NODE=6 ", ""))):
+        with pytest.raises(
+            UsageError, match=r"^own(, line \d)?: vllm_mode server: say with --rollout-gpus how many of the 8"
+        ):
+            own_run(name, text, 8, monkeypatch)
+        found, _ = own_run(name, text, 8, monkeypatch, baseline={"rollout_gpus": 1})
+        assert found.rows_per_update == 7 * (8 if name == "open_r1" else 4)
+    named, _ = own_run("open_r1", f"{RECIPE}vllm_mode: colocate\n", 8, monkeypatch)
+    assert named.baseline["rollout_mode"] == "colocate"
 
 
 class Refusing(TrlFramework):
@@ -136,11 +179,10 @@ def test_what_a_framework_cannot_be_given_ends_a_trial_and_not_the_study(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["openr1:qwen2.5-1.5b-code", "swift:qwen2.5-7b-server"])
-def test_a_published_server_becomes_an_engine_beside_the_training_and_that_is_said(name: str) -> None:
+def test_a_published_server_stays_one(name: str) -> None:
     found = published(name)
     request = Request(framework=found.framework, published=name, folder="/work", data="/p.jsonl", model="/m")
     joined, lines = with_published(request, 8)
-    framework, machine = framework_named(found.framework), on(found.framework)
-    build.refuse_server(framework, joined.baseline, machine)
-    assert joined.baseline["rollout_mode"] == "colocate"
-    assert any(f"{framework.title} trials cannot have a rollout server" in line for line in lines)
+    assert joined.baseline["rollout_mode"] == "server"
+    assert int(joined.baseline["rollout_gpus"]) >= 1
+    assert not any("cannot have a rollout server" in line for line in lines)

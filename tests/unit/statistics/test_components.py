@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from autotune.statistics import components
 from autotune.statistics.components import LEAST_PROCESS_SPREAD, Run, estimated
 from autotune.statistics.distributions import t95
-from autotune.statistics.noise import Prior
+from autotune.statistics.noise import NoisePrior
 
-PRIOR = Prior(0.07**2, 6.0)
-NO_CYCLES = Prior(0.0, math.inf)
+PRIOR = NoisePrior(0.07**2, 6.0)
+NO_CYCLES = NoisePrior(0.0, math.inf)
 
 
 def twice(differences: Sequence[float], variance: float = 1e-6) -> list[Run]:
@@ -40,7 +40,7 @@ def test_without_repeats_the_presumption_stands() -> None:
 @pytest.mark.parametrize("degrees", [4.0, 8.0, 30.0])
 @pytest.mark.parametrize("share", [1.0, 2.0, 2.0 / 3.0])
 def test_without_repeats_and_cycles_it_is_students_interval(degrees: float, share: float) -> None:
-    prior = Prior(0.07**2, degrees)
+    prior = NoisePrior(0.07**2, degrees)
     width = estimated([], prior).half_width(share, NO_CYCLES)
     assert width == pytest.approx(t95(degrees) * 0.07 * math.sqrt(share), rel=0.02)
 
@@ -48,7 +48,7 @@ def test_without_repeats_and_cycles_it_is_students_interval(degrees: float, shar
 def test_what_cycles_leave_open_is_added_with_its_own_degrees() -> None:
     certain = components.Components(components._PROCESS[:1], components._PROCESS[:1] / components._PROCESS[0])
     for degrees in (3.0, 10.0):
-        assert certain.half_width(1e-9, Prior(0.2**2, degrees)) == pytest.approx(0.2 * t95(degrees), rel=0.02)
+        assert certain.half_width(1e-9, NoisePrior(0.2**2, degrees)) == pytest.approx(0.2 * t95(degrees), rel=0.02)
 
 
 def test_two_processes_that_agree_narrow_the_interval_and_two_that_disagree_widen_it() -> None:
@@ -85,7 +85,7 @@ def test_the_order_of_the_runs_is_no_matter(draw: random.Random) -> None:
     runs = twice([0.05, -0.1, 0.02], 1e-4)
     runs += [Run(n, "round", 12.0 + n, 2e-4) for n in range(3)]
     mixed = draw.sample(runs, len(runs))
-    one, other = (estimated(some, PRIOR).half_width(2.0, Prior(1e-4, 8)) for some in (runs, mixed))
+    one, other = (estimated(some, PRIOR).half_width(2.0, NoisePrior(1e-4, 8)) for some in (runs, mixed))
     assert other == pytest.approx(one, rel=1e-9)
 
 
@@ -95,7 +95,7 @@ def test_more_rounds_never_widen_it_at_equal_noise_on_average() -> None:
         runs = [Run(c, r, draw.gauss(0.4 * c, 0.07), 4e-4) for r in range(3) for c in (0, 1)]
         for rounds, found in widths.items():
             kept = [run for run in runs if int(str(run.moment)) < rounds]
-            found.append(estimated(kept, PRIOR).half_width(2.0 / rounds, Prior(8e-4 / rounds, 12.0)))
+            found.append(estimated(kept, PRIOR).half_width(2.0 / rounds, NoisePrior(8e-4 / rounds, 12.0)))
     means = [statistics.fmean(found) for found in widths.values()]
     assert means[0] > means[1] > means[2]
 

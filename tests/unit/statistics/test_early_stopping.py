@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotune.domain import Protocol
 from autotune.statistics import early_stopping
 from autotune.statistics.early_stopping import ALPHA, COULD_STILL, LOOKS, Decision, Known, Verdict
-from autotune.statistics.noise import Prior, Sample
+from autotune.statistics.noise import NoisePrior, Sample
 from tests.support import factories as f
 
 NOISES = st.lists(st.floats(-0.06, 0.06), min_size=LOOKS[-1], max_size=LOOKS[-1])
@@ -117,7 +117,7 @@ def test_a_clear_winner_is_enough_after_the_first_look() -> None:
 
 def test_a_trial_goes_on_where_more_cycles_would_tell() -> None:
     """Cycles that scatter widely: after three the bound is still open, after five or eight it is not."""
-    known = replace(against(12.0), between=0.01**2, prior=Prior(0.15**2, 20))
+    known = replace(against(12.0), between=0.01**2, prior=NoisePrior(0.15**2, 20))
     whole = sample(11.58, [0.15, -0.15, 0.0, 0.1, -0.1, 0.05, -0.05, 0.0])
     assert early_stopping.decide(cut(whole, 3), known) == early_stopping.GO_ON
     cycles, decision = follow(whole, known)
@@ -126,7 +126,7 @@ def test_a_trial_goes_on_where_more_cycles_would_tell() -> None:
 
 
 def test_no_more_cycles_than_there_is_time_for() -> None:
-    known = replace(against(12.0), between=0.01**2, prior=Prior(0.15**2, 20))
+    known = replace(against(12.0), between=0.01**2, prior=NoisePrior(0.15**2, 20))
     whole = sample(11.58, [0.15, -0.15, 0.0])
     assert early_stopping.decide(whole, known, room=True) == early_stopping.GO_ON
     assert early_stopping.decide(whole, known, room=False) == early_stopping.ENOUGH

@@ -11,7 +11,7 @@ import pytest
 from autotune.domain import Configuration, FailureReason, Gain, Trial, TrialKind
 from autotune.statistics import components, evidence, noise
 from autotune.statistics.evidence import Row
-from autotune.statistics.noise import Prior
+from autotune.statistics.noise import NoisePrior
 from autotune.study import judging
 from tests.support import factories as f
 
@@ -289,7 +289,7 @@ def _study(*, fast: float = 10.0 / 1.5, again: float | None = None, rounds: int 
     ]
 
 
-def _width(trials: list[Trial], process: Prior | None = None) -> float:
+def _width(trials: list[Trial], process: NoisePrior | None = None) -> float:
     found = evidence.gain(trials, FASTER, BASELINE, process)
     assert found is not None
     return math.log1p(found.high) - math.log1p(found.low)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.statistics import noise
-from autotune.statistics.noise import Prior, Sample
+from autotune.statistics.noise import NoisePrior, Sample
 
 
 def sample(noises: list[float], trial: int = 1) -> Sample:
@@ -19,16 +19,16 @@ def sample(noises: list[float], trial: int = 1) -> Sample:
 
 
 def test_the_prior_is_the_presumption_before_anything_is_known() -> None:
-    assert noise.fit_prior([]) == Prior(noise.CYCLE_SPREAD**2, noise.PRESUMED_DEGREES)
+    assert noise.fit_prior([]) == NoisePrior(noise.CYCLE_SPREAD**2, noise.PRESUMED_DEGREES)
 
 
 @pytest.mark.parametrize(("on_gpu", "recorded"), [(False, noise.PROCESS), (True, noise.GPU_PROCESS)])
 @given(cycles=st.floats(1e-4, 1.0))
 def test_processes_are_presumed_to_differ_as_recorded_and_more_where_cycles_scatter(
-    on_gpu: bool, recorded: Prior, cycles: float
+    on_gpu: bool, recorded: NoisePrior, cycles: float
 ) -> None:
     assert noise.recorded_process(on_gpu=on_gpu) == recorded
-    found = noise.presumed_process(Prior(cycles**2, 9), recorded)
+    found = noise.presumed_process(NoisePrior(cycles**2, 9), recorded)
     assert found.degrees == recorded.degrees, "cycles tell of the size only"
     assert found.variance >= recorded.variance
     assert math.sqrt(found.variance) >= 0.9 * cycles * (1 - 1e-9)
@@ -49,11 +49,11 @@ def test_the_prior_finds_the_noise_of_trials_alike_and_how_alike_they_are() -> N
 
 @given(st.floats(0.001, 0.2), st.floats(0.001, 0.2), st.floats(1.0, 100.0))
 def test_a_trials_own_noise_is_moderated_by_the_studys(own: float, pooled: float, degrees: float) -> None:
-    found = Prior(pooled**2, degrees).moderated(sample([own, -own, 0.0]))
+    found = NoisePrior(pooled**2, degrees).moderated(sample([own, -own, 0.0]))
     assert min(own**2, pooled**2) * (1 - 1e-9) <= found.variance <= max(own**2, pooled**2) * (1 + 1e-9)
     assert found.degrees == degrees + 2
 
 
 def test_each_group_varies_around_its_own_mean() -> None:
-    assert noise.pooled([[1.0, 3.0], [50.0], [], [7.0, 7.0, 7.0]]) == Prior(pytest.approx(2 / 3), 3)  # type: ignore[arg-type]
-    assert noise.pooled([[1.0], []]) == Prior(0.0, 0)
+    assert noise.pooled([[1.0, 3.0], [50.0], [], [7.0, 7.0, 7.0]]) == NoisePrior(pytest.approx(2 / 3), 3)  # type: ignore[arg-type]
+    assert noise.pooled([[1.0], []]) == NoisePrior(0.0, 0)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from autotune.domain import Ceiling, CycleKind, Outcome, Trial, TrialKind, TrialState
-from autotune.statistics.noise import Prior
+from autotune.statistics.noise import NoisePrior
 from autotune.study import judging
 from tests.support import factories as f
 
@@ -109,7 +109,7 @@ def test_a_trial_without_time_for_the_next_look_ends_with_what_it_has() -> None:
     """Where cycles scatter much and processes little, so that more cycles would tell."""
     others = [f.finished(0, cycle_seconds=[10.0, 9.9, 10.1])]
     known = judging.known_of(SPEC, others, running([]).configuration)
-    known = replace(known, between=0.01**2, prior=Prior(0.15**2, 20))
+    known = replace(known, between=0.01**2, prior=NoisePrior(0.15**2, 20))
     cycles = [15.0 * math.exp(noise) for noise in (-0.15, 0.15, 0.0)]
     for left, ends in ((math.inf, False), (1.0, True)):
         one = judging.Judge(known, lambda left=left: left)

@@ -56,19 +56,21 @@ class House:
 
     def run(self, budget: Budget, stop: FakeStop | None = None, runner: SimulatedRunner | None = None) -> StudyResult:
         self.runner = runner or SimulatedRunner(self.clock)
+        return self.loop(budget, stop or FakeStop(), self.runner).run()
+
+    def loop(self, budget: Budget, stop: FakeStop, runner: SimulatedRunner) -> StudyLoop:
         proposer = make_proposer(SPACE, self.spec.baseline, self.spec.resources, "tpe", self.spec.seed)
-        loop = StudyLoop(
+        return StudyLoop(
             study=self.store.study(self.study.id),
             budget=budget,
             store=self.store,
             proposer=proposer,
-            runner=self.runner,
+            runner=runner,
             clock=self.clock,
             observer=self.observer,
-            stop=stop or FakeStop(),
+            stop=stop,
             directory_of=lambda t: Path("runs") / str(t.number) / str(t.attempt),
         )
-        return loop.run()
 
 
 def _limited(trials: tuple[Trial, ...]) -> list[Configuration]:

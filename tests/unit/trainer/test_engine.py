@@ -122,6 +122,45 @@ def test_on_a_gpu_the_framework_keeps_its_share_and_its_sync(generation: ModuleT
     assert generation.VLLMGeneration.sync_weights == "trl's own"
 
 
+@pytest.mark.parametrize(
+    ("seams", "rows", "largest"),
+    [
+        ({}, 128, 128),
+        ({"max_num_seqs": 256}, 128, 128),
+        ({"max_num_seqs": 256, "vllm_compile_mode": "none"}, 100, 100),
+        ({}, 400, 400),
+        ({"max_num_seqs": 64}, 128, None),
+        ({"cuda_graph_max_batch": 32}, 128, None),
+        ({"enforce_eager": True}, 128, None),
+        ({}, 1024, None),
+        ({}, None, None),
+    ],
+)
+def test_graphs_are_captured_for_what_the_rows_can_come_to(
+    generation: ModuleType, monkeypatch: Any, seams: dict[str, Any], rows: int | None, largest: int | None
+) -> None:
+    """Where rows wait for a place, batches of any size occur, and what the user asked for stays."""
+    monkeypatch.setattr(engine, "held_bytes", lambda _: 0)
+    engine.install_engine(seams, "cuda")
+    told = generation.LLM(model="m", max_num_seqs=rows).arguments.get("compilation_config") or {}
+    sizes = told.get("cudagraph_capture_sizes")
+    assert (sizes and max(sizes)) == largest
+    assert sizes is None or (sizes == sorted(set(sizes)) and sizes[:4] == [1, 2, 4, 8])
+    assert told.get("mode") == ("NONE" if "vllm_compile_mode" in seams else None)
+    assert told.get("max_cudagraph_capture_size") == seams.get("cuda_graph_max_batch")
+
+
+def test_128_rows_need_19_graphs_where_256_sequences_had_51() -> None:
+    assert len(engine.graph_sizes(128)) == 19
+    assert engine.graph_sizes(1) == [1]
+    assert engine.graph_sizes(4) == [1, 2, 4]
+
+
+def test_nothing_is_captured_without_a_gpu(generation: ModuleType) -> None:
+    engine.install_engine({"enforce_eager": False}, "cpu")
+    assert "compilation_config" not in generation.LLM(model="m", max_num_seqs=8).arguments
+
+
 @pytest.mark.parametrize("version", ["0.25.1", "0.32.0", "1.0.0", "0.7.3"])
 def test_another_vllm_is_refused_by_version(generation: ModuleType, version: str) -> None:
     sys.modules["vllm"].__version__ = version  # type: ignore[attr-defined]

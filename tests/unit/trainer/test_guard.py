@@ -10,7 +10,16 @@ import pytest
 from tests.support.waiting import wait_for
 from trainer.child import guard
 from trainer.child.contract import SERVER_VARIABLE
-from trainer.child.guard import ClockGuard, GuardReading, machine_cpu, outside_share, server_pid, tree_cpu, worst
+from trainer.child.guard import (
+    ClockGuard,
+    GuardReading,
+    machine_cpu,
+    outside_share,
+    server_pid,
+    tree_cpu,
+    tree_use,
+    worst,
+)
 from trainer.child.memory import descendants, pss, status_bytes
 
 
@@ -129,7 +138,7 @@ def test_the_machine_and_the_tree_count_the_same_kind_of_seconds() -> None:
 def test_children_belong_to_the_tree() -> None:
     code = "import time; x = bytearray(64 << 20); print(flush=True); s = time.process_time()\n"
     code += "while time.process_time() - s < 0.3: pass\nprint(flush=True); time.sleep(600)"
-    before = tree_cpu()
+    before, faults = tree_cpu(), tree_use().minor_faults
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -140,6 +149,7 @@ def test_children_belong_to_the_tree() -> None:
         child.kill()
     wait_for(lambda: child.pid not in descendants(os.getpid()), "its end")
     assert tree_cpu() - before > 0.2  # it is reaped, and its seconds are still the tree's
+    assert tree_use().minor_faults - faults > 100, "so many pages the least process touches"
     assert pss(child.pid) == 0
 
 

@@ -78,8 +78,8 @@ def values_of(name: str) -> st.SearchStrategy[KnobValue]:
     if knob.kind is Kind.CHOICE:
         return st.sampled_from(knob.choices)
     if knob.kind is Kind.FLOAT:
-        return st.floats(knob.minimum or 0.0, knob.maximum or 9.0)
-    return st.integers(int(knob.minimum or 0), int(knob.maximum or 9))
+        return st.floats(knob.bounds[0] or 0.0, knob.bounds[1] or 9.0)
+    return st.integers(int(knob.bounds[0] or 0), int(knob.bounds[1] or 9))
 
 
 @settings(max_examples=300, deadline=None)

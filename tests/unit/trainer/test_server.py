@@ -6,17 +6,19 @@ a server that is not the one its configuration describes. What a launch does on 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.frameworks import TrlFramework
+from autotune.frameworks import TrlFramework, framework_named
 from autotune.ports import Assignment, Companion, Place
-from search_spaces.configuration import Resources
+from search_spaces.configuration import Configuration, Resources
 from search_spaces.legality import check
 from tests.support import factories
 from trainer.frameworks.common.gpu_split import split
+from trainer.frameworks.common.serving import SERVE
 from trainer.frameworks.trl import server
 
 OPEN_R1: dict[str, Any] = {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1}
@@ -230,3 +232,61 @@ def test_what_is_legal_can_be_launched_and_nothing_else(size: int, replicas: int
         argv = command(**knobs)
         used = int(option(argv, "--tensor-parallel-size")) * int(option(argv, "--data-parallel-size"))
         assert used == given
+
+
+OTHERS = ("open_r1", "ms_swift")
+
+
+def other(name: str, held: int, tmp_path: Path, passthrough: dict[str, Any] | None = None, **knobs: Any) -> Companion:
+    """What a trial of another framework on ``held`` GPUs needs beside it."""
+    resources = Resources(gpus=held, device="cuda", compute_capability=(9, 0), framework=name)
+    workload = factories.workload(passthrough=passthrough or {})
+    spec = factories.study_spec(framework=name, resources=resources, workload=workload, checkout="/sources/open-r1")
+    configuration = Configuration({"micro_batch_size": 8, **OPEN_R1, **knobs})
+    trial = factories.trial(
+        configuration=configuration, rows_per_update=8 * (held - int(configuration["rollout_gpus"])), attempt=2
+    )
+    assignment, framework = Assignment(factories.study(spec=spec), trial, tmp_path, 60.0), framework_named(name)
+    place = Place("/env/bin/python", gpus(held), 8123, 8124)
+    found = framework.companion(assignment, framework.render(assignment), place)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("held", "ranks"), [(4, 3), (8, 7)])
+def test_of_the_other_frameworks_too_trainer_and_server_are_told_of_each_other(
+    name: str, held: int, ranks: int, tmp_path: Path
+) -> None:
+    found = other(name, held, tmp_path)
+    assert found.spec.world_size == ranks
+    assert found.trial_environment["CUDA_VISIBLE_DEVICES"] == ",".join(gpus(held)[:-1])
+    assert found.environment["CUDA_VISIBLE_DEVICES"] == gpus(held)[-1]
+    assert found.argv[:4] == ("/env/bin/python", SERVE, name, str(tmp_path.resolve()))
+    assert (option(found.argv, "--host"), option(found.argv, "--port")) == ("127.0.0.1", "8123")
+    assert found.health == "http://127.0.0.1:8123/health/"
+    assert (found.spec.settings["use_vllm"], found.spec.settings["vllm_mode"]) == (True, "server")
+    told = {**found.spec.settings, **found.trial_environment}
+    assert "http://127.0.0.1:8123" in told.values() or told["vllm_server_port"] == [8123]
+    assert "8124" in found.trial_environment.values() or told["vllm_server_group_port"] == [8124]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "replicas"),
+    [
+        ("open_r1", "--tensor_parallel_size", "--data_parallel_size"),
+        ("ms_swift", "--vllm_tensor_parallel_size", "--vllm_data_parallel_size"),
+    ],
+)
+def test_several_workers_of_several_gpus(name: str, size: str, replicas: str, tmp_path: Path) -> None:
+    """ms-swift's 7 + 1 has its workers by data parallelism, its 72B models by tensor parallelism."""
+    found = other(name, 8, tmp_path, rollout_gpus=4, tensor_parallel_size=2)
+    assert (option(found.argv, size), option(found.argv, replicas)) == ("2", "2")
+    assert len(found.environment["CUDA_VISIBLE_DEVICES"].split(",")) == 4
+
+
+def test_ms_swifts_server_has_the_users_own_engine_arguments_beside_the_knobs(tmp_path: Path) -> None:
+    own = {"vllm_engine_kwargs": {"limit_mm_per_prompt": 1, "kv_cache_dtype": "auto"}}
+    found = other("ms_swift", 4, tmp_path, own, kv_cache_dtype="fp8")
+    assert json.loads(option(found.argv, "--vllm_engine_kwargs")) == {"limit_mm_per_prompt": 1, "kv_cache_dtype": "fp8"}
+    assert "--model" not in found.argv, "it is of the trial's own folder"

@@ -224,9 +224,9 @@ def rendered(knobs: dict[str, Any]) -> TrialSpec:
     )
 
 
-def test_a_trial_beside_a_server_is_refused_before_it_is_started() -> None:
-    with pytest.raises(ValueError, match="rollout_mode server"):
-        rendered(dict(SERVER))
+def test_a_trial_beside_a_server_is_told_to_ask_it() -> None:
+    spec = rendered(dict(SERVER))
+    assert (spec.settings["use_vllm"], spec.settings["vllm_mode"]) == (True, "server")
     assert rendered({**SERVER, "rollout_engine": "transformers"}).settings["use_vllm"] is False
 
 

@@ -50,7 +50,7 @@ def values_of(name: str) -> st.SearchStrategy[KnobValue]:
         return st.sampled_from(knob.choices)
     if knob.kind is Kind.FLOAT:
         return st.floats(0.1, 0.9)
-    low = int(knob.minimum or 0)
+    low = int(knob.bounds[0] or 0)
     return st.integers(low, max(low, 64))
 
 

@@ -16,7 +16,7 @@ from trainer.child.contract import GpuUse, Phase, ProcessUse, RunPaths, dumps, p
 from trainer.child.journal import Journal
 from trainer.child.memory import MemoryWatch
 from trainer.child.meter import Meter
-from trainer.child.usage import GcClock, ShapesMet, UsageWatch, allocator_use
+from trainer.child.usage import GcClock, GradientSync, ShapesMet, UsageWatch, allocator_use
 
 
 def spin(seconds: float) -> None:
@@ -84,6 +84,35 @@ def test_what_an_older_torch_does_not_count_and_a_cpu_has_not_is_none() -> None:
     assert use["device_allocations"] is None
     assert use["device_frees"] == 0
     assert set(allocator_use(None, None).values()) == {None}
+
+
+class Reducer:
+    """A model wrapped for several ranks, as ``GradientSync`` sees it; its figures are in nanoseconds."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._next, self._told, self.rates = told, dict[str, Any](), list[int]()
+        self.logger = self
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
+        self.rates.append(rate)
+
+    def set_runtime_stats_and_log(self) -> None:
+        self._told = self._next
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        return self._told
+
+
+def test_gradients_are_summed_for_so_long_and_hidden_for_that_share() -> None:
+    model = Reducer({"backward_comm_time": 80_000_000, "backward_compute_comm_overlap_time": 60_000_000})
+    found = GradientSync(model).take()
+    assert model.rates == [1], "every update is timed"
+    assert found == {"gradient_sync_seconds": pytest.approx(0.08), "gradient_sync_hidden": pytest.approx(0.75)}
+
+
+@pytest.mark.parametrize("model", [None, object(), Reducer({}), Reducer({"backward_comm_time": 0})])
+def test_without_such_a_clock_or_before_an_update_nothing_is_told(model: Any) -> None:
+    assert GradientSync(model).take() == {}
 
 
 def test_a_shape_is_new_once() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.verl_trials import COMPLETION, LENGTHS, PROMPT, PROTOCOL, StandIn, assignment
-from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Phase, WorstCaseRecord
+from trainer.child.contract import CycleKind, CycleRecord, NoteRecord, Phase, ProcessUse, WorstCaseRecord
 from trainer.child.failures import IllegalSettingError, MeterError, NotFiniteError
-from trainer.child.frameworks.verl import MetricsError, overrides, process
+from trainer.child.frameworks.verl import MetricsError, course, overrides, process
 from trainer.child.frameworks.verl.board import FileTally, Places, append
 from trainer.child.frameworks.verl.course import StepSequence
+from trainer.child.guard import TreeUse
 
 
 class Steps:
@@ -59,6 +60,17 @@ def test_steps_become_records_with_the_lengths_that_were_asked_for(tmp_path: Pat
     assert sorted(record.lengths) == sorted(LENGTHS)
     assert record.phases[Phase.IDLE.value] == pytest.approx(record.seconds - 1.0)
     assert not steps.course.finished
+
+
+def test_what_verls_processes_used_is_that_of_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was used before the first line is the start's."""
+    told = iter([TreeUse(50.0, 9.0, 7000), TreeUse(53.0, 9.5, 7100)])
+    monkeypatch.setattr(course, "tree_use", lambda: next(told))
+    steps = Steps(tmp_path)
+    first, second = steps.make([COMPLETION] * 8)[0], steps.make(steps.asked())[0]
+    assert first.process is None
+    assert second.cpu_seconds == pytest.approx(3.0)
+    assert second.process == ProcessUse(system_seconds=pytest.approx(0.5), minor_faults=100)
 
 
 def test_a_completion_of_another_length_ends_the_trial(tmp_path: Path) -> None:

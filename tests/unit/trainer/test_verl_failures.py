@@ -38,6 +38,7 @@ MET: dict[str, tuple[str, ...]] = {
     "verl_remove_padding": (
         "ValueError: When using sequence parallelism for actor/ref policy, you must enable `use_remove_padding`.",
     ),
+    "verl_equal_chunks": ("AssertionError: only support equal chunk. Got size of DataProto 10 and chunk 8.",),
     "verl_ulysses_heads": ("AssertionError: num_attention_heads 14 must be divisible by ulysses_sp_size 4",),
     "verl_model_length": (
         "ValueError: max_model_len (9000) should be less than or equal to max_position_embeddings (8192)",
@@ -80,6 +81,7 @@ MET: dict[str, tuple[str, ...]] = {
         "ray.exceptions.ObjectStoreFullError: Failed to put object",
         "The local object store is full of objects that are still in scope and cannot be evicted.",
     ),
+    "ray_get": ("ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.",),
     "ray_disk": ("ray.exceptions.OutOfDiskError: Local disk is full",),
     "ray_killed": ("(raylet) Worker unexpectedly exits with a connection error code 2. End of file. There are some",),
 }

@@ -173,7 +173,7 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
         ("actor_rollout_ref.actor.ppo_micro_batch_size=8", "does not take rows over all GPUs"),
         ("actor_rollout_ref.ref.log_prob_micro_batch_size=8", "use actor_rollout_ref.ref.log_prob_micro_batch_size_"),
         ("critic.enable=true", "GRPO has no critic"),
-        ("algorithm.adv_estimator=gae", "only GRPO is tuned; expected grpo, got gae"),
+        ("algorithm.adv_estimator=gae", "only GRPO is tuned, which has no critic; expected grpo, got gae"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=0", "expected a whole number of at least 1, got 0"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", "32 rows are no whole micro-batches of 3 rows on 2"),
         ("trainer.n_gpus_per_node=3", "32 rows of an update cannot be shared by 3 ranks (3 GPUs)"),
@@ -287,3 +287,14 @@ def test_any_file_is_refused_in_one_sentence_unless_it_says_grpo(text: str) -> N
         import_config(text, "mine")
     assert str(refused.value).startswith("mine")
     assert "\n" not in str(refused.value)
+
+
+def test_entropy_is_checkpointed_for_nothing_without_a_coefficient() -> None:
+    actor = "actor_rollout_ref.actor."
+    base = f"algorithm.adv_estimator=grpo\n{actor}ppo_micro_batch_size_per_gpu=1\n{actor}entropy_checkpointing=true\n"
+    said = [
+        [note for note in import_config(base + more, "mine").notes if "entropy_checkpointing" in note]
+        for more in ("", f"{actor}entropy_coeff=0\n", f"{actor}entropy_coeff=0.01\n")
+    ]
+    assert [len(notes) for notes in said] == [1, 1, 0]
+    assert "line 3" in said[0][0]

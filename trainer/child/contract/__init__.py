@@ -18,6 +18,7 @@ from .codec import (
     read_spec,
     write_atomic,
 )
+from .inputs import inputs_of, missing_input
 from .log_lines import last_error, read_log
 from .mailbox import Letter, Mailbox, WorkerReply
 from .marks import CurrentPhase, PhaseMark, read_phase
@@ -86,8 +87,10 @@ __all__ = [
     "decode",
     "dumps",
     "encode",
+    "inputs_of",
     "iter_complete_lines",
     "last_error",
+    "missing_input",
     "parse_record",
     "read_log",
     "read_phase",

@@ -83,7 +83,13 @@ ENGINE_MEMORY = (
 )
 
 MEMORY = (
-    _oom("nccl", DEVICE, "Cuda failure 2 'out of memory'", "Cuda failure 'out of memory'"),
+    _oom(
+        "nccl",
+        DEVICE,
+        "Cuda failure 2 'out of memory'",
+        "Cuda failure 'out of memory'",
+        "Failed to CUDA calloc async … bytes",
+    ),
     _oom(
         "cuda",
         DEVICE,
@@ -98,8 +104,10 @@ MEMORY = (
         DEVICE,
         "CUDA error: out of memory",
         "CUDA Error: out of memory",
+        "CUDA driver error: out of memory",
         "CUDA_ERROR_OUT_OF_MEMORY",
         "CUBLAS_STATUS_ALLOC_FAILED",
+        "CUDNN_STATUS_ALLOC_FAILED",
         "Triton Error [CUDA]: out of memory",
     ),
     _oom("bitsandbytes_memory", DEVICE, "Error out of memory at line … in file"),
@@ -107,7 +115,8 @@ MEMORY = (
         "ray_host",
         HOST,
         "ray.exceptions.OutOfMemoryError",
-        "Task was killed due to the node running low on memory",
+        "killed due to the node running low on memory",
+        "exceeds the memory usage threshold of",
     ),
     _oom(
         "kernel",
@@ -123,6 +132,8 @@ MEMORY = (
         "insufficient shared memory (shm)",
         "dataloader's workers are out of shared memory",
         "unable to write to file </torch_…No space left on device",
+        "Error while creating shared memory segment /dev/shm/nccl-",
+        "Call to posix_fallocate failed : No space left on device",
     ),
     _oom(
         "host",
@@ -144,7 +155,16 @@ ENGINE_SETTINGS = (
     _illegal(
         "batched_tokens", "max_num_batched_tokens (…) must be greater than or equal to max_num_seqs", phase=ENGINE
     ),
-    _illegal("whole_prefill", "max_num_batched_tokens (…) is smaller than max_model_len", phase=ENGINE),
+    _illegal(
+        "whole_prefill",
+        "max_num_batched_tokens (…) is smaller than max_model_len",
+        "max_num_batched_tokens is smaller than max_model_len",
+        phase=ENGINE,
+    ),
+    _illegal(
+        "long_prompt", "is longer than the maximum model length of", "is too long to fit into the model (context length"
+    ),
+    _illegal("engine_model", "Model architectures … are not supported for now", phase=ENGINE),
     _illegal(
         "model_length", "User-specified max_model_len (…) is greater than the derived max_model_len", phase=ENGINE
     ),
@@ -162,8 +182,14 @@ ENGINE_SETTINGS = (
         "tensor_parallel",
         "Total number of attention heads (…) must be divisible by tensor parallel size",
         "tensor_parallel_size (…) must divide world size",
+        "vllm_tensor_parallel_size (…) must divide world size",
+        "please set tensor_parallel_size (…) to less than max local gpu count",
+        "World size (…) is larger than the number of available GPUs",
+        "Tensor parallel size (…) cannot be larger than the number of available GPUs",
+        "The number of required GPUs exceeds the total number of available GPUs",
         phase=ENGINE,
     ),
+    _illegal("same_gpu", "Duplicate GPU detected"),
     _illegal("segments", "Expandable segments are not compatible with memory pool", phase=ENGINE),
     _illegal("eight_bit_engine", "vLLM does not support in-flight 8-bit quantization", phase=ENGINE),
     _illegal("cpu_attention", "Unsupported CPU attention configuration: ", phase=ENGINE),
@@ -191,6 +217,11 @@ TRAINING_SETTINGS = (
         "does not support Flash Attention",
     ),
     _illegal(
+        "attention_device",
+        "FlashAttention only supports Ampere GPUs or newer",
+        "FlashAttention only support fp16 and bf16 data type",
+    ),
+    _illegal(
         "no_bf16",
         "Your setup doesn't support bf16/gpu",
         "Type bf16 is not supported on your device",
@@ -208,6 +239,11 @@ TRAINING_SETTINGS = (
         "Expected trailing dimension of mat1 to be divisible by 16",
     ),
     _illegal("no_bitsandbytes", "You need to install `bitsandbytes`"),
+    _illegal(
+        "old_bitsandbytes",
+        "requires the latest version of bitsandbytes",
+        "No package metadata was found for bitsandbytes",
+    ),
     _illegal("no_torchao", "You need to have `torchao"),
     _illegal(
         "no_compiler",
@@ -217,6 +253,7 @@ TRAINING_SETTINGS = (
     ),
     _illegal("fused", "`fused=True` requires all the params to be floating point Tensors"),
     _illegal("untested_optimizer", "You are using an untested ZeRO Optimizer"),
+    _illegal("offload_optimizer", "You are using ZeRO-Offload with a client provided optimizer"),
     _illegal("deepspeed_clipping", "ds gradient_clipping=… vs hf max_grad_norm="),
     _illegal(
         "deepspeed_batch",
@@ -258,6 +295,12 @@ OTHER = (
         Phase.REWARD.value,
     ),
     Sign("port", ("EADDRINUSE", "Address already in use", "address already in use"), INFRA),
+    Sign("disk", ("No space left on device",), INFRA),
+    Sign(
+        "device_fault",
+        ("uncorrectable ECC error encountered", "CUDA-capable device(s) is/are busy or unavailable"),
+        INFRA,
+    ),
 )
 
 DEATHS = (
@@ -286,7 +329,12 @@ DEATHS = (
     ),
     Sign(
         "client_socket",
-        ("The client socket has timed out after …ms while trying to connect",),
+        (
+            "The client socket has timed out after …ms while trying to connect",
+            "Timed out after … seconds waiting for clients",
+            "Timed out initializing process group in store based barrier",
+            "wait timeout after …ms, keys: ",
+        ),
         FailureReason.HANG,
         None,
         None,
@@ -296,6 +344,9 @@ DEATHS = (
         "collective_timeout",
         (
             "Watchdog caught collective operation timeout",
+            "watchdog got stuck for … seconds without making progress",
+            "due to ProcessGroupNCCL watchdog hang",
+            "RPC call to … timed out",
             "Timed out waiting …ms for recv operation to complete",
             "Timed out waiting …ms for send operation to complete",
         ),
@@ -311,6 +362,9 @@ ECHOES = (
     _echo(
         "engine",
         "Engine core initialization failed",
+        "Engine process failed to start",
+        "Background loop has errored already",
+        "Engine loop is not running",
         "EngineCore encountered an issue",
         "EngineDeadError",
         "WorkerProc initialization failed",
@@ -318,7 +372,17 @@ ECHOES = (
         "please check the stack trace above for the root cause",
         phase=ENGINE,
     ),
-    _echo("cuda_unknown", "ncclUnhandledCudaError", "unhandled cuda error"),
+    _echo(
+        "cuda_unknown",
+        "ncclUnhandledCudaError",
+        "unhandled cuda error",
+        "ncclSystemError",
+        "unhandled system error",
+        "ncclInvalidUsage",
+        "NCCL error: invalid usage",
+        "device-side assert triggered",  # which one, the device has written before
+    ),
+    _echo("server_answer", "The vLLM server can't be reached at", "Request failed: 500"),
     _echo(
         "peer",
         "Connection closed by peer",
@@ -331,6 +395,8 @@ ECHOES = (
     _echo(
         "launcher",
         "ActorDiedError",
+        "ActorUnavailableError",
+        "LocalRayletDiedError",
         "WorkerCrashedError",
         "RayTaskError",
         "ChildFailedError",

@@ -8,7 +8,8 @@ from typing import Mapping, Optional
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """Resource use of one rank's process in one cycle, from its own counters; ``None``: no such counter here."""
+    """Resource use of one rank's process in one cycle, from its own counters; ``None`` and an empty mapping: no such
+    counter here. With verl it is of all its processes, from the second step on."""
 
     main_thread: Mapping[str, float] = field(default_factory=dict)
     """CPU seconds of the thread that drives the training, by ``Phase`` value. A backward pass on a GPU is driven by a
@@ -37,6 +38,11 @@ class ProcessUse:
     """Bytes it has reserved at the cycle's end, less those at its start."""
     split_bytes: Optional[int] = None
     """Bytes at the cycle's end that are free but of segments partly in use, so that they cannot be given back."""
+    gradient_sync_seconds: Optional[float] = None
+    """From the first bucket of gradients to be summed over ranks to the last one summed, in the cycle's last update;
+    waiting for a slower rank included. Only DistributedDataParallel tells it."""
+    gradient_sync_hidden: Optional[float] = None
+    """Share of these seconds, 0 to 1, in which the backward pass still computed."""
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ class Wanted:
     seed: int = 0
     threads: int = 1
     """CPU threads of a training process: the launcher would choose its own."""
+    cores: int = 0
+    """CPU cores of the machine that was measured; 0 if they are not known."""
     user_config: str = ""
     """Text of the user's own configuration; empty writes one."""
     own_data: bool = False
@@ -76,5 +78,10 @@ class Export:
     """Whether ``prompts/train.jsonl`` belongs to it."""
     diff: str = ""
     """Against the user's own configuration; empty without one."""
-    server: bool = False
-    """A rollout server has to be started first, by ``SERVER``."""
+    health: str = ""
+    """URL that answers when the rollout server is ready that has to be started first, by ``SERVER``; else empty."""
+
+    @property
+    def server(self) -> bool:
+        """Whether a rollout server has to be started first."""
+        return bool(self.health)

@@ -53,12 +53,18 @@ SUGGESTIONS: Mapping[str, str] = {
     "shared_memory": "lower dataloader_workers, or give the machine a larger /dev/shm",
     "batched_tokens": "lower max_num_seqs to max_num_batched_tokens or less",
     "whole_prefill": "raise max_num_batched_tokens to max_model_len, or turn chunked_prefill on",
+    "long_prompt": "raise max_model_len to prompt + completion or more, or leave out longer prompts",
+    "engine_model": "set rollout_engine transformers, or install a vLLM that has this model",
     "model_length": "lower max_model_len to what the model has positions for",
     "sleep_mode": "set sleep_level 0",
     "engine_quantization": NO_QUANTIZATION,
     "engine_bf16": "set rollout_dtype fp16",
     "cache_dtype": "set kv_cache_dtype auto",
     "tensor_parallel": "lower tensor_parallel_size to a divisor of the attention heads and of the ranks",
+    "same_gpu": (
+        "give the rollout server GPUs that nothing trains on (rollout_gpus, CUDA_VISIBLE_DEVICES), or set rollout_mode "
+        "colocate"
+    ),
     "segments": "set expandable_segments false, or sleep_level 0",
     "eight_bit_engine": "load the model in 4 bit instead of 8, or set rollout_engine transformers",
     "cpu_attention": "set rollout_engine transformers: vLLM's attention on a CPU has no kernel for such heads",
@@ -70,16 +76,21 @@ SUGGESTIONS: Mapping[str, str] = {
     "groups": "rows per generation must be a multiple of num_generations; `autotune space check` shows the nearest",
     "one_generation": "raise num_generations to 2 or more",
     "attention": "set attn_implementation sdpa, or install flash-attn in the training environment",
+    "attention_device": "set attn_implementation sdpa: flash attention needs a GPU from Ampere on, and fp16 or bf16",
     "no_bf16": "set precision fp16 or fp32",
     "no_fp16": "set precision bf16 or fp32",
     "no_tf32": "set tf32 false",
     "float8_hardware": "set precision bf16: this device has no FP8",
     "float8_shapes": "set precision bf16: FP8 needs dimensions divisible by 16",
     "no_bitsandbytes": "set optimizer adamw_torch_fused, or install bitsandbytes in the training environment",
+    "old_bitsandbytes": "install a newer bitsandbytes in the training environment, or load the model in bf16",
     "no_torchao": "set optimizer adamw_torch_fused, or install torchao in the training environment",
     "no_compiler": "set torch_compile false (and enforce_eager true), or install a C++ compiler",
     "fused": "set optimizer adamw_torch, which is not fused",
     "untested_optimizer": "set optimizer adamw_torch, or zero_stage 0",
+    "offload_optimizer": (
+        "set offload_optimizer none, or write zero_force_ds_cpu_optimizer false into the DeepSpeed configuration"
+    ),
     "deepspeed_clipping": (
         "write gradient_clipping auto in the DeepSpeed configuration, or set max_grad_norm to its gradient_clipping"
     ),
@@ -90,6 +101,8 @@ SUGGESTIONS: Mapping[str, str] = {
     "loss_scale": "set precision bf16 instead of fp16",
     "reward_count": "return exactly one number for each completion",
     "port": "it is repeated once by itself: another process had taken the port",
+    "disk": "free space on the disk that the line names; it is repeated once by itself",
+    "device_fault": "it is repeated once by itself; if it comes again, the GPU or its driver is at fault",
     "killed": LESS_HOST,
     "raylet_killed": LESS_HOST,
     "client_socket": "look further up in the log for the process that was to answer: it ended first, or never listened",
@@ -97,6 +110,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "ray_task_memory": SMALLER_BATCH,
     "engine": LOOK_UP,
     "cuda_unknown": LOOK_UP,
+    "server_answer": "look further up in the log, and in the rollout server's: it ended before, or could not answer",
     "peer": LOOK_UP,
     "launcher": LOOK_UP,
 }

@@ -6,13 +6,14 @@ The user's own file or script is edited in place where there is one; else a YAML
 from __future__ import annotations
 
 from search_spaces.native import seam_values
+from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.ms_swift.config_text import edited, is_script, written
 from trainer.frameworks.ms_swift.exported import CONFIG, PROMPTS, RUN, SERVER, Command, Export, Wanted
 from trainer.frameworks.ms_swift.launching import command, script, server_script
 from trainer.frameworks.ms_swift.plugin import plugin_files, plugin_of
 from trainer.frameworks.ms_swift.script_edit import edited_script
-from trainer.frameworks.ms_swift.server import wants_server
+from trainer.frameworks.ms_swift.server import PORT, wants_server
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
@@ -39,4 +40,4 @@ def export(wanted: Wanted) -> Export:
     named = seam_values(wanted.configuration, "ms_swift")
     seams = {name: value for name, value in named.items() if name in plugin.seams}
     diff = difference(wanted.user_config, text, RUN if is_script(wanted.user_config) else CONFIG)
-    return Export(files, made, seams, (), plugin.prompts, diff, server)
+    return Export(files, made, seams, (), plugin.prompts, diff, f"{base_url(PORT)}/health/" if server else "")

@@ -110,6 +110,21 @@ def _of_script(text: str, name: str) -> Given:
     )
 
 
+def rollout_given(text: str, name: str) -> dict[str, Argument]:
+    """The arguments of the ``swift rollout`` in a script of its own; of several, one for each machine, the first.
+
+    Raises:
+        ConfigError: there is none, or it holds what only a shell could know.
+    """
+    try:
+        found = [words for kind, _, words in _swift_commands(commands(text)) if kind == "rollout"]
+    except ShellError as error:
+        raise problem(name, error.line, error.text) from None
+    if not found:
+        raise problem(name, 0, "expected one command `swift rollout ...`, found none")
+    return _arguments(_own(found[0]), name)
+
+
 def _variable(word: Word) -> Argument:
     return Argument((word.text,), word.line, spans=((word.start, word.end),), unknown=word.unknown)
 

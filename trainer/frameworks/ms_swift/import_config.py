@@ -36,6 +36,7 @@ from trainer.frameworks.ms_swift.fates import COUNTING, DATASET, INPUTS, LAUNCH,
 from trainer.frameworks.ms_swift.given import Argument, Given, given
 from trainer.frameworks.ms_swift.key_values import from_keys, rest
 from trainer.frameworks.ms_swift.objective import completed
+from trainer.frameworks.ms_swift.rollout_script import NO_SERVER, server_knobs
 from trainer.frameworks.ms_swift.sharding import DEEPSPEED, FSDP
 
 __all__ = ["ConfigError", "Field", "Imported", "fields_of", "import_config", "named_files", "read_keys"]
@@ -84,7 +85,14 @@ def read_keys(text: str, name: str) -> dict[str, Any]:
 
 
 def import_config(
-    text: str, name: str, fields: Mapping[str, Field], processes: int = 1, files: Mapping[str, str] = _NO_FILES
+    text: str,
+    name: str,
+    fields: Mapping[str, Field],
+    processes: int = 1,
+    files: Mapping[str, str] = _NO_FILES,
+    *,
+    server: str = "",
+    server_name: str = "the rollout script",
 ) -> Imported:
     """The run's arguments, each where it belongs.
 
@@ -94,6 +102,8 @@ def import_config(
         fields: the installed ms-swift's arguments.
         processes: training processes, for ``generation_batch_size``, where the text does not say.
         files: argument -> text of the file it names (``named_files``).
+        server: a shell script with ``swift rollout``, where that is another file; its arguments win.
+        server_name: what messages call it.
 
     Raises:
         ConfigError: naming file, line, argument, and what was expected or what to do.
@@ -104,11 +114,15 @@ def import_config(
     launched = faults.of(lambda: _launched(found, name), 0)
     knobs, own = _knobs(values, environment, launched or processes, found, name, fields, faults)
     rewards = faults.of(lambda: _rewards(values, found, name), _NO_REWARDS)
+    served = faults.of(lambda: server_knobs(server, server_name, fields), NO_SERVER)
+    if server and knobs.get("rollout_mode") != "server":
+        text = "it starts a rollout server, and the training script uses none; write --vllm_mode server there"
+        faults.add(problem(server_name, 0, text))
     faults.told()
     passthrough = {key: value for key, value in rest(values).items() if key not in INPUTS}
     passthrough = completed(passthrough, fields)
     return Imported(
-        knobs=knobs,
+        knobs={**knobs, **served.knobs},
         passthrough={**passthrough, "env": own} if own else passthrough,
         model=values.get("model"),
         dataset={key: values[key] for key in DATASET if key in values},
@@ -116,7 +130,7 @@ def import_config(
         max_completion_length=_length(values, found, name),
         lines=dict(_lines(found)),
         text=text,
-        notes=tuple(_notes(values, found, name)),
+        notes=(*_notes(values, found, name), *served.notes),
         processes=launched,
     )
 

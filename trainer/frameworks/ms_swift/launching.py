@@ -50,6 +50,7 @@ def server_script(wanted: Wanted) -> str:
         longest=(wanted.max_prompt_length or 0) + wanted.max_completion_length,
         revision=wanted.revision,
         added=wanted.added,
+        passthrough=wanted.passthrough,
     )
     argv = server_command(wanted.python, arguments)
     return scripts.server_script(wanted, argv, variables(wanted.configuration))

@@ -16,9 +16,6 @@ from trainer.frameworks.ms_swift.key_tables import CHECKPOINTING, ENGINE_KEY
 from trainer.frameworks.ms_swift.keys import acting, seams, to_keys
 from trainer.frameworks.ms_swift.objective import OBJECTIVE
 
-NO_SERVER = (
-    "rollout_mode server: a trial cannot give the completions of ms-swift's rollout server a length; use colocate"
-)
 _MAPPINGS = ("deepspeed", ENGINE_KEY, CHECKPOINTING[0])
 """Arguments that hold knobs and what is beside them."""
 
@@ -78,10 +75,8 @@ def render(
     """The spec of one trial.
 
     Raises:
-        ValueError: a knob or value ms-swift cannot be given, or a rollout server, which cannot be told lengths.
+        ValueError: a knob or value ms-swift cannot be given.
     """
-    if acting(configuration).get("rollout_mode") == "server":
-        raise ValueError(NO_SERVER)
     arguments, loading, replaced = settings(
         configuration,
         told["rows_per_update"],

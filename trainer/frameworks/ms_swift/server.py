@@ -1,6 +1,7 @@
 """ms-swift's rollout server: its command line, and what the trainer is told. Pure.
 
-``swift rollout`` takes the engine's arguments under the names that ``swift rlhf`` has for a colocated one.
+``swift rollout`` takes the engine's arguments under the names that ``swift rlhf`` has for a colocated one. A trial's is
+started by ``serving.SERVE``, which calls what ``swift rollout`` does, and takes the model from the trial itself.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.serving import CONNECT_S, SERVE
 from trainer.frameworks.common.words import words_of
-from trainer.frameworks.ms_swift.key_tables import DTYPES, SERVED
+from trainer.frameworks.common.zero import merged
+from trainer.frameworks.ms_swift.key_tables import DTYPES, ENGINE_KEY, SERVED
 from trainer.frameworks.ms_swift.keys import acting, to_keys
 
-__all__ = ["CONNECT_S", "HOST", "PORT", "server_arguments", "server_command", "trainer_settings", "wants_server"]
+__all__ = ["HOST", "PORT", "server_arguments", "server_command", "trainer_settings", "trial_command", "wants_server"]
 
 PORT, GROUP_PORT = 8000, 51216
-CONNECT_S = 60.0
-"""How long the trainer waits for a server that has answered before."""
 
 
 def wants_server(configuration: Mapping[str, KnobValue]) -> bool:
@@ -34,6 +35,7 @@ def server_arguments(
     longest: int,
     revision: str = "",
     added: Mapping[str, Any] | None = None,
+    passthrough: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Arguments of ``swift rollout``.
 
@@ -45,12 +47,16 @@ def server_arguments(
             does not say for how many.
         revision: commit of a hub id.
         added: arguments that the model needs to be loaded, such as ``model_type``.
+        passthrough: the user's own arguments, whose ``vllm_engine_kwargs`` stay beside the knobs within them.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.
     """
     size, count = replicas(configuration)
     told = to_keys(configuration, longest)
+    own = (passthrough or {}).get(ENGINE_KEY)
+    if isinstance(own, Mapping):
+        told[ENGINE_KEY] = merged(own, told.get(ENGINE_KEY, {}))
     found: dict[str, Any] = {"model": model, **({"model_revision": revision} if revision else {}), **(added or {})}
     found.update(host=HOST, port=port)
     found.update({key: told[key] for key in SERVED if key in told})
@@ -62,6 +68,12 @@ def server_arguments(
 def server_command(python: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """The command that starts it."""
     return (python, "-m", "swift.cli.main", "rollout", *words_of(arguments))
+
+
+def trial_command(python: str, directory: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """The command that starts it beside the trial in ``directory``, whose model and templates it takes."""
+    told = {key: value for key, value in arguments.items() if key not in ("model", "model_revision")}
+    return (python, SERVE, "ms_swift", directory, *words_of(told))
 
 
 def trainer_settings(port: int, group_port: int = GROUP_PORT) -> dict[str, Any]:

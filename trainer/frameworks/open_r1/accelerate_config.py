@@ -138,13 +138,15 @@ def read_accelerate(text: str, name: str, files: Mapping[str, str] | None = None
     """The knobs of an accelerate file.
 
     Args:
-        text: the file.
+        text: the file; empty without one.
         name: what messages call it.
         files: text of the DeepSpeed file it names, by ``deepspeed_config_file``.
 
     Raises:
         ConfigError: a key or a value no trial has, by its line.
     """
+    if not text:
+        return Accelerate({})
     found = read_file(text, name, files or {})
     if found.fsdp is not None:
         line, why = found.line("distributed_type"), "an Open-R1 trial shards with DeepSpeed, not with FSDP; use zero3"

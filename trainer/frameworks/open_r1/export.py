@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from trainer.frameworks.common.exported import DEEPSPEED, Command, Export
 from trainer.frameworks.common.scripts import comment
+from trainer.frameworks.common.serving import base_url
 from trainer.frameworks.common.texts import difference
 from trainer.frameworks.open_r1 import accelerate_config
 from trainer.frameworks.open_r1.config_text import edited, explicit, written
 from trainer.frameworks.open_r1.exported import ACCELERATE, PROMPTS, RECIPE, RUN, SERVER, Wanted
 from trainer.frameworks.open_r1.launching import by_torchrun, command, script, server_script
 from trainer.frameworks.open_r1.rewards import rewards_of
-from trainer.frameworks.open_r1.server import wants_server
+from trainer.frameworks.open_r1.server import PORT, wants_server
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
@@ -37,7 +38,7 @@ def export(wanted: Wanted) -> Export:
         files[SERVER] = server_script(whole)
     parts = ("rewards that Open-R1's registry does not have",) if rewards.files else ()
     diff = difference(wanted.user_config, recipe, RECIPE, "your recipe")
-    return Export(files, made, {}, parts, prompts, diff, server)
+    return Export(files, made, {}, parts, prompts, diff, f"{base_url(PORT)}/health/" if server else "")
 
 
 def _accelerate(wanted: Wanted) -> str:

@@ -99,6 +99,7 @@ def import_config(
     accelerate: str = "",
     accelerate_name: str = "accelerate.yaml",
     launch: str = "",
+    launch_name: str = "the launch of the rollout server",
 ) -> Imported:
     """The recipe's keys, each where it belongs.
 
@@ -109,7 +110,7 @@ def import_config(
         processes: training processes, for ``generation_batch_size``; ``None`` takes the accelerate file's.
         files: text of the DeepSpeed file the accelerate file names, by ``deepspeed_config_file``.
         accelerate: text of the accelerate file; empty without one, and nothing is known of ZeRO then.
-        accelerate_name: what messages call it.
+        accelerate_name, launch_name: what messages call these files.
         launch: text of the script that starts ``trl vllm-serve``; empty without one.
 
     Raises:
@@ -118,12 +119,11 @@ def import_config(
     faults = Faults()
     entries = _entries(text, name, faults)
     known = _values(entries, name, fields, faults)
-    nothing = Accelerate({})
-    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files) if accelerate else nothing, nothing)
+    beside = faults.of(lambda: read_accelerate(accelerate, accelerate_name, files), Accelerate({}))
     knobs = _knobs(known, entries, beside, processes or beside.processes or 1, name, faults)
     rewards = faults.of(lambda: _rewards(known, entries, name), _NO_REWARDS)
     faults.told()
-    served = _served(launch, knobs)  # takes a server's share out of the knobs
+    served = _served(launch, launch_name, knobs)  # takes a server's share out of the knobs
     own = {ENVIRONMENT: environment_of(entries[ENVIRONMENT], name, any_name=True)} if ENVIRONMENT in entries else {}
     return Imported(
         knobs={**knobs, **beside.knobs, **served},
@@ -189,16 +189,19 @@ def _value(key: str, entry: Entry, name: str, fields: Mapping[str, Field]) -> An
         raise problem(name, entry.line, f"{key}: {error}") from None
 
 
-def _served(launch: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
+def _served(launch: str, name: str, knobs: dict[str, KnobValue]) -> dict[str, KnobValue]:
     """Knobs of the server's launch; those of a colocated engine in ``knobs`` go, for it is told nothing of them."""
     if not wants_server(knobs):
         return {}
     for knob in ("gpu_memory_utilization", "tensor_parallel_size"):
         knobs.pop(knob, None)
     try:
-        return read_server(launch)
+        found = read_server(launch)
     except KnobKeyError as error:
-        raise ConfigError(f"the launch of the rollout server: {error.key}: {error.text}.") from None
+        raise problem(name, 0, f"{error.key}: {error.text}") from None
+    if launch and not found:
+        raise problem(name, 0, "expected one command `trl vllm-serve ...`, found none")
+    return found
 
 
 def _rewards(values: Mapping[str, Any], entries: Mapping[str, Entry], name: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The rollout server of TRL 0.18, ``trl vllm-serve``: its command line from knobs, and back. Pure.
 
 Whoever reaches its port may give it weights, so it listens on this machine's loopback. It is started by its module:
-by the command of that name it crashes with several replicas of one GPU (``trl/cli.py``).
+by the command of that name it crashes with several replicas of one GPU (``trl/cli.py``). A trial's is started by
+``serving.SERVE``, which calls that module.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.serving import CONNECT_S, base_url
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.open_r1.key_tables import SERVER, SERVER_DTYPES
 from trainer.frameworks.open_r1.keys import acting, wants_server
 
-__all__ = ["HOST", "PORT", "read_server", "server_command", "trainer_keys", "wants_server"]
+__all__ = ["HOST", "PORT", "read_server", "server_command", "trainer_keys", "trainer_settings", "wants_server"]
 
 PORT = 8000
 """TRL's own."""
@@ -24,6 +26,7 @@ SERVER_SHARE = 0.9
 """Of a GPU's memory, where nobody says: the server's own choice."""
 TIMEOUT_S = 900.0
 """How long the trainer waits for a server started with it: a large model is loaded and captured in that time."""
+MODULE = ("-m", "trl.scripts.vllm_serve")
 _SWITCHES = ("prefix_caching", "enforce_eager")
 _WORDS = {"true": True, "false": False}
 
@@ -31,6 +34,16 @@ _WORDS = {"true": True, "false": False}
 def trainer_keys(port: int = PORT) -> dict[str, Any]:
     """Recipe keys that lead to the server."""
     return {"vllm_server_host": HOST, "vllm_server_port": port, "vllm_server_timeout": TIMEOUT_S}
+
+
+def trainer_settings(port: int) -> dict[str, Any]:
+    """Recipe keys that lead a trial to its server."""
+    return {
+        "use_vllm": True,
+        "vllm_mode": "server",
+        "vllm_server_base_url": base_url(port),
+        "vllm_server_timeout": CONNECT_S,
+    }
 
 
 def server_command(
@@ -41,6 +54,7 @@ def server_command(
     *,
     longest: int | None = None,
     revision: str = "",
+    entry: Sequence[str] = MODULE,
 ) -> tuple[str, ...]:
     """The words that start it.
 
@@ -52,6 +66,7 @@ def server_command(
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
             not say for how many. ``None`` leaves it to the model's own limit.
         revision: commit of a hub id.
+        entry: what the interpreter is told to run.
 
     Raises:
         ValueError: the replicas do not use exactly ``rollout_gpus``.
@@ -60,7 +75,7 @@ def server_command(
     acts = {**acting(configuration), "tensor_parallel_size": size, "rollout_data_parallel_size": count}
     if longest is not None:
         acts.setdefault("max_model_len", longest)
-    argv = [python, "-m", "trl.scripts.vllm_serve", "--model", model, "--host", HOST, "--port", str(port)]
+    argv = [python, *entry, "--model", model, "--host", HOST, "--port", str(port)]
     if revision:
         argv += ["--revision", revision]
     for knob, option in SERVER.items():

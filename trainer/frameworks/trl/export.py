@@ -23,10 +23,10 @@ from trainer.frameworks.trl.exported import (
     Export,
     Wanted,
 )
-from trainer.frameworks.trl.launching import accelerate_text, by_torchrun, command, script, server_script
+from trainer.frameworks.trl.launching import PORT, accelerate_text, by_torchrun, command, script, server_script
 from trainer.frameworks.trl.script import is_script
 from trainer.frameworks.trl.seam_files import files_of, parts_of
-from trainer.frameworks.trl.server import wants_server
+from trainer.frameworks.trl.server import base_url, wants_server
 
 __all__ = ["PROMPTS", "RUN", "SERVER", "Command", "Export", "Wanted", "export"]
 
@@ -53,7 +53,8 @@ def export(wanted: Wanted) -> Export:
         files[DEEPSPEED] = sharding
     if server:
         files[SERVER] = server_script(wanted)
+    health = f"{base_url(PORT)}/health" if server else ""
     whys = tuple(part.why for part in parts if part.why)
     named = {name for part in parts for name in part.seams}
     seams = {name: value for name, value in seam_values(wanted.configuration, "trl").items() if name in named}
-    return Export(files, made, seams, whys, prompts, difference(before, text, CONFIG), server)
+    return Export(files, made, seams, whys, prompts, difference(before, text, CONFIG), health)

@@ -12,13 +12,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from search_spaces.configuration import KnobValue
+from trainer.frameworks.common import serving
 from trainer.frameworks.common.gpu_split import HOST, replicas
+from trainer.frameworks.common.serving import CONNECT_S, IN_TRIAL, READY_S, base_url, trainer_environment
 from trainer.frameworks.trl.keys import acting
 
-READY_S = 900.0
-"""How long a server may take to start; a large model is loaded, compiled and captured in that time."""
-CONNECT_S = 60.0
-"""How long the trainer waits for a server that has answered before."""
+__all__ = [
+    "IN_TRIAL",
+    "READY_S",
+    "base_url",
+    "engine_options",
+    "server_command",
+    "server_environment",
+    "trainer_environment",
+    "trainer_settings",
+    "wants_server",
+]
 
 VALUES: Mapping[str, str] = {
     "gpu_memory_utilization": "--gpu-memory-utilization",
@@ -36,10 +45,6 @@ SWITCHES: Mapping[str, str] = {
     "chunked_prefill": "enable-chunked-prefill",
 }
 """Knob -> option that is there, or there with ``--no-`` before it."""
-BY_THE_BUS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""GPUs are told apart by number, and CUDA by itself counts the fastest first."""
-IN_TRIAL: Mapping[str, str] = {"VLLM_RPC_BASE_PATH": "."}
-"""Of a trial's server: its sockets go to its working directory, whose whole path may be too long for a socket."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
 
 
@@ -115,24 +120,7 @@ def server_environment(gpus: Sequence[str]) -> dict[str, str]:
     Args:
         gpus: those of the server, as ``CUDA_VISIBLE_DEVICES`` names them.
     """
-    return {
-        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
-        **BY_THE_BUS,
-        "VLLM_SERVER_DEV_MODE": "1",
-        "VLLM_HOST_IP": HOST,
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
-
-
-def trainer_environment(gpus: Sequence[str]) -> dict[str, str]:
-    """What the training processes beside a server need.
-
-    Args:
-        gpus: those that train.
-    """
-    # The weight group meets at that address.
-    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), **BY_THE_BUS, "VLLM_HOST_IP": HOST}
+    return {**serving.server_environment(gpus), "VLLM_SERVER_DEV_MODE": "1"}
 
 
 def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
@@ -149,8 +137,3 @@ def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
         "vllm_server_timeout": CONNECT_S,
         "vllm_group_port": group_port,
     }
-
-
-def base_url(port: int) -> str:
-    """Where the server answers."""
-    return f"http://{HOST}:{port}"

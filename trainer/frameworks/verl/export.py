@@ -26,6 +26,7 @@ from trainer.frameworks.verl.hydra import override, quoted
 from trainer.frameworks.verl.keys import added
 from trainer.frameworks.verl.launching import MODULE, script
 from trainer.frameworks.verl.objective import stated
+from trainer.frameworks.verl.ray import cpus
 from trainer.frameworks.verl.reading import given
 from trainer.frameworks.verl.render import ENVIRONMENT, LOG_VARIABLE, settings, variables, workload
 from trainer.frameworks.verl.rewards import FUNCTION, scoring_of
@@ -97,7 +98,7 @@ def _command(wanted: Wanted, inputs: Mapping[str, Any]) -> Command:
         world_size=wanted.world_size,
         seed=wanted.seed,
     )
-    ours = {**fixed, **inputs, **tuned}
+    ours = {**fixed, **inputs, **tuned, **cpus(wanted.passthrough, wanted.world_size, wanted.cores)}
     theirs = {key: value for key, value in wanted.passthrough.items() if key not in ours and key != ENVIRONMENT}
     words = [_word(key, value, new=added(key)) for key, value in ours.items()]
     words += [_word(key, value, new=False) for key, value in stated(theirs).items()]

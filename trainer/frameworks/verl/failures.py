@@ -31,6 +31,7 @@ VERL: tuple[Sign, ...] = (
         "Please remove 'actor_rollout_ref.",
         phase=_START,
     ),
+    _illegal("verl_equal_chunks", "only support equal chunk. Got size of DataProto"),
     _illegal("verl_mini_batch_ranks", "Got mini_batch_size=… and self.engine.get_data_parallel_size()="),
     _illegal("verl_micro_rows", "data size must be divisible by force_group_size * micro_batch_size_per_gpu"),
     _illegal("verl_token_budget", "max_token_len must be greater than the sequence length"),
@@ -79,6 +80,7 @@ VERL: tuple[Sign, ...] = (
         Pool.HOST,
     ),
     Sign("ray_disk", ("ray.exceptions.OutOfDiskError",), INFRA),
+    Sign("ray_get", ("ray.exceptions.GetTimeoutError",), FailureReason.HANG, None, None, Nearness.DEATH),
     Sign(
         "ray_killed",
         ("Worker unexpectedly exits with a connection error code 2",),
@@ -99,6 +101,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "raise steps_per_generation or dynamic_batching true",
     "verl_rollout_smaller": "raise steps_per_generation to gradient_accumulation_steps or more",
     "verl_micro_batch": "set micro_batch_size and logprob_rows, or dynamic_batching true",
+    "verl_equal_chunks": "rows of a rollout (train_batch_size x n), and of a validation, must be multiples of the GPUs",
     "verl_mini_batch_ranks": "rows of an update (ppo_mini_batch_size x n) must be a multiple of the ranks",
     "verl_micro_rows": "lower micro_batch_size or logprob_rows to a divisor of a rank's rows",
     "verl_token_budget": "raise update_tokens and logprob_tokens to prompt + completion or more",
@@ -122,6 +125,7 @@ SUGGESTIONS: Mapping[str, str] = {
     "ray_start": "it is repeated once by itself; look further up for what Ray's own processes said",
     "ray_socket": "give Ray a folder with a shorter path: a socket's may have 107 characters",
     "ray_store": "lower train_batch_size's rows, or give the machine more memory: Ray's object store is full",
+    "ray_get": "look further up in the log for the worker that did not answer",
     "ray_disk": "free disk space where Ray keeps its session",
     "ray_killed": shared.LOOK_UP,
 }

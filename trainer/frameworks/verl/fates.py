@@ -53,7 +53,7 @@ _WHY: Mapping[str, str] = {
     "actor_rollout_ref.rollout.pipeline_model_parallel_size": "verl's rollout has no pipeline",
     "actor_rollout_ref.hybrid_engine": "a trial's engine shares the training GPUs",
     "trainer.use_v1": "a trial runs verl's current trainer",
-    "algorithm.adv_estimator": "only GRPO is tuned",
+    "algorithm.adv_estimator": "only GRPO is tuned, which has no critic",  # gae has: verl's trainer/ppo/utils.py 96
 }
 REFUSED: Mapping[str, str] = {
     "critic.enable": "GRPO has no critic; remove it",

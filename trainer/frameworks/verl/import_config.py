@@ -31,12 +31,14 @@ from trainer.frameworks.verl.fates import (
 )
 from trainer.frameworks.verl.key_tables import BESIDE, MIXED, NATIVE, NOT_IN_VERLS_FILES, REFERENCE
 from trainer.frameworks.verl.key_values import BATCH, flattened, from_keys, rest
+from trainer.frameworks.verl.ray import CPUS, held
 from trainer.frameworks.verl.reading import Given, given
 from trainer.frameworks.verl.variables import ENVIRONMENT, knobs_of, other_variables
 
 __all__ = ["ConfigError", "Field", "Imported", "import_config"]
 
 _ESTIMATOR = "algorithm.adv_estimator"
+ENTROPY = "actor_rollout_ref.actor.entropy_coeff"
 _GPUS_OF_A_NODE = 8
 """``trainer.n_gpus_per_node`` of verl 0.9.1 where nothing says."""
 _OPTIONS: Mapping[str, tuple[str, str]] = {
@@ -110,7 +112,7 @@ def import_config(
         max_completion_length=_length(values, COMPLETION_LENGTH, said, name),
         lines=dict(said.lines),
         text=text,
-        notes=tuple(_notes(values, said, name)),
+        notes=tuple(_notes(values, said, name, gpus)),
         max_prompt_length=_length(values, PROMPT_LENGTH, said, name),
         gpus=gpus,
         asked=asked,
@@ -240,8 +242,15 @@ def _rewards(values: Mapping[str, Any], said: Given, name: str) -> tuple[str, ..
     return (f"{path}:{values.get(REWARD_NAME) or 'compute_score'}",) if path else ()
 
 
-def _notes(values: Mapping[str, Any], said: Given, name: str) -> Iterator[str]:
+def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iterator[str]:
     yield from _without(said, name)
+    own, needed = values.get(CPUS), held(values, gpus)
+    if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
+        text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says {needed}"
+        yield str(problem(name, _line(said, CPUS), text))
+    if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
+        text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"
+        yield str(problem(name, _line(said, NATIVE["entropy_checkpointing"]), text))
     images = next((key for key in _SEEN if values.get(key)), None)
     if images is not None:
         text = f"{images}: a trial's prompts are text; of a vision-language model it measures the language part"

@@ -20,16 +20,10 @@ from trainer.frameworks.verl.fates import (
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
 from trainer.frameworks.verl.keys import to_keys
 from trainer.frameworks.verl.objective import OBJECTIVE
+from trainer.frameworks.verl.ray import PRIVATE, cpus
 from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
 
 __all__ = ["ENVIRONMENT", "LOG_VARIABLE", "render", "settings", "variables", "workload"]
-
-PRIVATE_RAY: Mapping[str, Any] = {
-    "ray_kwargs.ray_init.address": "local",
-    "ray_kwargs.ray_init.include_dashboard": False,
-}
-"""A Ray of the trial's own, at ports of its own choice, whatever runs on the machine (``verl/trainer/main_ppo.py``
-gives these to ``ray.init``); its folder is told by who starts the trial."""
 
 
 def settings(
@@ -77,11 +71,12 @@ def workload(
 
 
 def render(
-    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], **told: Unpack[Told]
+    *, configuration: Mapping[str, KnobValue], passthrough: Mapping[str, Any], cores: int = 0, **told: Unpack[Told]
 ) -> TrialSpec:
     """The spec of one trial: ``settings`` holds verl's overrides by dotted key. Not yet run on a GPU.
 
-    It is of one process, however many GPUs train: verl starts its workers itself.
+    It is of one process, however many GPUs train: verl starts its workers itself. ``cores`` are the machine's, so that
+    Ray is told of enough (``ray.cpus``); 0 tells it nothing.
 
     Raises:
         ValueError: a knob, value or device verl cannot be given.
@@ -98,7 +93,7 @@ def render(
     )
     spec = TrialSpec(
         framework="verl",
-        settings={**tuned, **fixed, **PRIVATE_RAY},
+        settings={**tuned, **fixed, **PRIVATE, **cpus(passthrough, ranks, cores)},
         model_settings={},
         seams={},
         passthrough={**OBJECTIVE, **for_trial(passthrough)},

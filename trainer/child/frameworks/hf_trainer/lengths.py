@@ -38,11 +38,3 @@ class ExactLengths:
         forbidden = self._forbidden[:, step - 1 : step]
         scores[:, self._eos] = scores[:, self._eos].masked_fill(forbidden, float("-inf"))
         return scores
-
-
-def stretch(prompt: Sequence[int], length: int) -> List[int]:
-    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
-    ids = list(prompt)
-    if not ids or len(ids) >= length:
-        return ids
-    return (ids * (length // len(ids) + 1))[-length:]

@@ -27,6 +27,7 @@ from ...meter import Meter
 from ...settling import Settling
 from ...thrash import ThrashWatch
 from ...trial import TrialContext
+from ...usage import GradientSync
 from . import cycle
 from .attention import attention_facts
 from .compiling import CompileWatch
@@ -81,6 +82,7 @@ class Loop:
         self._thrash = ThrashWatch()
         self._together = Together(trainer.accelerator)
         self._settling = Settling(plan, lambda mine: bool(self._together.all(mine)[0]))
+        self._gradients = GradientSync(None)
         self._index = -1
         self._kind: Optional[CycleKind] = None
         self._started = 0.0
@@ -148,6 +150,7 @@ class Loop:
             seconds = time.perf_counter() - self._prepared
             self._trial.journal.write(StartupRecord(StartupPart.FIRST_BATCH, seconds))
         self._trial.part = None
+        self._gradients = GradientSync(getattr(self._trainer, "model_wrapped", None))
         if self._plan.protocol.warmup and not prime_optimizer(self._trainer) and self._trial.rank == 0:
             self._trial.journal.write(NoteRecord("optimizer_not_primed"))
         reserved = reserve(os.environ)
@@ -198,6 +201,7 @@ class Loop:
         tally = cycle.over_ranks(self._rollout.tally, self._together)
         retries = self._meter.retries()
         usage = self._meter.usage(self._rollout.take_shapes())
+        usage = None if usage is None else replace(usage, **self._gradients.take())
         clock = cycle.Clocked(self._index, kind, self._started, seconds, phases, peaks, retries, usage)
         record = cycle.make_record(clock, tally, self._seen, verdict, judged, self._trainer.args, self._trial.rank)
         record = self._with_engine(replace(record, logp_mismatch=self._quality.mismatch()))

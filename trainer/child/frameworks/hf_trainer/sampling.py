@@ -1,8 +1,8 @@
-"""vLLM's sampling parameters for a completion of a given length."""
+"""vLLM's sampling parameters for a completion of a given length, and prompts of one."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, List, Sequence
 
 
 def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
@@ -23,3 +23,11 @@ def exactly(sampling: Any, length: int, *, unended: bool = False) -> Any:
     if unended:
         own.min_tokens = length
     return own
+
+
+def stretch(prompt: Sequence[int], length: int) -> List[int]:
+    """``prompt`` repeated to ``length`` tokens, its own end kept; as it is if it is longer."""
+    ids = list(prompt)
+    if not ids or len(ids) >= length:
+        return ids
+    return (ids * (length // len(ids) + 1))[-length:]

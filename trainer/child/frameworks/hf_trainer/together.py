@@ -47,7 +47,6 @@ class Together:
         machine let each one go on after a barrier, and is waiting.
 
         Args:
-            seconds: by this rank's clock.
             phases: seconds by phase; they sum to ``seconds``.
         """
         longest = max(self.all(seconds))
@@ -72,7 +71,6 @@ def install_waits(module: Any, accelerator: Any, meter: Meter) -> None:
     Args:
         module: where the trainer's class is defined; it holds functions it imported by name.
         accelerator: its methods are wrapped on the object.
-        meter: of this rank.
     """
     for name in ("gather", "gather_for_metrics", "reduce", "wait_for_everyone"):
         setattr(accelerator, name, meter.wrap(getattr(accelerator, name), Phase.WAIT))

@@ -123,23 +123,23 @@ def told(
     }
     # The folder is of the revision that the user names.
     passed = {k: v for k, v in spec.passthrough.items() if k not in (ENVIRONMENT_KEY, "model_revision")}
-    plugins = _plugins(spec)
-    if plugins:
-        passed["external_plugins"] = plugins
+    if named := plugins(spec):
+        passed["external_plugins"] = named
     if spec.device == "cpu":
         measuring["use_cpu"] = True
     found = {**own, **passed, **spec.settings, **measuring}
-    return [word for key, value in found.items() for word in (f"--{key}", *_words(value))]
+    return [word for key, value in found.items() for word in (f"--{key}", *words(value))]
 
 
-def _plugins(spec: TrialSpec) -> List[str]:
+def plugins(spec: TrialSpec) -> List[str]:
     """The user's own plugins, looked up from the folder of the user's run."""
     named = spec.passthrough.get("external_plugins") or []
     folder = next((reward.path for reward in spec.rewards if reward.kind == "ms_swift" and reward.path), "")
     return [str(Path(folder) / name) for name in ([named] if isinstance(named, str) else named)]
 
 
-def _words(value: Any) -> List[str]:
+def words(value: Any) -> List[str]:
+    """``value`` on a command line."""
     if isinstance(value, (list, tuple)):
         return [str(item) for item in value]
     if isinstance(value, bool):

@@ -7,10 +7,11 @@ from typing import Any, Dict, List
 
 import torch
 
-from ...failures import IllegalSettingError, MeterError
-from ..hf_trainer.lengths import ExactLengths, stretch
+from ...failures import MeterError
+from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.rollout import MeteredRollout
-from ..hf_trainer.sampling import exactly
+from ..hf_trainer.sampling import exactly, stretch
+from .serving import marked
 
 
 class SwiftRollout(MeteredRollout):
@@ -32,23 +33,38 @@ class SwiftRollout(MeteredRollout):
         self._trainer.args.overlong_filter = masks
 
     def install(self) -> None:
-        """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited.
-
-        Raises:
-            IllegalSettingError: completions come from a server, whose lengths cannot be set.
-        """
+        """Wrap the trainer's, the templates' and the engine's methods; nothing of theirs is edited."""
         trainer = self._trainer
-        if trainer.vllm_mode == "server":
-            raise IllegalSettingError("a trial cannot set the lengths of ms-swift's rollout server; use colocate")
+        served = trainer.args.use_vllm and trainer.vllm_mode == "server"
         trainer._generate_and_score_completions = self._wrap_round(trainer._generate_and_score_completions)
         trainer._prepare_batch_inputs = self._wrap_batches(trainer._prepare_batch_inputs)
-        for template in (trainer.template, trainer.engine.template):
+        for template in (trainer.template,) if served else (trainer.template, trainer.engine.template):
             template.encode = self._wrap_encode(template.encode)
-        if trainer.args.use_vllm:
+        if served:
+            if trainer.accelerator.is_main_process:
+                trainer.vllm_client.infer = self._wrap_infer(trainer.vllm_client.infer)
+        elif trainer.args.use_vllm:
             trainer.engine._add_request = self._wrap_request(trainer.engine._add_request)
         else:
             model = trainer.engine.model
             model.generate = self._wrap_generate(model.generate)
+
+    def _wrap_infer(self, infer: Any) -> Any:
+        """The main process asks the server for the rows of all ranks, which come rank by rank."""
+
+        @functools.wraps(infer)
+        def infer_with_lengths(requests: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._pending is not None:
+                rows, ranks = len(self._pending), int(self._trainer.accelerator.num_processes)
+                lengths = [length for rank in range(ranks) for length in self._lengths(rows, rank) or []]
+                if len(lengths) != len(requests):
+                    raise MeterError("a generation of %d rows, but lengths for %d" % (len(requests), len(lengths)))
+                prompt = self._max_prompt if self._is_worst else None
+                told = zip(requests, lengths, strict=True)
+                requests = [marked(request, length, prompt) for request, length in told]
+            return infer(requests, *args, **kwargs)
+
+        return infer_with_lengths
 
     def _wrap_round(self, whole: Any) -> Any:
         @functools.wraps(whole)

@@ -38,7 +38,9 @@ def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
     """
     accelerator = trainer.accelerator
     if trainer.use_vllm:
-        trainer.llm.generate = meter.wrap(trainer.llm.generate, Phase.GENERATE)
+        engine = trainer.llm if trainer.vllm_mode == "colocate" else getattr(trainer, "vllm_client", None)
+        if engine is not None:  # only the main process speaks to a server; the others wait for what it answers
+            engine.generate = meter.wrap(engine.generate, Phase.GENERATE)
         trainer._move_model_to_vllm = meter.wrap(trainer._move_model_to_vllm, Phase.SYNC)
     else:
         model = accelerator.unwrap_model(trainer.model)
@@ -52,7 +54,10 @@ def install_phases(trainer: Any, meter: Meter, rollout: MeteredRollout, seen: Tr
     wrap_clipping(trainer, meter)
     trainer.add_callback(OptimizerPhase(meter))
     if accelerator.num_processes > 1:
-        install_waits(sys.modules[grpo_trainer.__name__], accelerator, meter)
+        module = sys.modules[grpo_trainer.__name__]
+        install_waits(module, accelerator, meter)
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            module.broadcast_object_list = meter.wrap(module.broadcast_object_list, Phase.WAIT)  # type: ignore[attr-defined]
     trainer.training_step = keeping_loss(trainer.training_step, seen)
     trainer.log = keeping_logs(trainer.log, seen)
 

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, List
+import sys
+from typing import Any, List, Optional, Sequence
 
-from ...failures import IllegalSettingError, MeterError
-from ..hf_trainer.lengths import ExactLengths, stretch
+from ...failures import MeterError
+from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.rollout import MeteredRollout
-from ..hf_trainer.sampling import exactly
+from ..hf_trainer.sampling import exactly, stretch
+from .importing import TRAINER
+from .serving import mark
 
 
 class OpenR1Rollout(MeteredRollout):
     """The lengths of each generation, set and tallied where TRL 0.18 generates."""
 
     def install(self) -> None:
-        """Wrap the engine's or the model's ``generate``, and the tokenizer's call; nothing of theirs is edited.
-
-        Raises:
-            IllegalSettingError: TRL 0.18's server takes one limit for all rows, so none can be given its own length.
-        """
+        """Wrap the engine's, the client's or the model's ``generate``, and the tokenizer's call; nothing is edited."""
         trainer = self._trainer
-        if trainer.use_vllm and trainer.vllm_mode == "server":
-            raise IllegalSettingError(
-                "a trial cannot set completion lengths with TRL 0.18's rollout server; measure with rollout_mode "
-                "colocate, or without vLLM"
-            )
         self._stretch_prompts(trainer.processing_class)
-        if trainer.use_vllm:
+        if trainer.use_vllm and trainer.vllm_mode == "server":
+            if trainer.accelerator.is_main_process:
+                trainer.vllm_client.generate = self._wrap_client(trainer.vllm_client.generate)
+            module = sys.modules[TRAINER]
+            module.broadcast_object_list = self._wrap_broadcast(module.broadcast_object_list)  # type: ignore[attr-defined]
+        elif trainer.use_vllm:
             trainer.llm.generate = self._wrap_llm(trainer.llm.generate)
         else:
             model = trainer.accelerator.unwrap_model(trainer.model)
@@ -40,7 +39,11 @@ class OpenR1Rollout(MeteredRollout):
         class Stretching(kind):  # type: ignore[misc, valid-type]
             def __call__(self, *args: Any, **kwargs: Any) -> Any:
                 found = kind.__call__(self, *args, **kwargs)
-                return outer._stretched(found) if outer._is_worst and "text" in kwargs else found
+                if "text" not in kwargs:
+                    return found
+                found = outer._stretched(found) if outer._is_worst else found
+                outer._asked = int(found["attention_mask"][:, -outer._max_prompt :].sum())
+                return found
 
         Stretching.__name__ = kind.__name__
         tokenizer.__class__ = Stretching
@@ -59,6 +62,42 @@ class OpenR1Rollout(MeteredRollout):
             mask[number, width - len(row) :] = 1
         found["input_ids"], found["attention_mask"] = padded, mask
         return found
+
+    _asked = 0
+    """Tokens of the prompts this rank tokenized last, as far as TRL keeps them."""
+
+    def _wrap_client(self, generate: Any) -> Any:
+        """The main process asks the server for the rows of all ranks: ``n`` of each prompt, which come rank by rank."""
+
+        @functools.wraps(generate)
+        def generate_with_lengths(prompts: Sequence[str], n: int = 1, **sampling: Any) -> Any:
+            lengths = self._of_all(len(prompts) * n)
+            if lengths is None:
+                return generate(prompts=prompts, n=n, **sampling)
+            rows = [prompt for prompt in prompts for _ in range(n)]
+            marked = [mark(prompt, length) for prompt, length in zip(rows, lengths, strict=True)]
+            return generate(prompts=marked, n=1, **sampling)
+
+        return generate_with_lengths
+
+    def _of_all(self, rows: int) -> Optional[List[int]]:
+        """Lengths of the next generation's rows over all ranks."""
+        ranks = int(self._trainer.accelerator.num_processes)
+        parts = [self._lengths(rows // ranks, rank) for rank in range(ranks)]
+        return None if parts[0] is None else [length for part in parts for length in part or []]
+
+    def _wrap_broadcast(self, broadcast: Any) -> Any:
+        """Each rank learns here which completions are its own (``grpo_trainer.py:1031`` of 0.18)."""
+
+        @functools.wraps(broadcast)
+        def broadcast_and_count(completions: Any, *args: Any, **kwargs: Any) -> Any:
+            whole = broadcast(completions, *args, **kwargs)
+            rows = len(whole) // int(self._trainer.accelerator.num_processes)
+            self._pending = self._lengths(rows)
+            self._count_rows(self._asked, whole[self._rank * rows : (self._rank + 1) * rows])
+            return whole
+
+        return broadcast_and_count
 
     def _wrap_model(self, generate: Any) -> Any:
         @functools.wraps(generate)

@@ -15,6 +15,7 @@ from ...cycles import CyclePlan
 from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError, memory_pool
 from ...rewards import close_rewards, load_reward, reward_facts
 from ...trial import TrialContext
+from ..hf_trainer.weight_group import client_at_port
 from . import importing, recipe
 
 SET_UP = (ValueError, TypeError, ImportError, NotImplementedError)
@@ -171,6 +172,8 @@ def install_trainer(
             drive(trial, self, plan, updates, meter, super().train)
             raise FinishedError
 
+    module = sys.modules[importing.TRAINER]
+    module.VLLMClient = client_at_port(module.VLLMClient)  # type: ignore[attr-defined]
     Metered.__name__ = GRPOTrainer.__name__
     trl.GRPOTrainer = Metered
 

@@ -15,7 +15,7 @@ import importlib
 import os
 import platform
 import socket
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 MODULE = "trl.generation.vllm_generation"
 SUPPORTED = ((0, 26), (0, 32))
@@ -42,6 +42,8 @@ COMPILATION = {"cuda_graph_max_batch": "max_cudagraph_capture_size", "vllm_compi
 ENGINE_KNOBS = frozenset(ENGINE_SEAMS) | frozenset(COMPILATION)
 """All that this file sets."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "auto": "auto"}
+MOST_CAPTURED = 512
+"""Largest batch vLLM captures by itself, but on compute capability 10."""
 FIRST_CACHE = 1 << 30
 """Bytes of KV cache on a CPU where nothing says how many; the backend would take a share of all memory."""
 STEP = "finalize_loading"
@@ -123,6 +125,29 @@ def _compiled(knob: str, value: Any) -> Any:
     return str(value).upper() if knob == "vllm_compile_mode" else value
 
 
+def graph_sizes(rows: int) -> List[int]:
+    """Batch sizes that ``rows`` sequences can come to while they are decoded, in the steps of vLLM's own list.
+
+    vLLM captures up to twice ``max_num_seqs`` (0.31, vllm/config/vllm.py:2458). Where no sequence waits for another's
+    place, no decoding step is larger than ``rows``: the graphs beyond cost start-up and are not used.
+    """
+    steps = [1, 2, 4, *range(8, 256, 8), *range(256, MOST_CAPTURED, 16)]
+    return [size for size in steps if size < rows] + [rows]
+
+
+def _capture_no_more(arguments: Dict[str, Any], rows: Optional[int]) -> None:
+    """Adds ``graph_sizes`` to the arguments of ``vllm.LLM`` where nothing else says what is captured.
+
+    Args:
+        rows: of one generation, as TRL gives them to its engine as ``max_num_seqs``.
+    """
+    told = dict(arguments.get("compilation_config") or {})
+    if rows is None or rows > MOST_CAPTURED or (arguments.get("max_num_seqs") or 0) < rows:
+        return
+    if not arguments.get("enforce_eager") and "max_cudagraph_capture_size" not in told:
+        arguments["compilation_config"] = {**told, "cudagraph_capture_sizes": graph_sizes(rows)}
+
+
 def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callable[[Any, int], None]] = None) -> None:
     """To be called after TRL is imported and before the trainer is built.
 
@@ -145,7 +170,10 @@ def install_engine(seams: Mapping[str, Any], device: str, built: Optional[Callab
 
     @functools.wraps(original)
     def with_arguments(*args: Any, **kwargs: Any) -> Any:
+        rows = kwargs.get("max_num_seqs")
         kwargs.update(given)
+        if device == "cuda":
+            _capture_no_more(kwargs, rows)
         kwargs.setdefault("disable_log_stats", False)  # counts preemptions and cache use
         if device != "cuda":
             kwargs.setdefault("enforce_eager", True)  # as the catalogue says: graphs are the GPU's

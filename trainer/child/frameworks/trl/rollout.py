@@ -6,9 +6,9 @@ import functools
 from typing import Any, Optional, Sequence
 
 from ...failures import MeterError
-from ..hf_trainer.lengths import ExactLengths, stretch
+from ..hf_trainer.lengths import ExactLengths
 from ..hf_trainer.rollout import MeteredRollout
-from ..hf_trainer.sampling import exactly
+from ..hf_trainer.sampling import exactly, stretch
 from . import batching
 from .server_rollout import install_lengths
 

@@ -13,6 +13,7 @@ from ...contract import (
     NoteRecord,
     Peaks,
     Phase,
+    ProcessUse,
     Protocol,
     Record,
     TrialSpec,
@@ -20,7 +21,7 @@ from ...contract import (
 )
 from ...cycles import CyclePlan, assign, doubled, resample
 from ...failures import MeterError, NotFiniteError
-from ...guard import machine_cpu, outside_share, tree_cpu
+from ...guard import TreeUse, machine_cpu, outside_share, tree_use
 from .board import Board, FileTally, Places, StepTargets, publish
 from .metrics import StepLayout, cycle_of, data_of
 from .overrides import GENERATIONS, MICRO_ROWS, PROMPTS, settings_of
@@ -48,17 +49,18 @@ def once(protocol: Protocol) -> CyclePlan:
 
 @dataclass(frozen=True)
 class StepClock:
-    """End of a step: time, and CPU seconds used until then."""
+    """End of a step: time, and what was used until then."""
 
     at: float
     """Monotonic seconds."""
     wall: float
     machine: Optional[Tuple[float, int]]
-    own: float
+    own: TreeUse
+    """Of verl with all its processes."""
 
     @classmethod
     def now(cls) -> StepClock:
-        return cls(time.monotonic(), time.time(), machine_cpu(), tree_cpu())
+        return cls(time.monotonic(), time.time(), machine_cpu(), tree_use())
 
 
 @dataclass
@@ -154,9 +156,13 @@ class StepSequence:
 
     def _clocked(self, record: CycleRecord, now: StepClock, kind: CycleKind) -> CycleRecord:
         """From the line before to this one: what verl does between two steps is waited for as well."""
-        before, seconds, cpu, outside = self._before, record.seconds, 0.0, None
+        before, seconds, cpu, outside, process = self._before, record.seconds, 0.0, None, None
         if before is not None:
-            seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own - before.own)
+            seconds, cpu = max(seconds, now.at - before.at), max(0.0, now.own.cpu - before.own.cpu)
+            process = ProcessUse(
+                system_seconds=max(0.0, now.own.system - before.own.system),
+                minor_faults=max(0, now.own.minor_faults - before.own.minor_faults),
+            )
             if before.machine is not None and now.machine is not None:
                 busy = now.machine[0] - before.machine[0]
                 outside = outside_share(busy, cpu, now.machine[1], now.at - before.at)
@@ -168,6 +174,7 @@ class StepSequence:
             seconds=seconds,
             phases={**record.phases, Phase.IDLE.value: idle},
             cpu_seconds=cpu,
+            process=process,
             outside_cpu=outside,
             accepted=accepted,
             noisy=noisy,

@@ -94,9 +94,6 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
 
     Args:
         data: metric -> number, or ``None`` where it was not finite.
-        index: cycles before this one.
-        plan: what a step is.
-        where: what messages call it.
 
     Raises:
         MetricsError: a figure every step has is missing, or the phases do not fit into the step.

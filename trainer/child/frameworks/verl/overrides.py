@@ -6,8 +6,9 @@ import json
 import math
 import os
 import re
+import secrets
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from ...contract import RunPaths, TrialSpec
 from ...failures import IllegalSettingError
@@ -27,6 +28,8 @@ WITHOUT_LENGTHS: Mapping[str, str] = {
     "algorithm.filter_groups.enable": "verl generates groups anew until enough of them differ in reward",
 }
 """Key -> why a trial that has it cannot replay recorded lengths."""
+WHOLE_FILES = (2, 10)
+"""The torch from which on a compiled file is written whole or not at all."""
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -84,8 +87,12 @@ def words(spec: TrialSpec, paths: RunPaths, model: str, steps: int) -> List[str]
     return [override(key, value) for key, value in found.items()]
 
 
-def environment(paths: RunPaths, own: Mapping[str, str]) -> Dict[str, str]:
-    """What verl is started with, and every process of its Ray after it: ``own``, with the trial's places."""
+def environment(paths: RunPaths, own: Mapping[str, str], torch: str = "") -> Dict[str, str]:
+    """What verl is started with, and every process of its Ray after it: ``own``, with the trial's places.
+
+    verl has every engine compile anew (``verl/trainer/constants_ppo.py``), for torch before 2.10 could leave half a
+    file in vLLM's cache; where ``torch`` is newer the cache is used. It moves the start-up alone.
+    """
     path = own.get("PYTHONPATH", "")
     places = Places(paths.root)
     found = {
@@ -100,7 +107,17 @@ def environment(paths: RunPaths, own: Mapping[str, str]) -> Dict[str, str]:
         "HF_DATASETS_CACHE": str(paths.scratch / "datasets"),
     }
     found.pop("RAY_ADDRESS", None)  # a Ray of the user's own is not the trial's
+    # Without a token of its own Ray would write one into the user's home, and read it in every later Ray.
+    found.pop("RAY_AUTH_TOKEN_PATH", None)
+    found.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    if _numbers(torch) >= WHOLE_FILES:
+        found.setdefault("VLLM_DISABLE_COMPILE_CACHE", "0")
     return found
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    """The first two numbers of a version; none where it is not known."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def override(key: str, value: Any) -> str:

@@ -22,6 +22,7 @@ from ...user_environment import put_environment
 from . import overrides, process
 from .board import FileTally, NewLines, Places, read_failure
 from .course import StepSequence
+from .demands import PATIENCE_S, RayDemands
 from .metrics import LIMITS
 
 SUPPORTED = ((0, 9, 1), (0, 10))
@@ -66,7 +67,8 @@ def _measure(trial: TrialContext, course: StepSequence, argv: List[str]) -> None
     """verl from its start to its end, or to the last cycle that is wanted."""
     trial.part = StartupPart.LOAD
     trial.journal.mark(StartupPart.LOAD.value)
-    verl = process.Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ))
+    torch = trial.facts["versions"].get("torch", "")
+    verl = process.Verl(argv, trial.paths.scratch, overrides.environment(trial.paths, os.environ, torch))
     watch = VerlFollower(trial, course, verl)
     try:
         while not watch.is_over():
@@ -86,6 +88,7 @@ class VerlFollower:
         self._verl = verl
         self._log = NewLines(course.places.log)
         self._began = time.perf_counter()
+        self._demands = RayDemands(trial.paths.sockets / "ray")
 
     def is_over(self) -> bool:
         """Look at everything once; whether no more is wanted.
@@ -99,6 +102,7 @@ class VerlFollower:
         if self._course.finished or self._is_enough():
             return True
         if status is None:
+            self._check_demands()
             return False
         said = self._verl.said()
         if (phase := process.place(said)) is not None and self._trial.part is None:
@@ -125,6 +129,15 @@ class VerlFollower:
                 self._trial.journal.write(record)
         if self._trial.part is None and not self._course.finished and (news or lines):
             self._mark(Phase.IDLE if self._course.generated else Phase.GENERATE)
+
+    def _check_demands(self) -> None:
+        """Raises ``IllegalSettingError``: verl waits for what Ray does not have, so its start never ends."""
+        waited = self._demands.stuck(time.monotonic()) if self._trial.part is not None else ""
+        if waited:
+            raise IllegalSettingError(
+                "verl has waited %.0f s for what Ray does not have: %s; raise ray_kwargs.ray_init.num_cpus, or train "
+                "on fewer GPUs" % (PATIENCE_S, waited)
+            )
 
     def _started(self) -> None:
         """verl makes its log when everything is built."""

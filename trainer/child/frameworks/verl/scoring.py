@@ -26,7 +26,6 @@ def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> floa
     """The sum of the rewards of one completion; ``None`` of a reward counts nothing.
 
     Args:
-        solution: the completion.
         truth: the prompt's line of the prompts file, as JSON.
         extra: with ``index``, the prompt's number.
     """

@@ -1,0 +1,134 @@
+"""Real trials of ms-swift and Open-R1 beside their own rollout servers, with vLLM on a CPU.
+
+The servers are those of the frameworks, started as a trial's are. Weights pass through the store of their group,
+because NCCL takes two GPUs (``tests/support/served_on_cpu.py``): on a GPU nothing of this has run yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.domain import Configuration
+from autotune.frameworks import framework_named
+from autotune.ports import Assignment, Companion, Place
+from autotune.running.local import LocalRunner
+from tests.contracts.runner_suite import RealClock, Seen, tagged
+from tests.support import factories, openr1_trials, swift_trials, trl_trials
+from tests.support.fakes import FakeStop
+from tests.support.rollout_servers import check_trial
+from tests.support.trl_trials import LENGTHS, PLAIN, one_thread, reward_file
+from trainer.child.contract import CycleKind, NoteRecord, Protocol, StartupPart, StartupRecord, TrialSpec
+from trainer.frameworks.common.serving import SERVE
+
+pytestmark = [pytest.mark.full, pytest.mark.frameworks, pytest.mark.timeout(1800), pytest.mark.alone]
+ON_CPU = Path(__file__).resolve().parents[1] / "support" / "served_on_cpu.py"
+HOME = f"served-frameworks-{os.getpid()}"
+NATURAL = Protocol(warmup=1, natural=1, recorded=2, lengths=LENGTHS, drift_limit=9.0, outside_cpu_limit=9.0)
+KNOBS: dict[str, Any] = {
+    "micro_batch_size": 4,
+    "gradient_accumulation_steps": 4,
+    "num_generations": 4,
+    "gradient_checkpointing": False,
+    "precision": "fp32",
+    "master_weights": "fp32",
+    "attn_implementation": "sdpa",
+    "optimizer": "adamw_torch",
+    "rollout_engine": "vllm",
+    "rollout_mode": "server",
+    "rollout_gpus": 1,
+    "enforce_eager": True,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "ms_swift": {"kv_cache_memory_bytes": 16 << 20, "max_num_seqs": 16, "dataloader_workers": 0},
+    "open_r1": {"rollout_dtype": "fp32"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
+
+
+class OnCpu:
+    """A framework whose trials and servers run without a GPU."""
+
+    def __init__(self, name: str) -> None:
+        self._own = framework_named(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def companion(self, assignment: Assignment, spec: TrialSpec, place: Place) -> Companion | None:
+        found = self._own.companion(assignment, spec, replace(place, gpus=("0", "1")))
+        assert found is not None
+        cpu = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        cpu["VLLM_PLUGINS"] = ""  # ms-swift's plugin imports torchvision, of which there is no build for this torch
+        return replace(
+            found,
+            argv=tuple(str(ON_CPU) if word == SERVE else word for word in found.argv),
+            environment={**found.environment, **cpu},
+            trial_environment={**found.trial_environment, "CUDA_VISIBLE_DEVICES": ""},
+        )
+
+
+def run(name: str, python: str, tiny: Path, folder: Path, checkout: str = "", **own: Any) -> tuple[Any, Seen]:
+    workload = factories.workload(
+        model=str(tiny / "model"),
+        prompts=str(tiny / "prompts.jsonl"),
+        rewards=(reward_file(folder, PLAIN),),
+        max_prompt_length=48,
+        max_completion_length=16,
+        rows_per_update=16,
+        passthrough={"learning_rate": 1e-3, **own},
+    )
+    resources = factories.resources(framework=name)
+    spec = factories.study_spec(
+        framework=name, workload=workload, memory_limit=None, resources=resources, checkout=checkout
+    )
+    configuration = Configuration({**KNOBS, **OWN[name]})
+    trial = factories.trial(configuration=configuration, protocol=NATURAL, rows_per_update=16, attempt=1)
+    framework: Any = OnCpu(name)
+    runner = LocalRunner(python, framework, HOME, RealClock(), start=ON_CPU)
+    seen = Seen()
+    return runner.run(Assignment(factories.study(spec=spec), trial, folder / "attempt", 1500), seen, FakeStop()), seen
+
+
+def check(report: Any, seen: Seen) -> None:
+    check_trial(report, seen)
+    (natural,) = (cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.NATURAL)
+    assert natural.rows == 16
+    parts = [record.part for record in seen.records if isinstance(record, StartupRecord)]
+    assert parts[0] is StartupPart.SERVER
+    for cycle in seen.cycles():
+        assert sum(cycle.phases.values()) == pytest.approx(cycle.seconds, rel=0.01)
+        assert cycle.completion_tokens == sum(cycle.lengths)
+        assert cycle.prompt_tokens > 0
+    assert tagged(HOME) == []
+
+
+def test_ms_swift_beside_swift_rollout(tmp_path: Path) -> None:
+    """Weights change from update to update: with those of an earlier one the log-probs would part."""
+    python = swift_trials.swift_python()
+    tiny = swift_trials.build_tiny(tmp_path / "tiny")
+    report, seen = run("ms_swift", python, tiny, tmp_path)
+    check(report, seen)
+    (natural,) = (cycle for cycle in seen.cycles() if cycle.cycle_kind is CycleKind.NATURAL)
+    assert natural.logp_mismatch is not None
+    assert natural.logp_mismatch < 1.01
+    assert any(isinstance(record, NoteRecord) and record.name == "arguments" for record in seen.records)
+
+
+def test_open_r1_beside_trls_vllm_serve(tmp_path: Path) -> None:
+    python, checkout = openr1_trials.environment()
+    if not openr1_trials.has_vllm(python):
+        pytest.skip(f"{python} has no vLLM: its trials have no rollout server")
+    tiny = trl_trials.build_tiny(tmp_path / "tiny", python=python)
+    report, seen = run("open_r1", python, tiny, tmp_path, checkout, chat_template=openr1_trials.TEMPLATE)
+    check(report, seen)

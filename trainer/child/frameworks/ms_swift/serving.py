@@ -1,0 +1,135 @@
+"""ms-swift's rollout server, ``swift rollout``, that gives each row of a request a length of its own.
+
+It answers one request after the other (``swift/pipelines/infer/rollout.py`` of 4.6: ``infer`` waits for its workers),
+so a request for each length would be another load. A row's length therefore stands in the ``data_dict`` of its request,
+with the tokens its prompt is stretched to in the worst case.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from contextvars import ContextVar
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from ...contract import RunPaths, TrialSpec, read_spec
+from ...model_source import model_folder
+from ..hf_trainer.sampling import exactly, stretch
+from ..hf_trainer.weight_group import meet_at_home
+
+MARK = "autotune_lengths"
+Wish = Tuple[Optional[int], Optional[int]]
+"""(Tokens of the completion, tokens of the prompt); ``None`` leaves it as it is."""
+NATURAL: Wish = (None, None)
+SHARED = (
+    *("model_type", "template", "system", "use_chat_template", "template_backend", "response_prefix"),
+    *("agent_template", "enable_thinking", "external_plugins", "custom_register_path", "rope_scaling"),
+    *("vllm_enable_lora", "vllm_max_lora_rank", "vllm_use_async_engine", "vllm_limit_mm_per_prompt"),
+)
+"""Arguments of ``swift rlhf`` that the server needs too, to read prompts and load the model as the trainer does."""
+_wishes: ContextVar[Optional[Iterator[Wish]]] = ContextVar("wishes", default=None)
+
+
+def marked(request: Mapping[str, Any], tokens: int, prompt: Optional[int]) -> Dict[str, Any]:
+    """``request`` with the tokens of its completion, and those of its prompt where it is stretched."""
+    return {**request, "data_dict": {**(request.get("data_dict") or {}), MARK: [tokens, prompt]}}
+
+
+def unmarked(request: Any) -> Tuple[Any, Wish]:
+    """(The request as it was, what was wished)."""
+    own = request.get("data_dict") if isinstance(request, dict) else None
+    if not own or MARK not in own:
+        return request, NATURAL
+    left = {key: value for key, value in own.items() if key != MARK}
+    tokens, prompt = own[MARK]
+    return {**request, "data_dict": left}, (tokens, prompt)
+
+
+def with_lengths(infer: Any) -> Any:
+    """``GRPOVllmEngine.infer``, which adds the requests in their order."""
+
+    @functools.wraps(infer)
+    def infer_with_lengths(self: Any, infer_requests: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        rows = [unmarked(request) for request in infer_requests]
+        token = _wishes.set(iter([wish for _, wish in rows]))
+        try:
+            return infer(self, [request for request, _ in rows], *args, **kwargs)
+        finally:
+            _wishes.reset(token)
+
+    return infer_with_lengths
+
+
+def with_length(infer_async: Any) -> Any:
+    """``GRPOVllmEngine.infer_async``, which adds one request, in a task of its own."""
+
+    @functools.wraps(infer_async)
+    async def infer_with_length(self: Any, infer_request: Any, *args: Any, **kwargs: Any) -> Any:
+        request, wish = unmarked(infer_request)
+        _wishes.set(iter([wish]))
+        return await infer_async(self, request, *args, **kwargs)
+
+    return infer_with_length
+
+
+def adding(add: Any) -> Any:
+    """``_add_request`` with what is wished of the next one."""
+
+    @functools.wraps(add)
+    def add_with_length(self: Any, inputs: Any, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
+        tokens, prompt = next(_wishes.get() or iter(()), NATURAL)
+        if prompt is not None:
+            inputs = {**inputs, "input_ids": stretch(list(inputs["input_ids"]), prompt)}
+        if tokens is not None:
+            generation_config = exactly(generation_config, tokens)
+        return add(self, inputs, generation_config, *args, **kwargs)
+
+    return add_with_length
+
+
+def install() -> None:
+    """Replace what is replaced, in this process."""
+    from swift.infer_engine import GRPOVllmEngine
+    from swift.pipelines.infer import rollout
+
+    GRPOVllmEngine.infer = with_lengths(GRPOVllmEngine.infer)
+    GRPOVllmEngine.infer_async = with_length(GRPOVllmEngine.infer_async)
+    GRPOVllmEngine._add_request = adding(GRPOVllmEngine._add_request)
+    meet_at_home(rollout.WeightSyncWorkerExtension)
+
+
+def main(directory: Path, words: Sequence[str]) -> None:
+    """Serves until the process is ended."""
+    from swift.arguments import RolloutArguments
+    from swift.pipelines.infer import rollout
+
+    spec = read_spec(RunPaths(directory).config)
+    folder = str(model_folder(spec.model, spec.revision or None, offline=True))
+    known = {each.name for each in fields(RolloutArguments)}
+    rollout.rollout_main([*words, *words_of(shared(spec, folder, known))])
+
+
+def shared(spec: TrialSpec, folder: str, known: Any) -> Dict[str, Any]:
+    """Arguments that the server has from the trial itself, of those that it knows."""
+    from . import arguments
+
+    own: Dict[str, Any] = {key: spec.passthrough[key] for key in SHARED if key in spec.passthrough}
+    own.update(arguments.added(spec, folder, raw_prompts(spec.prompts)))
+    if "external_plugins" in own:
+        own["external_plugins"] = arguments.plugins(spec)
+    return {"model": folder, **{key: value for key, value in own.items() if key in known}}
+
+
+def raw_prompts(path: str) -> bool:
+    """Whether all prompts are plain texts."""
+    with open(path, encoding="utf-8") as stream:
+        return all(isinstance(json.loads(line)["prompt"], str) for line in stream if line.strip())
+
+
+def words_of(arguments: Mapping[str, Any]) -> List[str]:
+    """The command line of ``arguments``."""
+    from . import arguments as own
+
+    return [word for key, value in arguments.items() for word in ("--%s" % key, *own.words(value))]

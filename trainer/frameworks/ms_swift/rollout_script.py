@@ -1,0 +1,65 @@
+"""The script that starts a user's rollout server, where it is not the one that trains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from search_spaces.configuration import KnobValue
+from trainer.frameworks.common.config_entries import problem
+from trainer.frameworks.common.fields import Field, FieldError
+from trainer.frameworks.common.values import KnobKeyError
+from trainer.frameworks.common.words import typed
+from trainer.frameworks.ms_swift.fates import refusal
+from trainer.frameworks.ms_swift.given import rollout_given
+from trainer.frameworks.ms_swift.key_tables import SERVED
+from trainer.frameworks.ms_swift.key_values import from_keys
+
+_ITS_OWN = frozenset({"model", "model_revision", "host", "port", "torch_dtype", "model_type", "template", "log_level"})
+"""A trial's server has them from the trial."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A ``swift rollout``, understood."""
+
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+NO_SERVER = Served()
+
+
+def server_knobs(text: str, name: str, fields: Mapping[str, Field]) -> Served:
+    """The knobs of the server's command; nothing without a text.
+
+    Args:
+        text: a shell script with ``swift rollout``.
+        name: what messages call it.
+        fields: the arguments of ``swift rlhf``, which takes the server's too.
+
+    Raises:
+        ConfigError: naming file, line, argument, and what was expected or what to do.
+    """
+    if not text:
+        return NO_SERVER
+    given = rollout_given(text, name)
+    values, notes = {}, []
+    for key, own in given.items():
+        why = refusal(key, list(own.words))
+        if why is not None:
+            raise problem(name, own.line, f"{key}: {why}")
+        if key in SERVED:
+            try:
+                values[key] = typed(fields[key], own.words)
+            except FieldError as error:
+                raise problem(name, own.line, f"{key}: {error}") from None
+        elif key not in _ITS_OWN:
+            notes.append(str(problem(name, own.line, f"{key}: a trial's rollout server does without it")))
+    try:
+        knobs = from_keys(values)
+    except KnobKeyError as error:
+        line = given[error.key].line if error.key in given else 0
+        raise problem(name, line, f"{error.key}: {error.text}") from None
+    size, count = int(knobs.get("tensor_parallel_size", 1)), int(knobs.get("rollout_data_parallel_size", 1))
+    return Served({**knobs, "rollout_gpus": size * count}, tuple(notes))

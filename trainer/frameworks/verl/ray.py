@@ -1,0 +1,50 @@
+"""What a trial's Ray is told, so that verl gets the CPUs it asks Ray for. Pure.
+
+Ray counts CPUs, it holds none back from a process. TransferQueue's storage units and its controller ask for one each
+(``transfer_queue/storage/simple_storage.py``, ``transfer_queue/controller.py``), the pool of workers for three beside
+each GPU (``verl/single_controller/ray/base.py``, ``max_colocate_count``). Where Ray has fewer, verl waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+ADDRESS = "ray_kwargs.ray_init.address"
+CPUS = "ray_kwargs.ray_init.num_cpus"
+UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+VERLS_UNITS = 8
+CONTROLLER = 1
+OF_A_GPU = 3
+
+PRIVATE: Mapping[str, Any] = {ADDRESS: "local", "ray_kwargs.ray_init.include_dashboard": False}
+"""A Ray of the trial's own, at ports of its own choice, whatever runs on the machine (``verl/trainer/main_ppo.py``
+gives these to ``ray.init``); its folder is told by who starts the trial."""
+
+
+def held(keys: Mapping[str, Any], gpus: int) -> int:
+    """CPUs in Ray's count that verl holds on one machine with ``gpus``.
+
+    Args:
+        keys: the user's own, of which one can say another number of storage units.
+        gpus: that train.
+    """
+    units = keys.get(UNITS, VERLS_UNITS)
+    return (units if _is_count(units) else VERLS_UNITS) + CONTROLLER + OF_A_GPU * gpus
+
+
+def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
+    """The number of CPUs to tell Ray, where what it would count is too few; else nothing.
+
+    Args:
+        keys: the user's own, of which one can say a number.
+        gpus: that train.
+        cores: of the machine; 0 if they are not known.
+    """
+    own, needed = keys.get(CPUS), held(keys, gpus)
+    there = int(own) if own is not None and _is_count(own) else cores
+    return {CPUS: needed} if 0 < there < needed else {}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
