@@ -19,7 +19,8 @@ from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRun
 from autotune.proposals import SweepProposer, make_proposer
 from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
-from autotune.running.local import LocalRunner, home_tag
+from autotune.running.job import Graces
+from autotune.running.local import LocalRunner, end_study, home_tag
 from autotune.running.preloads import Preloads, most_alive
 from autotune.running.warm_pool import WarmWorkerPool, restores_memory
 from autotune.settings import Settings
@@ -46,6 +47,7 @@ __all__ = [
     "check_rewards",
     "complete",
     "directory_of",
+    "end_processes",
     "find_or_create",
     "loop",
     "measured",
@@ -144,6 +146,7 @@ def loop(
     warm: bool = False,
     proposer: Proposer | None = None,
     steps: Steps = next_step,
+    grace_s: float | None = None,
 ) -> StudyLoop:
     """The loop of a stored study with the real parts; it also does what is asked for through the database.
 
@@ -156,7 +159,7 @@ def loop(
     runners = [
         runner_for(
             study.spec, settings, clock, allow_busy=allow_busy, preload=warm, lane=lane, at_once=budget.at_once,
-            keeper=keeper_for(study, settings, clock, lane) if warm else None,
+            grace_s=grace_s, keeper=keeper_for(study, settings, clock, lane) if warm else None,
         )
         for lane in places or (None,)
     ]  # fmt: skip
@@ -226,6 +229,7 @@ def runner_for(
     preload: bool = False,
     lane: Lane | None = None,
     at_once: int = 1,
+    grace_s: float | None = None,
 ) -> TrialRunner:
     """Trials on this machine.
 
@@ -234,6 +238,7 @@ def runner_for(
         at_once: runners there are.
         keeper: lets a process run several trials; without one each has a process of its own.
         preload: processes are forked from one that has imported everything, where that is the same.
+        grace_s: when it is stopped, all has ended within this time.
     """
     return LocalRunner(
         python=spec.python,
@@ -241,12 +246,18 @@ def runner_for(
         home=home_tag(settings.home.root),
         clock=clock,
         allow_busy=allow_busy,
+        graces=Graces() if grace_s is None else Graces().within(grace_s),
         keeper=keeper,
         preloads=Preloads(most=most_alive((hardware.usable_memory() or 0) // at_once)) if preload else None,
         lane=lane,
         memory_limit=None if lane is None else lane.memory,
         caches=settings.home.root / "cache",
     )
+
+
+def end_processes(settings: Settings, study_id: int) -> None:
+    """Ends what runs for a study at once, without a word to anybody."""
+    end_study(home_tag(settings.home.root), study_id, SystemClock())
 
 
 def directory_of(settings: Settings, study: Study) -> Callable[[Trial], Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,6 +72,8 @@ class Verdicts:
     def __init__(self, resources: Resources, reference: Reference) -> None:
         self.resources = resources
         self.reference = reference
+        self.tables: dict[Hashable, NDArray[np.bool_]] = {}
+        """Whole tables by all they follow from: parts that differ elsewhere have them in common."""
         self._known: dict[Rule, dict[tuple[KnobValue | None, ...], bool]] = {}
 
     def holds(self, rule: Rule, values: Mapping[str, KnobValue]) -> bool:
@@ -129,9 +131,12 @@ class JudgedPart:
         if math.prod(shape) > MAX_JUDGED:
             return None
         own = {name: value for name, value in self.part.context.items() if name in rule.reads}
-        rows = itertools.product(*(distinct for distinct, _ in projected))
-        holds = [self._verdicts.holds(rule, _merged(own, row)) for row in rows]
-        return VerdictTable(np.array(holds, dtype=np.bool_).reshape(shape), tuple(codes for _, codes in projected))
+        every = [distinct for distinct, _ in projected]
+        key = rule, tuple(own.items()), tuple([tuple([tuple(o.items()) for o in distinct]) for distinct in every])
+        if key not in self._verdicts.tables:
+            holds = [self._verdicts.holds(rule, _merged(own, row)) for row in itertools.product(*every)]
+            self._verdicts.tables[key] = np.array(holds, dtype=np.bool_).reshape(shape)
+        return VerdictTable(self._verdicts.tables[key], tuple(codes for _, codes in projected))
 
     def _read(self, rule: Rule) -> tuple[int, ...]:
         return tuple(i for i, names in enumerate(self._knobs) if not names.isdisjoint(rule.reads))

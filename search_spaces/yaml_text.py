@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ MAX_NODES = 10_000
 
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SCALARS = yaml.constructor.SafeConstructor()
+_SURPRISING = re.compile(r"[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
+"""Numbers to base 8 and 60 of YAML 1.1: ``010`` would be 8, and ``1:30`` would be 90."""
 _PLAIN = "tag:yaml.org,2002:"
 
 
@@ -156,6 +159,8 @@ def _mapping(node: yaml.MappingNode, source: str, exact: bool) -> dict[str, Entr
 
 def _scalar(node: yaml.ScalarNode, source: str, line: int, exact: bool) -> str | int | float | bool | None:
     tag = node.tag.removeprefix(_PLAIN)
+    if not exact and tag in ("int", "float") and _SURPRISING.fullmatch(node.value):
+        return str(node.value)
     try:
         if tag == "int":
             return int(_SCALARS.construct_yaml_int(node))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
+import select
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from api.guard.security import LOOPBACK_NAMES, Access
+from api.guard.security import LOOPBACK_NAMES, Access, is_address
 from autotune.errors import UsageError
 
 TOKEN_VARIABLE = "AUTOTUNE_TOKEN"  # noqa: S105 - a name
 SHORTEST_TOKEN = 22
 """Characters: 128 random bits in base 64."""
+
+PATIENCE_S = 5.0
+"""For a token that is written into a pipe."""
+_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 
 MAKE_ONE = "python3 -c 'import secrets; print(secrets.token_urlsafe(24))'"
 
@@ -36,7 +43,7 @@ def access_for(
             "--allow-control lets readers stop a study, so a token is needed, on this machine too: put one into "
             f"${TOKEN_VARIABLE} or a file named by --token-file ({MAKE_ONE})"
         )
-    given = frozenset(name.strip().lower() for name in names)
+    given = frozenset(map(_host_name, names))
     if is_loopback(host):
         return Access(token, LOOPBACK_NAMES | given)
     if token is None:
@@ -46,6 +53,15 @@ def access_for(
         )
     own = {host.lower(), socket.gethostname().lower()}
     return Access(token, LOOPBACK_NAMES | given | own, any_address=True)
+
+
+def _host_name(name: str) -> str:
+    """As a ``Host`` header has it. Raises ``UsageError`` for what none can be, with a scheme, a port or a ``*``."""
+    plain = name.strip().lower()
+    bare = plain[1:-1] if plain.startswith("[") and plain.endswith("]") else plain
+    if is_address(bare) or _NAME.fullmatch(plain):
+        return bare
+    raise UsageError(f"--allow-host {name!r} can match no reader: give a host name alone, such as box.example")
 
 
 def is_loopback(host: str) -> bool:
@@ -80,9 +96,14 @@ def read_token(environ: Mapping[str, str], file: Path | None) -> str | None:
 
 def _from_file(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
-            if file.stat().st_mode & 0o077:
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe nobody writes to would keep us here for ever
+        try:
+            if os.fstat(opened).st_mode & 0o077:
                 raise UsageError(f"the token file {file} can be read by others; `chmod 600 {file}` mends that")
-            return opened.read(4096).decode("utf-8", "replace").strip()
+            if not select.select([opened], [], [], PATIENCE_S)[0]:
+                raise UsageError(f"nothing was written to the token file {file} within {PATIENCE_S:.0f} s")
+            return os.read(opened, 4096).decode("utf-8", "replace").strip()
+        finally:
+            os.close(opened)
     except OSError as error:
         raise UsageError(f"the token file {file} cannot be read ({error.strerror or error})") from None

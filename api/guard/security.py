@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
@@ -41,6 +42,8 @@ SLOWEST_S = 20.0
 ENDLESS = "/events/stream"
 """How the addresses of streams end."""
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+"""A name or an address, or one in brackets; with or without a port."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 """``Sec-Fetch-Site``: a page of this server, or somebody's own hand. Another port of this machine is another site."""
@@ -76,7 +79,7 @@ class Access:
         name = _name_of(host)
         if name is None:
             return False
-        return name in self.names or (self.any_address and _is_address(name))
+        return name in self.names or (self.any_address and is_address(name))
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Whether a request shows the token, or the cookie that stands for it."""
@@ -208,7 +211,7 @@ def _asked_here(headers: Headers) -> bool:
 
 def _name_of(host: str) -> str | None:
     """Without the port and brackets, in lower case; ``None`` if it is no host."""
-    if any(character in host for character in "/@?#\\ ,") or not host.isascii():
+    if _HOST.fullmatch(host) is None:
         return None
     try:
         parts = urlsplit(f"//{host}")
@@ -218,7 +221,8 @@ def _name_of(host: str) -> str | None:
         return None
 
 
-def _is_address(name: str) -> bool:
+def is_address(name: str) -> bool:
+    """Whether it is an IP address, without brackets."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

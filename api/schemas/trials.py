@@ -176,6 +176,9 @@ class Cycle(Shape):
     noisy: bool
     groups: int | None
     zero_std_groups: int | None
+    stale_rows: int | None = Field(
+        description="Completions dropped because their weights were too old; no token of them counts."
+    )
     reward_mean: float | None
     loss: float | None
     grad_norm: float | None

@@ -38,7 +38,8 @@ Begin:
 Results go to stdout, talk to stderr; every reading command has --json.
 Exit codes: 0 done, 1 internal error, 2 refused before anything was done (bad
 usage, a home or database that cannot be used), 3 nothing feasible, 4 budget
-spent before a result, 5 environment, 6 database failed, 130 interrupted.
+spent before a result, 5 environment, 6 database failed, 75 ended by a
+scheduler's notice (run it again), 130 interrupted.
 """
 
 

@@ -7,6 +7,8 @@ NOTHING_FEASIBLE = 3
 """Also: nothing is likely to fit, a verification differs, a retry failed again."""
 NO_RESULT = 4
 """The budget was spent before a result."""
+RUN_AGAIN = 75
+"""A scheduler took the machine away; the same command goes on. The EX_TEMPFAIL of sysexits.h."""
 SIGNAL = 128
 """With the signal's number on top."""
 INTERRUPTED = 130

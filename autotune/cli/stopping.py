@@ -2,40 +2,117 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
+
+from autotune.cli import exit_codes
+from autotune.errors import UsageError
+
+GRACE_S = 25.0
+"""Slurm and Kubernetes send SIGKILL 30 s after SIGTERM."""
+LAST_S = 2.0
+"""Of the grace, for ending what has not ended by itself."""
+PREEMPTING = (signal.SIGTERM, signal.SIGUSR1)
+"""What schedulers send before they take the machine away."""
+_TAKEN = (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, signal.SIGCHLD)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """How a scheduler announces that it takes the machine away, and how long before."""
+
+    grace_s: float = GRACE_S
+    signals: frozenset[int] = frozenset(PREEMPTING)
+
+    @staticmethod
+    def of(grace_s: float, names: Sequence[str]) -> Notice:
+        """With further signals by their names, such as USR2. Raises ``UsageError``."""
+        if grace_s < 2 * LAST_S:
+            raise UsageError(f"--grace must be {2 * LAST_S:.0f}s or more, so that a trial can be ended")
+        return Notice(grace_s, frozenset(PREEMPTING) | {_number(name) for name in names})
+
+
+def _number(name: str) -> signal.Signals:
+    wanted = name.strip().upper().removeprefix("SIG")
+    found = next((each for each in signal.Signals if each.name == f"SIG{wanted}" or str(each.value) == wanted), None)
+    if found is None or found in _TAKEN:
+        raise UsageError(f"--signal {name!r} is no signal that can announce an end: give a name such as USR2")
+    return found
 
 
 class SignalStop:
-    """What the user asked for by Ctrl-C: once = after this trial, twice = now. SIGTERM and SIGHUP = now."""
+    """What the user asked for by Ctrl-C: once = after this trial, twice = now. Other signals = now.
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    After a scheduler's notice the process ends within the grace, whatever hangs.
+    """
+
+    def __init__(self, say: Callable[[str], None], notice: Notice | None = None) -> None:
         self._say = say
+        self._notice = notice or Notice()
         self.level = 0
         self.signal: int | None = None
+        self.preempted = False
+        self.bound = threading.Timer(self._notice.grace_s - LAST_S, self._leave)
+        """Ends the process if nothing else does; runs from a scheduler's notice on."""
+        self.bound.daemon = True
+        self.abandon: Callable[[], object] = lambda: None
+        """Ends the processes of the study at once."""
 
     def __call__(self, number: int, _: FrameType | None) -> None:
         self.signal = number
         self.level = 2 if number != signal.SIGINT else min(2, self.level + 1)
+        if number in self._notice.signals and not self.preempted:
+            self.preempted = True
+            self.bound.start()
         if self.level == 1:
             self._say("finishing the running trial, then recommending; Ctrl-C again stops at once")
         else:
             self._say("stopping now; everything measured is kept, the same command continues")
 
+    def _leave(self) -> None:
+        with suppress(Exception):
+            self.abandon()
+        os._exit(exit_codes.RUN_AGAIN)
+
 
 @contextmanager
-def stopping(say: Callable[[str], None]) -> Iterator[SignalStop]:
+def stopping(say: Callable[[str], None], notice: Notice | None = None) -> Iterator[SignalStop]:
     """A stop token driven by signals while the block runs."""
-    stop = SignalStop(say)
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    notice = notice or Notice()
+    stop = SignalStop(say, notice)
+    with _handling(stop, {signal.SIGINT, signal.SIGHUP, *notice.signals}):
+        try:
+            yield stop
+        finally:
+            stop.bound.cancel()
+
+
+@contextmanager
+def leaving(notice: Notice) -> Iterator[None]:
+    """Before a study runs, a scheduler's notice leaves the block at once, with what it started ended."""
+
+    def leave(*_: object) -> None:
+        for number in notice.signals:
+            signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(exit_codes.RUN_AGAIN)
+
+    with _handling(leave, notice.signals):
+        yield
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield stop
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class Interrupt:
@@ -53,10 +130,5 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Ctrl-C and its kin end the running command, not this process, while the block runs."""
     stop = Interrupt()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with _handling(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

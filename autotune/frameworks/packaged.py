@@ -88,6 +88,7 @@ class Packaged:
     data_key: str = "dataset_name"
     not_run: str = ""
     no_server: str = ""
+    beside_training: str = "colocate"
     describes: bool = True
     takes_accelerate: bool = False
     takes_server: bool = False

@@ -79,6 +79,11 @@ class Integration(Framework, Port):
         ...
 
     @property
+    def beside_training(self) -> str:
+        """What its key for ``rollout_mode`` says where the training GPUs generate too."""
+        ...
+
+    @property
     def environment(self) -> Environment: ...
 
     @property

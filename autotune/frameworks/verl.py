@@ -26,7 +26,8 @@ class VerlFramework(Packaged):
     names = ExportNames(config=RUN, run=RUN, prompts=PROMPTS, launching=frozenset({RUN}))
     model_key = "actor_rollout_ref.model.path"
     data_key = "data.train_files"
-    no_server = "on GPUs of its own verl generates only beside training, with older weights"
+    no_server = "on GPUs of its own verl generates only beside training, and no trial has run so yet"
+    beside_training = "sync"
     describes = False
     reads_datasets = False
     unset_completion = 512
@@ -58,11 +59,11 @@ class VerlFramework(Packaged):
         return imported.max_prompt_length if isinstance(imported, VerlImported) else None
 
     def on_machine(self, cores: int, gpus: int) -> tuple[str, ...]:
-        told = ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
+        held, told = ray.held({}, max(1, gpus)), ray.cpus({}, max(1, gpus), cores).get(ray.CPUS)
         text = (
-            f"verl holds {told} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
+            f"verl holds {held} CPUs in Ray's count and would wait for ever with {cores}; trials and exports say {told}"
         )
-        return (text,) if told else ()
+        return (text,) if cores < held else ()
 
     def listening(self, output: str) -> tuple[str, ...]:
         del output  # its lines are others

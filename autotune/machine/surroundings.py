@@ -14,11 +14,6 @@ from pathlib import Path
 from autotune.machine.hardware import HOST, Files
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (it is looked at; nothing is created there)
-REAPERS = frozenset(("systemd", "init", "tini", "dumb-init", "docker-init", "podman-init", "catatonit", "bash", "sh"))
-"""Names of first processes that wait for the children of dead ones."""
-
-MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-"""What Docker and Podman leave in a container."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +34,8 @@ class Surroundings:
     """This user has a name."""
     temporary: bool
     """There is a folder for temporary files."""
-    first: str
-    """Name of process 1; empty where it is not to be seen."""
-    itself_first: bool
-    """This process is process 1."""
-    contained: bool
-    """It is known to be in a container."""
-
-    @property
-    def reaped(self) -> bool:
-        """Somebody waits for the children of dead processes, as far as is known."""
-        return not self.contained or not self.first or self.itself_first or self.first in REAPERS
+    zombies: int
+    """Dead children that process 1 has not waited for."""
 
 
 def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surroundings:
@@ -65,9 +51,7 @@ def look(environ: Mapping[str, str] | None = None, files: Files = HOST) -> Surro
         home_usable=bool(home) and _writable(Path(home)),
         named=has_name(),
         temporary=_has_temporary(),
-        first=_first(files),
-        itself_first=os.getpid() == 1,
-        contained="KUBERNETES_SERVICE_HOST" in values or any(mark.exists() for mark in MARKS),
+        zombies=sum(_is_zombie_of_first(folder) for folder in files.proc.glob("[0-9]*")),
     )
 
 
@@ -115,8 +99,9 @@ def _has_temporary() -> bool:
     return True
 
 
-def _first(files: Files) -> str:
+def _is_zombie_of_first(folder: Path) -> bool:
     try:
-        return (files.proc / "1" / "comm").read_text().strip()
-    except OSError:
-        return ""
+        state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):  # gone meanwhile
+        return False
+    return (state, parent) == ("Z", "1")

@@ -166,8 +166,12 @@ def _reported(ending: Ending, result: Result, framework: Framework) -> Outcome:
     outcome = Outcome(result.reason or FailureReason.CRASH, phase, result.pool, _by_rank(result))
     own = framework.diagnose(result.detail) or framework.diagnose(result.message)
     if outcome.reason is FailureReason.CANCELLED and ending.stop is None:
-        # Nobody here asked for that: a launcher ends all ranks when one of them has failed.
-        return _by_log(ending, framework, outcome, own)
+        # Nobody here asked for that: a launcher ends all ranks when one has failed, and a scheduler all it knows.
+        found = _by_log(ending, framework, outcome, own)
+        outside = found.reason is FailureReason.CANCELLED
+        return (
+            replace(found, reason=FailureReason.INFRA, message=f"{found.message}, from outside") if outside else found
+        )
     if outcome.reason is not FailureReason.CRASH:
         return _advised(outcome, own)
     if own is not None and own.nearness is Nearness.CAUSE:
@@ -193,7 +197,17 @@ def _by_exit(ending: Ending, framework: Framework) -> Outcome:
     plain = Outcome(FailureReason.CRASH, _phase(ending), None, exit_sentence(ending))
     if ending.exit_code in KILLED and ending.oom_kills > 0:
         return replace(plain, reason=FailureReason.OOM, pool=Pool.HOST)
+    if ended_by_reward(ending) and not last_error(ending.log_tail, SIGNS):
+        message = f"the reward ended the process that called it: {plain.message}"
+        return replace(plain, reason=FailureReason.REWARD_ERROR, message=message)
     return _by_log(ending, framework, plain, None)
+
+
+def ended_by_reward(ending: Ending) -> bool:
+    """Whether the child left by itself and without a word while the user's reward ran, as ``os._exit`` does."""
+    code = ending.exit_code
+    left = ending.stop is None and ending.result is None and code is not None and 0 <= code < 128
+    return left and _phase(ending) == Phase.REWARD.value
 
 
 def _by_log(ending: Ending, framework: Framework, plain: Outcome, own: Diagnosis | None) -> Outcome:

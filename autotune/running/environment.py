@@ -42,7 +42,6 @@ def child_environment(own: Mapping[str, str], tag: str) -> dict[str, str]:
     """The whole environment of a trial's processes.
 
     Args:
-        own: the tuner's.
         tag: what the sweep will look for.
     """
     return {**nameless(own), **{n: v for n, v in own.items() if _allowed(n)}, **FIXED, TAG_VARIABLE: tag}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.ports import Companion
 from autotune.running.gpu_guard import GpuUseGuard, NoGuard
@@ -27,6 +27,10 @@ class Graces:
     """Between a warm worker's report of a trial and its being ready for another."""
     stack_s: float = 1.0
     """For a hung child to write its stack to the log."""
+
+    def within(self, seconds: float) -> Graces:
+        """So short that two process trees, the trial's and what it was forked from, end within ``seconds``."""
+        return replace(self, terminate_s=min(self.terminate_s, seconds / 8), kill_s=min(self.kill_s, seconds / 4))
 
 
 @dataclass(frozen=True)

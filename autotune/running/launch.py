@@ -52,7 +52,6 @@ def environment(spec: TrialSpec, cores: int, own: Mapping[str, str]) -> dict[str
     """Variables added to the tuner's environment for a trial; the configuration's own take precedence.
 
     Args:
-        spec: of the trial.
         cores: of this machine that a trial may use; ``torchrun`` would leave a rank one thread.
         own: the tuner's environment, whose number of threads stays.
     """

@@ -58,6 +58,14 @@ def study_tag(home: str, study_id: int | str) -> str:
     return f"autotune:{home}:{study_id}:"
 
 
+def end_study(home: str, study_id: int, clock: Clock) -> None:
+    """Ends at once whatever runs for a study of this home."""
+    prefix = study_tag(home, study_id)
+    left = ProcessTree(lambda tag: tag.startswith(prefix), None)
+    left.refresh(full=True)
+    left.kill(clock, 0.0, 1.0)
+
+
 def tool_owner() -> str:
     """Unique name of this tuner process, by which a later tuner knows whether it still runs."""
     own = proc.read_stat(os.getpid())

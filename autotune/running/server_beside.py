@@ -33,10 +33,8 @@ def server_beside(
     A stop that is asked for while the server starts enters the block, whose command is told of it too.
 
     Args:
-        launch: how it is started.
         folder: for its log and its working directory.
         tag: of its processes, by which a later tuner finds them.
-        stop: asked while it starts.
 
     Raises:
         MachineError: it cannot be started, or ends, or is not ready in time; a sentence with its log's place.

@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.domain import FailureReason
 from autotune.ports import Clock
-from autotune.running.ending import REASONS, Ending, exit_sentence
+from autotune.running.ending import REASONS, Ending, ended_by_reward, exit_sentence
 from autotune.running.job import Graces, Job
 from autotune.running.local import CHILD_START, TOOL, study_tag, tool_owner
 from autotune.running.supervisor import Supervisor
@@ -57,12 +57,9 @@ def run_tool(
     """Run a child command (``probe``, ``prepare``) under the same supervision as a trial.
 
     Args:
-        python: the training interpreter.
-        command: the child's command.
         directory: for its files; those of an earlier run of a tool are replaced.
         payload: plain JSON, becomes ``config.json``.
         timeout: seconds.
-        on_phase: told where it is.
         clock: measures ``timeout``.
         home, start, graces: as of ``LocalRunner``.
 
@@ -79,7 +76,7 @@ def run_tool(
         deadline_s=timeout,
     )
     ending = Supervisor(clock, graces or Graces()).run(job, _Listener(on_phase), _GoOn())
-    return _result_of(ending)
+    return _result_of(ending, payload)
 
 
 def _clear(paths: RunPaths) -> None:
@@ -88,9 +85,13 @@ def _clear(paths: RunPaths) -> None:
         getattr(paths, name).unlink(missing_ok=True)
 
 
-def _result_of(ending: Ending) -> Result:
+def _result_of(ending: Ending, payload: Mapping[str, Any]) -> Result:
     if ending.result is not None:
         return ending.result
+    if ended_by_reward(ending):
+        names = (" in ".join(filter(None, (each.get("name"), each.get("path")))) for each in payload["rewards"])
+        message = f"the reward {' or '.join(names)} ended the process that called it ({exit_sentence(ending)})"
+        return Result(False, FailureReason.REWARD_ERROR, message=message)
     detail = "\n".join(ending.log_tail.splitlines()[-DETAIL_LINES:])
     if ending.stop in REASONS:
         return Result(False, REASONS[ending.stop], message=ending.why, detail=detail)

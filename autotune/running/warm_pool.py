@@ -100,11 +100,9 @@ class WarmWorkerPool:
         A worker that is found dead, or ends before it has begun with the trial, is replaced and nothing is lost.
 
         Args:
-            supervisor: runs it.
             job: the attempt; ``argv`` starts a worker but for its folder, ``tag`` is a worker's but for its name.
             required: what the attempt asks of its process.
             watcher: told of the attempt, and why its worker was replaced.
-            stop: what the user asked for.
         """
         began = self.clock.monotonic()
         worker = self._fitting(required)

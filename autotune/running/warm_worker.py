@@ -109,7 +109,6 @@ def unfit(first: WorkerReply, fastest: float | None, now: WorkerReply, others: S
     Args:
         first: its answer after its first trial.
         fastest: seconds of the reference kernel, the least of its answers before this one.
-        now: its answer.
         others: processes of its tree beside itself; a trial alone in its process would have ended them.
     """
     if now.left:

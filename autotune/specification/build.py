@@ -148,9 +148,8 @@ def refuse_server(
 
 
 def _no_server(framework: Integration, key: str) -> str:
-    return (
-        f"{framework.title} trials cannot have a rollout server, because {framework.no_server}; set {key} to colocate"
-    )
+    said = f"{framework.title} trials cannot have a rollout server, because {framework.no_server}"
+    return f"{said}; set {key} to {'colocate' if key == 'rollout_mode' else framework.beside_training}"
 
 
 def baseline_of(request: Complete, space: SearchSpace, resources: Resources) -> Configuration:
@@ -231,7 +230,13 @@ def _violations(baseline: Configuration, resources: Resources) -> tuple[legality
 
 
 def check_baseline(request: Request, baseline: Configuration, resources: Resources) -> None:
-    """Raises ``UsageError`` with every rule the baseline breaks."""
+    """Raises ``UsageError`` with every rule the baseline breaks, or for sequences the model has no positions for."""
+    prompt, completion = resources.max_prompt_length or 0, resources.max_completion_length or 0
+    limit = resources.model.max_positions
+    if limit is not None and prompt + completion > limit:
+        longest = f"a prompt of {prompt} tokens with a completion of {completion}"
+        said = f"max_completion_length: {longest} is longer than the model's {limit} positions"
+        raise UsageError(_located(said, request))
     violations = _violations(baseline, resources)
     if violations:
         said = "the baseline is not legal: " + "; ".join(v.sentence for v in violations)

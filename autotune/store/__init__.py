@@ -33,11 +33,9 @@ def open_store(
     A SQLite file that cannot be written, as on a read-only mount, is opened for reading.
 
     Args:
-        address: where it is.
         create: make the file, its folder and the tables if they are not there; without it their absence is an error.
         busy_timeout_s: how long a transaction waits for another process's to end.
         patience: how long a server may be away once the store is open; while opening it is not waited for.
-        clock: the machine's unless told.
         talk: told in a sentence of a migration, and of a server that is away or back; standard error unless told.
         stop: at level 2 a server that is away is not waited for any longer.
 

@@ -15,6 +15,7 @@ from autotune.store.sqlite import SqliteFile, SqliteMemory
 
 __all__ = ["backend_of"]
 
+_DRIVER = "postgresql+psycopg"
 _MEMORY = (":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 
 
@@ -56,6 +57,10 @@ def _parsed(address: str) -> URL:
             "the database address cannot be read; it is written postgresql://user:password@host:port/database, "
             "with :, @ and / in the password as %3A, %40 and %2F"
         ) from None
+    if url.get_backend_name() == "postgresql" and url.drivername not in ("postgresql", _DRIVER):
+        raise UnfitDatabaseError(
+            f"PostgreSQL is reached by psycopg, not by {url.get_driver_name()}; write postgresql:// in the address"
+        )
     if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
+        url = url.set(drivername=_DRIVER)
     return url

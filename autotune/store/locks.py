@@ -23,6 +23,11 @@ __all__ = ["FileStudyLock", "Holder", "LocalLocks", "busy"]
 _NAMING_S = 0.5
 """A holder names itself at once after it took the lock; who only asks about it never does, and lets go at once."""
 _PAUSE_S = 0.02
+BEAT_S = 10.0
+"""A holder is touched so often."""
+SILENT_S = 45.0
+"""A holder on another machine that was not touched for so long is gone."""
+LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,34 +56,80 @@ def busy(name: str, holder: Holder | None) -> StudyBusyError:
 
 
 class FileStudyLock:
-    """The operating system's lock on ``<base>.lock``; ``<base>.holder`` says which process has it."""
+    """The operating system's lock on ``<base>.lock``; ``<base>.holder`` says which process has it, and is touched while
+    it lives.
 
-    def __init__(self, base: Path, name: str) -> None:
+    A file server may keep the lock of a machine that is gone. Its holder is touched no more, and so loses the study.
+    """
+
+    def __init__(self, base: Path, name: str, held: list[FileStudyLock] | None = None) -> None:
         self._holder = base.with_name(base.name + ".holder")
         self._path = base.with_name(base.name + ".lock")
         self._name = name
         self._lock: FileLock | None = None
+        self._held = [] if held is None else held
+        self._mine: Holder | None = None
+        self._over = threading.Event()
 
     def __enter__(self) -> FileStudyLock:
-        # A new one each time: a FileLock lets its own holder in again, and a second tuner may be a thread of this one.
-        lock = FileLock(self._path, timeout=0, thread_local=False)
-        end = time.monotonic() + _NAMING_S
-        while not self._took(lock):
-            holder = self._read()
-            if holder is not None or time.monotonic() >= end:
-                raise busy(self._name, holder)
-            time.sleep(_PAUSE_S)
-        self._lock = lock
+        self._lock = self._taken()
+        self._mine = Holder.this()
         with suppress(OSError):
-            self._holder.write_text(json.dumps(asdict(Holder.this())) + "\n", encoding="ascii")
+            self._holder.write_text(json.dumps(asdict(self._mine)) + "\n", encoding="ascii")
+        self._held.append(self)
+        self._over.clear()
+        threading.Thread(target=self._live, daemon=True, name="autotune-lock").start()
         return self
 
     def __exit__(self, *details: object) -> None:
         if self._lock is not None:
-            with suppress(OSError):
-                self._holder.unlink(missing_ok=True)
+            self._over.set()
+            self._held.remove(self)
+            if self._read() in (self._mine, None):
+                with suppress(OSError):
+                    self._holder.unlink(missing_ok=True)
             self._lock.release()
             self._lock = None
+
+    def check(self) -> None:
+        """Raises ``StudyBusyError`` if another tuner took this one for dead and has the study now."""
+        holder = self._read()
+        if holder not in (self._mine, None):
+            raise busy(self._name, holder)
+
+    def _taken(self) -> FileLock:
+        # A new one each time: a FileLock lets its own holder in again, and a second tuner may be a thread of this one.
+        lock = FileLock(self._path, timeout=0, thread_local=False)
+        named = time.monotonic() + _NAMING_S
+        silent, beat = time.monotonic() + SILENT_S, self._beat()
+        while not self._took(lock):
+            holder, now = self._read(), time.monotonic()
+            if holder is None and now < named:
+                time.sleep(_PAUSE_S)
+                continue
+            if holder is None or holder.host == socket.gethostname() or self._beat() != beat:
+                raise busy(self._name, holder)
+            if now >= silent:
+                with suppress(FileNotFoundError):
+                    self._path.unlink()
+                lock = FileLock(self._path, timeout=0, thread_local=False)
+                continue
+            time.sleep(min(LOOK_S, silent - now))
+        return lock
+
+    def _live(self) -> None:
+        while not self._over.wait(BEAT_S):
+            with suppress(OSError):
+                if self._read() == self._mine:
+                    os.utime(self._holder)
+
+    def _beat(self) -> tuple[int, int] | None:
+        """Changes whenever the holder shows that it lives."""
+        try:
+            found = os.stat(self._holder)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
 
     def is_held(self) -> bool:
         """A shared lock for an instant asks the system; a tuner that starts in this instant finds no name and goes on

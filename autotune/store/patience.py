@@ -62,7 +62,7 @@ class Patient:
                     self._gave_up = True
                     raise
                 tried += 1
-                if tried > 1:  # The first time it may be one connection that broke.
+                if tried > 1 or not self._backend.remote:  # A server's first time may be one connection that broke.
                     self._say_away(error)
                     self._clock.sleep(min(pause, self._patience.total_s))
                     pause = min(2 * pause, self._patience.longest_s)
@@ -77,8 +77,9 @@ class Patient:
         if not self._told:
             self._told = True
             minutes = self._patience.total_s / 60
+            how = "away" if self._backend.remote else "in use"
             self._talk(
-                f"{self._backend.place} is away ({self._backend.explain(error)}); "
+                f"{self._backend.place} is {how} ({self._backend.explain(error)}); "
                 f"trying again for up to {minutes:.0f} min, and nothing measured meanwhile is lost"
             )
 
@@ -86,4 +87,4 @@ class Patient:
         self._gave_up = False
         if self._told:
             self._told = False
-            self._talk(f"{self._backend.place} is back after {away:.0f} s")
+            self._talk(f"{self._backend.place} is {'back' if self._backend.remote else 'free'} after {away:.0f} s")

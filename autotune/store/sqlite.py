@@ -41,6 +41,7 @@ _ADVICE: Mapping[int, str] = {
     sqlite3.SQLITE_IOERR: "reading or writing the disk failed; check the disk and its free space",
 }
 
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _PUT_BACK = "put a copy back if there is one; without it the same command begins anew"
 
 _ERRNO: Mapping[int | None, int] = {
@@ -63,6 +64,7 @@ class SqliteFile:
         self._create = create
         self._file: tuple[int, int] | None = None
         """Device and inode of what was opened."""
+        self._held: list[FileStudyLock] = []
 
     @property
     def place(self) -> str:
@@ -134,11 +136,14 @@ class SqliteFile:
         return _without_foreign_keys(connection)
 
     def study_lock(self, engine: Engine, study_id: int, name: str) -> StudyLock:  # noqa: ARG002 - a file holds it
-        return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name)
+        return FileStudyLock(self._path.with_name(f"{self._path.name}.study-{study_id}"), name, self._held)
 
     def guard(self, session: Session) -> None:  # noqa: ARG002 - a file needs no query
-        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it."""
+        """The operating system keeps the locks as long as this process lives, but a file can be deleted under it, and
+        another machine may have taken this one for dead."""
         self._check(self._path)
+        for lock in tuple(self._held):
+            lock.check()
 
     def confirm(self) -> None:
         self._check(self._path, self._path.with_name(f"{self._path.name}-wal"))
@@ -154,8 +159,9 @@ class SqliteFile:
         if found[0] != self._file:
             raise StoreError(f"{self.place} was replaced by another file while it was in use; {_PUT_BACK}")
 
-    def lost(self, error: Exception) -> bool:  # noqa: ARG002 - a file does not go away and come back
-        return False
+    def lost(self, error: Exception) -> bool:
+        """Another process keeps it locked. A transaction that met that has changed nothing."""
+        return isinstance(error, DBAPIError) and _primary(error.orig) in _LOCKED
 
     def explain(self, error: Exception) -> str:
         return _explain(error, self._busy_timeout_s)
@@ -254,6 +260,10 @@ def _without_foreign_keys(connection: Connection) -> Iterator[None]:
         raw.close()
 
 
+def _primary(cause: BaseException | None) -> int:
+    return int(getattr(cause, "sqlite_errorcode", 0)) & 0xFF
+
+
 def _explain(error: Exception, busy_timeout_s: float) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", None)
@@ -263,6 +273,6 @@ def _explain(error: Exception, busy_timeout_s: float) -> str:
         return f"{cause.strerror}: {cause.filename}"
     # The log's index could not be made larger; that is all a full disk says when it was full before the first write.
     primary = sqlite3.SQLITE_FULL if code == sqlite3.SQLITE_IOERR_SHMSIZE else code & 0xFF
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if primary in _LOCKED:
         return f"another process has kept it locked for {busy_timeout_s:g} s; end that process or wait, and try again"
     return _ADVICE.get(primary, str(cause) or type(cause).__name__)

@@ -48,7 +48,7 @@ class Transactions:
         """
         with self._open():
             if not self._backend.remote:
-                return self._written(work)
+                return self._patient.do(lambda: self._written(work))
             writer, ticket = self._next_ticket()
             results: list[T] = []
 

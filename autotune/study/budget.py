@@ -168,8 +168,6 @@ def predict_search(trials: Sequence[Trial], configuration: Configuration, *, kep
     early, and a search that expects the slowest ends with time for several trials left.
 
     Args:
-        trials: all of the study.
-        configuration: of the trial.
         kept: it runs in the process of the trial before it.
     """
     measured = _measured(trials)

@@ -17,8 +17,6 @@ def find_or_create(
     """The study of this specification, and whether it existed.
 
     Args:
-        store: where studies are.
-        spec: what is asked for.
         now: when it is begun, if it is not there.
         fork: a study of another specification may have the name; then it is one beside that.
         any_sampler: nobody chose the sampler, so a study that differs in it alone is meant, and keeps its own.

@@ -350,8 +350,9 @@ class StudyLoop:
         self._say("ruled_out", message, trial, ruled_out=count)
 
     def _repeat(self, trial: Trial, outcome: Outcome, report: RunReport) -> bool:
-        if outcome.reason is FailureReason.CANCELLED and self._stop.level >= 2:
-            # Broken off by the user: the same trial goes on when the study is resumed. A long run does not.
+        if not outcome.ok and self._stop.level >= 2:
+            # Broken off: the same trial goes on when the study is resumed, whatever it met as all its processes were
+            # told to end. A long run does not.
             return not long_run.is_long(trial)
         return report.absent or schedule.again(outcome, trial, compiled=report.compiled)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search_spaces.configuration import KnobValue
 from search_spaces.knobs.build import (
     ANY,
     COLOCATED,
@@ -27,6 +28,10 @@ from search_spaces.knobs.build import (
 from search_spaces.knobs.model import Effect, Kind, Knob, Restart
 
 _ROLLOUT = "actor_rollout_ref.rollout."
+_ASYNC: dict[str, tuple[KnobValue, ...]] = {**VLLM, "async_generation": (True,)}
+_APART: dict[str, tuple[KnobValue, ...]] = {**SERVER, "async_generation": (True,)}
+UNLIMITED = "unlimited"
+"""A value of ``staleness_limit``."""
 
 KNOBS = (
     Knob(
@@ -141,7 +146,6 @@ KNOBS = (
             "trl": native("vllm serve --data-parallel-size", 1),
             "open_r1": native("trl vllm-serve --data_parallel_size", 1),
             "ms_swift": native("swift rollout --vllm_data_parallel_size", 1),
-            "verl": native(_ROLLOUT + "data_parallel_size", 1),
         },
         summary="engine replicas of the rollout server",
     ),
@@ -207,7 +211,6 @@ KNOBS = (
     Knob(
         name="weight_sync_layered",
         kind=Kind.BOOL,
-        unit="",
         effect=Effect.SPEED,
         phases=SYNC,
         restart=Restart.NONE,
@@ -215,6 +218,19 @@ KNOBS = (
         needs=VLLM,
         frameworks={"verl": native(_ROLLOUT + "layered_summon", False)},
         summary="an adapter is collected for the engine layer by layer, not from the whole model",
+    ),
+    Knob(
+        name="adapter_sync",
+        kind=Kind.BOOL,
+        # The engine adds the adapter in kernels of its own, where a merged weight is rounded once.
+        effect=Effect.NUMERICS,
+        phases=ROLLOUT,
+        restart=Restart.ENGINE,
+        memory=(*device(0, SYNC), *cache(1)),
+        needs=VLLM,
+        # swift/rlhf_trainers/rollout_mixin.py, _prepare_vllm_engine and _move_model_to_vllm.
+        frameworks={"ms_swift": native("vllm_enable_lora", False)},
+        summary="with LoRA: the engine holds the base model, and only adapters are sent to it",
     ),
     Knob(
         name="weight_sync_bucket_mib",
@@ -239,12 +255,66 @@ KNOBS = (
         phases=frozenset({"generate", "wait"}),
         restart=Restart.PROCESS,
         memory=(*training(0, ANY), *cache(0)),
-        needs=SERVER,
+        needs=VLLM,
         frameworks={
             "ms_swift": native("async_generate", False),
-            "verl": native("trainer.v1.trainer_mode=separate_async", False),
+            # sync; beside training colocate_async, on GPUs of its own separate_async.
+            "verl": native("trainer.v1.trainer_mode", False),
         },
         summary="the next completions are generated while training, with older weights",
+    ),
+    Knob(
+        name="weight_sync_every",
+        kind=Kind.INT,
+        unit="updates",
+        effect=Effect.LEARNING,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=(),
+        bounds=(1, 65536),
+        needs=_APART,
+        # trainer/ppo/v1/trainer_separate_async.py: train_batch_size is so many ppo_mini_batch_size.
+        frameworks={"verl": native("trainer.v1.separate_async.parameter_sync_step", 4)},
+        summary="updates between two weight syncs to an engine that generates meanwhile",
+    ),
+    Knob(
+        name="staleness_limit",
+        kind=Kind.INT,
+        unit="weight versions",
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        bounds=(1, 65536),
+        words=(UNLIMITED,),
+        needs=_ASYNC,
+        # trainer/ppo/v1/replay_buffer.py, ReplayBufferAsync; null is no limit.
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_threshold", 8)},
+        summary="weight versions that a completion may span before it counts as stale",
+    ),
+    Knob(
+        name="stale_completions",
+        kind=Kind.CHOICE,
+        effect=Effect.LEARNING,
+        phases=GENERATE,
+        restart=Restart.PROCESS,
+        memory=(),
+        order=("drop", "wait"),
+        needs=_ASYNC,
+        frameworks={"verl": native("trainer.v1.sampler.max_off_policy_strategy", "drop")},
+        summary="what is stale is dropped, or training waits before it becomes so",
+    ),
+    Knob(
+        name="weight_sync_backend",
+        kind=Kind.CHOICE,
+        effect=Effect.SPEED,
+        phases=SYNC,
+        restart=Restart.PROCESS,
+        memory=device(0, SYNC),
+        order=("naive", "nccl", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"),
+        needs=SERVER,
+        frameworks={"verl": native(_ROLLOUT + "checkpoint_engine.backend", "naive")},
+        summary="how weights reach an engine on other GPUs",
     ),
     Knob(
         name="engine_logprobs",

@@ -130,6 +130,29 @@ def _adapter(settings: Settings) -> str | None:
     return "PEFT may not adapt lm_head, because log-probs use its weights directly; remove it from lora_target_modules"
 
 
+def _choice(settings: Settings) -> str | None:
+    for key, allowed in _CHOICES.items():
+        value = settings.get(key)
+        if value is not None and (not isinstance(value, str | bool) or value not in allowed):
+            return f"{key} {value!r} is none of {', '.join(word for word in allowed if isinstance(word, str))}"
+    return None
+
+
+def _rank(settings: Settings) -> str | None:
+    rank = settings.get("lora_r")
+    if rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
+        return None
+    return f"lora_r {rank!r} must be a whole number above 0"
+
+
+_CHOICES: Mapping[str, tuple[str | bool, ...]] = {
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "luspo", "sapo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
+"""Keys whose words TRL compares only in the middle of a step: trl/trainer/grpo_trainer.py of 1.16, lines 2706, 2782,
+3091 and 3109 to 3138."""
 _HF_EVALUATION_ROWS = 8
 _CLIPS = (("min", None), ("max", 3.0))
 _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
@@ -139,6 +162,8 @@ _RULES: tuple[tuple[str, Callable[[Settings], str | None]], ...] = (
     ("importance_sampling", _correction),
     ("reference_model", _reference_model),
     ("adapter_target", _adapter),
+    ("adapter_rank", _rank),
+    ("unknown_word", _choice),
 )
 _JUDGES: Mapping[str, Callable[[Settings, Mapping[str, KnobValue], Resources], Said]] = {
     "trl": _of_trl,

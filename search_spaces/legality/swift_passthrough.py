@@ -31,6 +31,7 @@ def problems(settings: Settings, configuration: Mapping[str, KnobValue], resourc
     judged = [(name, judge(settings)) for name, judge in _RULES]
     judged += [("evaluation", _evaluation(settings, batch))]
     judged += [("liger_loss", _liger(settings))] if liger else []
+    judged += [("adapter_sync", _adapters(settings))] if configuration.get("adapter_sync") is True else []
     judged += [("unknown_key", f"ms-swift has no {key}; {why}") for key, why in GONE.items() if key in settings]
     return [(name, sentence) for name, sentence in judged if sentence is not None]
 
@@ -64,6 +65,13 @@ def _liger(settings: Settings) -> str | None:
     if level not in (None, "token", "sequence"):
         return f"hub_kernels cannot be used with importance_sampling_level {level} in ms-swift"
     return None
+
+
+def _adapters(settings: Settings) -> str | None:
+    tuner = settings.get("tuner_type", "lora")
+    return (
+        None if tuner == "lora" else f"adapter_sync needs tuner_type lora, and this run has {tuner}: it has no adapters"
+    )
 
 
 def _cached(settings: Settings) -> str | None:

@@ -61,6 +61,26 @@ def swift_custom_all_reduce(case: Case) -> str | None:
     return "custom_all_reduce acts only with rollout_mode server in ms_swift"
 
 
+@rule(("adapter_sync", "sleep_level", "rollout_engine", "rollout_mode"), ("adapter_sync", "sleep_level"))
+def swift_adapter_sync(case: Case) -> str | None:
+    """Adapters alone are sent to an engine that keeps its base model (``swift/rlhf_trainers/rollout_mixin.py:652``)."""
+    if case.get("adapter_sync") is not True:
+        return None
+    if case.server:
+        return "adapter_sync needs rollout_mode colocate: a trial's rollout server is built without adapters"
+    if case.number("sleep_level") != 2:
+        return None
+    return "adapter_sync does nothing with sleep_level 2, which drops the base model, so that all weights are sent"
+
+
+@rule(("async_generation", "rollout_engine", "rollout_mode"), ("async_generation", "rollout_mode"))
+def swift_async_server(case: Case) -> str | None:
+    """Completions are generated while training by a server only (``swift/rlhf_trainers/rollout_mixin.py``)."""
+    if case.get("async_generation") is not True or case.server:
+        return None
+    return "async_generation needs rollout_mode server in ms_swift"
+
+
 @rule(
     ("weight_sync_bucket_mib", "rollout_engine", "rollout_mode"),
     ("weight_sync_bucket_mib", "rollout_mode"),
@@ -93,6 +113,8 @@ RULES = only(
         swift_liger_installed,
         swift_activation_offload,
         swift_custom_all_reduce,
+        swift_adapter_sync,
+        swift_async_server,
         swift_weight_bucket,
         swift_reduce_precision,
     ),

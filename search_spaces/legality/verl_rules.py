@@ -34,12 +34,49 @@ def verl_engine(case: Case) -> str | None:
     return f"verl has no rollout_engine {case.get('rollout_engine')}; it generates with vllm"
 
 
-@rule(("rollout_engine", "rollout_mode"), ("rollout_mode",))
+@rule(("rollout_engine", "rollout_mode", "async_generation"), ("rollout_mode", "async_generation"))
 def verl_colocated(case: Case) -> str | None:
     """On GPUs of its own verl's rollout is a policy behind (V14), which is another algorithm."""
-    if not case.server:
+    if not case.server or case.get("async_generation") is True:
         return None
-    return "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights"
+    text = "rollout_mode server: on GPUs of its own verl generates only beside training, with older weights"
+    return f"{text}; it needs async_generation"
+
+
+@rule(
+    frozenset({*COMPARED, "rollout_engine", "rollout_mode", "async_generation", "weight_sync_every"}),
+    ("weight_sync_every", "steps_per_generation"),
+)
+def verl_sync_every(case: Case) -> str | None:
+    """A rollout is the updates between two weight syncs (``trainer/ppo/v1/trainer_separate_async.py``)."""
+    if not case.server or case.get("async_generation") is not True:
+        return None
+    batch, every = case.batch, case.at_least_one("weight_sync_every")
+    if batch.steps == every * batch.accumulation:
+        return None
+    return (
+        f"steps_per_generation {batch.steps} is not weight_sync_every {every} × gradient_accumulation_steps "
+        f"{batch.accumulation}: verl's train_batch_size is so many ppo_mini_batch_size where it generates on other GPUs"
+    )
+
+
+@rule(("rollout_engine", "rollout_mode", "weight_sync_backend"), ("weight_sync_backend",))
+def verl_sync_backend(case: Case) -> str | None:
+    """Weights reach an engine on other GPUs by a backend (``trainer/ppo/v1/trainer_separate_async.py``)."""
+    if not case.server or case.get("weight_sync_backend") not in (None, "naive"):
+        return None
+    return "weight_sync_backend naive reaches no engine on other GPUs; use nccl"
+
+
+@rule(("rollout_engine", "rollout_mode", "rollout_gpus", "tensor_parallel_size"), ("tensor_parallel_size",))
+def verl_hybrid_engine(case: Case) -> str | None:
+    """The training GPUs hold engines too, spread as those on other GPUs are (``hybrid_engine``)."""
+    size = case.at_least_one("tensor_parallel_size")
+    if not case.server or case.training_gpus % size == 0:
+        return None
+    return (
+        f"tensor_parallel_size {size} does not divide {case.ranks_in_words(case.training_gpus)}, which hold engines too"
+    )
 
 
 @rule(frozenset({*COMPARED, "dynamic_batching"}), ("micro_batch_size", "steps_per_generation", "dynamic_batching"))
@@ -169,6 +206,9 @@ RULES = (
             verl_device,
             verl_engine,
             verl_colocated,
+            verl_sync_every,
+            verl_sync_backend,
+            verl_hybrid_engine,
             verl_rollout_rows,
             verl_rollout_covers_update,
             verl_whole_updates,

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from autotune import wiring
-from autotune.cli.stopping import stopping
+from autotune.cli import exit_codes
+from autotune.cli.stopping import GRACE_S, Notice, stopping
 from autotune.domain import Budget, StudySpec
+from autotune.ports import Assignment, RunReport, StopToken, Watcher
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, home_tag
 from autotune.running.warm_pool import WarmWorkerPool
@@ -53,7 +58,32 @@ def specification(script: dict[str, object], baseline: dict[str, object], memory
     )
 
 
-def main(home: str, plan: dict[str, object]) -> None:
+class Hanging:
+    """A runner that hangs when it is stopped."""
+
+    def __init__(self, runner: LocalRunner) -> None:
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:
+        """Hangs from the user's wish to stop on."""
+        return self._runner.run(assignment, watcher, _Hang(stop))
+
+
+class _Hang:
+    def __init__(self, stop: StopToken) -> None:
+        self._stop = stop
+
+    @property
+    def level(self) -> int:
+        if self._stop.level:
+            time.sleep(600)
+        return 0
+
+
+def main(home: str, plan: dict[str, object]) -> int:
     settings = read_settings(home=Path(home))
     settings.home.prepare()
     spec = specification(plan.get("script") or {}, plan.get("baseline") or {}, plan.get("memory_limit"))  # type: ignore[arg-type]
@@ -61,22 +91,24 @@ def main(home: str, plan: dict[str, object]) -> None:
     clock = wiring.SystemClock()
     study, _ = wiring.find_or_create(store, spec, clock.now(), fork=False)
     keeper = WarmWorkerPool(settings.home.workers(study.id, study.spec.name), clock)
-    with stopping(lambda text: print(text, flush=True)) as stop:
+    runner = LocalRunner(
+        python=spec.python,
+        framework=ScriptedFramework(),
+        home=home_tag(settings.home.root),
+        clock=clock,
+        start=SCRIPTED_CHILD,
+        graces=GRACES,
+        keeper=keeper if plan.get("warm") else None,
+    )
+    with stopping(lambda text: print(text, flush=True), Notice(float(plan.get("grace_s", GRACE_S)))) as stop:  # type: ignore[arg-type]
+        stop.abandon = partial(wiring.end_processes, settings, study.id)
         control = Control(store, study.id, stop, clock)
         loop = StudyLoop(
             study=study,
             budget=Budget(wall_s=plan.get("wall_s"), max_trials=plan.get("max_trials")),  # type: ignore[arg-type]
             store=store,
             proposer=wiring.proposer_for(spec),
-            runner=LocalRunner(
-                python=spec.python,
-                framework=ScriptedFramework(),
-                home=home_tag(settings.home.root),
-                clock=clock,
-                start=SCRIPTED_CHILD,
-                graces=GRACES,
-                keeper=keeper if plan.get("warm") else None,
-            ),
+            runner=Hanging(runner) if plan.get("hang") else runner,
             clock=clock,
             observer=SeenObserver(),
             stop=control,
@@ -85,7 +117,8 @@ def main(home: str, plan: dict[str, object]) -> None:
         )
         result = loop.run()
     print(json.dumps({"ended_by": result.ended_by, "trials": len(result.trials)}), flush=True)
+    return exit_codes.RUN_AGAIN if stop.preempted else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    sys.exit(main(sys.argv[1], json.loads(sys.argv[2])))

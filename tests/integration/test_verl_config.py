@@ -92,7 +92,7 @@ def overrides(combination: Combination, here: str = "/exported", **changes: Any)
 
 def test_verl_composes_and_accepts_every_legal_combination(verl: Verl) -> None:
     random = Random(8)
-    combinations = [legal(random) for _ in range(LEGAL)]
+    combinations = [legal(random, modes=True) for _ in range(LEGAL)]
     assert len({combination.configuration.key for combination in combinations}) == LEGAL
     for combination in combinations:
         given = overrides(combination)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,12 +36,6 @@ def environment() -> tuple[str, str]:
     if not python or not checkout:
         pytest.skip(f"{PYTHON} and {CHECKOUT} name no environment and checkout of Open-R1 (make env-openr1)")
     return python, checkout
-
-
-def has_vllm(python: str) -> bool:
-    """Whether that interpreter has vLLM, which a rollout server needs."""
-    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-    return subprocess.run([python, "-c", code], check=False, cwd="/").returncode == 0
 
 
 def build_tiny(folder: Path, python: str) -> Path:

@@ -9,8 +9,15 @@ _SHARE, _SIZE, _SHM = "lower gpu_memory_utilization", "lower tensor_parallel_siz
 PUBLISHED = (
     Row("Failed to CUDA calloc async 608 bytes", OOM, DEVICE, None, _SHARE),
     Row("RuntimeError: CUDA driver error: out of memory", OOM, DEVICE, None, _SHARE),
+    Row("torch.AcceleratorError: HIP error: out of memory", OOM, DEVICE, None, _SHARE),
     Row("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", OOM, DEVICE, None, _SHARE),
     Row("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2 GiB.", OOM, DEVICE),
+    Row(
+        "Memory cgroup out of memory: Killed process 4711 (python) total-vm:250000000kB, anon-rss:130000000kB",
+        OOM,
+        HOST,
+    ),
+    Row("container trainer terminated, reason OOMKilled, exit code 137", OOM, HOST),
     Row("1 worker(s) were killed due to the node running low on memory.", OOM, HOST),
     Row(
         "Memory on the node (IP: 10.1.2.3, ID: 9) where the task was running was 32.91GB / 33.28GB (0.988698), which "

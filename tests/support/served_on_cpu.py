@@ -1,9 +1,9 @@
 """A trial or its rollout server without a GPU, run by a framework's own interpreter.
 
 ``python tests/support/served_on_cpu.py trial --directory DIR`` and ``... FRAMEWORK DIRECTORY WORD...`` do what
-``trainer/child/start.py`` and ``trainer/child/serve.py`` do. Three things are not the framework's own: weights pass
-through the store of their group instead of NCCL, which takes two GPUs, with no stream to wait for; a CPU counts as the
-GPUs a server asks for; and vLLM goes by the name that its build for CPUs does not have.
+``trainer/child/start.py`` and ``trainer/child/serve.py`` do. Four things are not the framework's own: weights pass
+through the store of their group instead of NCCL, which takes two GPUs, with no stream to wait for; vLLM takes them by
+its own reload; a CPU counts as the GPUs a server asks for; and vLLM goes by the name its build for CPUs has not.
 """
 
 from __future__ import annotations
@@ -49,6 +49,26 @@ def loaded(name: str) -> ModuleType:
     return module
 
 
+def reload_whole() -> None:
+    """vLLM's build for CPUs packs its weights, and takes new ones by its own reload only."""
+    from swift.pipelines.infer.rollout import WeightSyncWorkerExtension as Extension  # noqa: PLC0415
+
+    update = Extension.update_flattened_params
+
+    def update_flattened_params(self: Any, metadatas: Any) -> None:
+        model = self.model_runner.model
+
+        def load(weights: Any) -> None:
+            del model.load_weights
+            self.model_runner.reload_weights(weights_iterator=iter(weights))
+
+        model.load_weights = load
+        update(self, metadatas)
+
+    Extension.update_flattened_params = update_flattened_params
+    Extension.process_weights_after_loading = lambda self: None
+
+
 def on_a_cpu(framework: str) -> None:
     """Before anything of the framework is imported."""
     version = importlib.metadata.version
@@ -64,6 +84,7 @@ def on_a_cpu(framework: str) -> None:
         from swift.arguments import deploy_args  # noqa: PLC0415
 
         deploy_args.get_device_count = lambda: GPUS
+        reload_whole()
 
 
 if __name__ == "__mp_main__" and sys.argv[1] != "trial":

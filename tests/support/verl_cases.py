@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from search_spaces.batch import training_gpus
 from search_spaces.configuration import Configuration, KnobValue, ModelFacts, Resources
 from search_spaces.knobs import KNOBS, Knob
 from search_spaces.legality import RULES, Case, Reference, is_legal
@@ -83,8 +84,13 @@ class Combination:
         return Configuration(explicit(self.configuration, self.rows, self.ranks))
 
     @property
+    def training(self) -> int:
+        """GPUs that train."""
+        return training_gpus(self.configuration, self.resources)
+
+    @property
     def ranks(self) -> int:
-        return max(1, self.resources.gpus // int(self.configuration.get("sequence_parallel_size", 1)))
+        return max(1, self.training // int(self.configuration.get("sequence_parallel_size", 1)))
 
     @property
     def rows(self) -> int:
@@ -102,20 +108,25 @@ class Combination:
             "max_completion_length": COMPLETION,
             "max_prompt_length": PROMPT,
             "device": "cuda",
-            "world_size": self.resources.gpus,
+            "world_size": self.training,
         }
         return Wanted(**{**given, **changes})
 
 
-def legal(random: Random) -> Combination:
-    """A combination no rule objects to."""
+def legal(random: Random, *, modes: bool = False) -> Combination:
+    """A combination no rule objects to.
+
+    Args:
+        random: to draw from.
+        modes: verl's asynchronous modes are among them, in which no trial runs.
+    """
     while True:
-        found = some(random)
+        found = some(random, modes=modes)
         if is_legal(found.configuration, found.resources, found.configuration):
             return found
 
 
-def some(random: Random) -> Combination:
+def some(random: Random, *, modes: bool = False) -> Combination:
     """A combination whose batch is whole; the other knobs are any."""
     gpus = random.choice((1, 2, 4, 8))
     sharing = random.choice([n for n in (1, 1, 1, 2, 4) if gpus % n == 0])
@@ -139,8 +150,23 @@ def some(random: Random) -> Combination:
     for name, choices in VALUES.items():
         if random.random() < 0.5:
             values[name] = random.choice(choices)
+    apart = _asynchronous(random, values) if modes and random.random() < 0.5 else 0
     settled = {name: value for name, value in values.items() if _acts(name, values)}
-    return Combination(Configuration(settled), machine(gpus))
+    return Combination(Configuration(settled), machine(gpus + apart))
+
+
+def _asynchronous(random: Random, values: dict[str, KnobValue]) -> int:
+    """Makes ``values`` those of an asynchronous mode; returns the GPUs that generate only."""
+    values["async_generation"] = True
+    values["staleness_limit"] = random.choice((1, 8, "unlimited"))
+    values["stale_completions"] = random.choice(KNOBS["stale_completions"].order)
+    if random.random() < 0.5:
+        return 0
+    apart = int(values["tensor_parallel_size"]) * random.choice((1, 2))
+    every = int(values["steps_per_generation"]) // int(values["gradient_accumulation_steps"])
+    values.update({"rollout_mode": "server", "rollout_gpus": apart, "weight_sync_every": every})
+    values["weight_sync_backend"] = random.choice(KNOBS["weight_sync_backend"].order[1:])
+    return apart
 
 
 def machine(gpus: int) -> Resources:

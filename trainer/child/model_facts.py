@@ -19,6 +19,14 @@ NAMES = {
     "max_positions": ("max_position_embeddings", "n_positions", "max_sequence_length"),
     "head_size": ("head_dim",),
 }
+OBJECTS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "model.safetensors.index.json",
+)
 LARGEST_HEADER = 100_000_000
 """Bytes; safetensors' own limit."""
 
@@ -37,9 +45,34 @@ def model_facts(model: str) -> Dict[str, Optional[int]]:
     facts: Dict[str, Optional[int]] = {name: first_number(inner, keys) for name, keys in NAMES.items()}
     if facts["key_value_heads"] is None:
         facts["key_value_heads"] = facts["attention_heads"]
+    if stretched(inner):
+        facts["max_positions"] = None
     quantized = config.get("quantization_config") is not None  # its files hold packed values, not parameters
     facts["parameters"] = None if quantized else stored_parameters(Path(model))
     return facts
+
+
+def stretched(config: Dict[str, Any]) -> bool:
+    """Whether positions are scaled when the model runs, beyond those its configuration names (YaRN and its kin)."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    factor = scaling.get("factor") if isinstance(scaling, dict) else None
+    return isinstance(factor, (int, float)) and factor > 1
+
+
+def refuse_broken(folder: Path) -> None:
+    """Raises ``ContractError`` for a file of settings that is no JSON object, and for weights that are cut off."""
+    for name in OBJECTS:
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ContractError("%s cannot be read: %s" % (path, error)) from None
+        if not isinstance(value, dict):
+            raise ContractError("%s: expected an object with settings, got a %s" % (path, type(value).__name__))
+    for path in folder.glob("*.safetensors"):
+        shapes(path)
 
 
 def first_number(config: Dict[str, Any], keys: Any) -> Optional[int]:
@@ -63,7 +96,7 @@ def shapes(path: Path) -> Dict[str, Any]:
     """Tensor shapes of a safetensors file, by name, from its header alone.
 
     Raises:
-        ContractError: it is not a safetensors file.
+        ContractError: it is not a safetensors file, or it ends before its last tensor does.
     """
     with path.open("rb") as stream:
         start = stream.read(8)
@@ -72,6 +105,12 @@ def shapes(path: Path) -> Dict[str, Any]:
             raise ContractError("%s is not a safetensors file" % path)
         try:
             header = json.loads(stream.read(size))
-            return {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-        except (ValueError, KeyError, TypeError, AttributeError):
+            tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+            whole = 8 + size + max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+            found = {name: entry["shape"] for name, entry in tensors.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise ContractError("%s is not a safetensors file" % path) from None
+    there = path.stat().st_size
+    if there < whole:
+        raise ContractError("%s is cut off: it has %d bytes of %d; download it again" % (path, there, whole))
+    return found

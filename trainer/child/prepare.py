@@ -12,10 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from .contract import ContractError, FailureReason, Phase, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
+from .contract import (
+    ContractError,
+    FailureReason,
+    Phase,
+    PhaseMark,
+    Result,
+    RewardSpec,
+    RunPaths,
+    StartupPart,
+    decode,
+    dumps,
+    write_atomic,
+)
 from .datasets_in import dataset_rows
 from .failures import IllegalSettingError, RewardFailedError, classify, describe, tail
-from .model_facts import model_facts
+from .model_facts import model_facts, refuse_broken
 from .model_source import commit_of, model_folder
 from .prompt_rows import (
     MOST_MEASURED,
@@ -106,16 +118,22 @@ def prepare(directory: Path, wanted: Preparation) -> Dict[str, Any]:
     put_environment(wanted.passthrough)
     # What is quick and most often wrong comes first, so that a broken line is said before anything heavy is imported.
     given = read_rows(Path(wanted.data)) if wanted.data is not None else None
+    mark = PhaseMark(RunPaths(directory).phase)
+    mark.set(Phase.REWARD.value)  # A reward may end this process, and the tuner then knows who did.
     rewards = [load_reward(spec) for spec in wanted.rewards if spec.kind not in OF_FRAMEWORK]
+    mark.set(StartupPart.LOAD.value)
     if wanted.task is not None:
         create_task(wanted.task.name, {**wanted.task.options, "size": 1, "seed": wanted.task.seed})
     folder = model_folder(wanted.model, wanted.passthrough.get("model_revision"))
+    refuse_broken(folder)
     tokenizer = load_tokenizer(str(folder))
     rows, found = all_rows(wanted, given, bool(tokenizer.chat_template))
     lengths = measure([row["prompt"] for row in rows], tokenizer, wanted.model, template_arguments(wanted.passthrough))
     refuse_long(lengths, wanted.max_prompt_length or max(lengths))
     if rewards:
+        mark.set(Phase.REWARD.value)
         check_rewards(rewards, rows[:TRIED_PROMPTS], tokenizer)
+        mark.set(StartupPart.LOAD.value)
     kept = sample(len(rows), MOST_WRITTEN, wanted.seed, keep=lengths.index(max(lengths)))
     text = "".join(json.dumps(rows[index]) + "\n" for index in kept)
     prompts = directory / PROMPTS_FILE
@@ -167,5 +185,7 @@ def load_tokenizer(model: str) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(model)
-    except (OSError, ValueError) as error:
+    except ImportError:
+        raise
+    except Exception as error:  # its files are the user's, and so may its code be
         raise UnusablePromptsError("the tokenizer of %s cannot be loaded: %s" % (model, describe(error))) from error

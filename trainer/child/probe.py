@@ -17,7 +17,18 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .contract import ContractError, FailureReason, Phase, Result, RewardSpec, RunPaths, decode, dumps, write_atomic
+from .contract import (
+    ContractError,
+    FailureReason,
+    Phase,
+    PhaseMark,
+    Result,
+    RewardSpec,
+    RunPaths,
+    decode,
+    dumps,
+    write_atomic,
+)
 from .failures import classify
 from .reward_files import PIP_NAMES, RewardLoadError
 from .rewards import OF_FRAMEWORK, TRL_PACKAGES, load_reward
@@ -65,6 +76,7 @@ def main(directory: Path) -> Result:
         data = facts(devices) if modules is None else facts(devices, modules)
         result = judge(data, needed) if modules is None else judge_packages(data, needed)
         if result.ok and wanted.get("load"):
+            PhaseMark(paths.phase).set(Phase.REWARD.value)  # a reward may end this process
             for spec in wanted["rewards"]:
                 if spec.kind not in OF_FRAMEWORK:
                     load_reward(spec)

@@ -110,9 +110,20 @@ def read_row(line: str, where: str) -> Row:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise UnusablePromptsError("%s: not JSON: %s" % (where, error)) from None
+    if "\\u" in line and not is_text(row):
+        raise UnusablePromptsError("%s: it holds half of a character (a lone surrogate such as \\ud83d)" % where)
     if not isinstance(row, dict) or not is_prompt(row.get("prompt")):
         raise UnusablePromptsError('%s: it needs a "prompt" that is text or a list of {"role", "content"}' % where)
     return row
+
+
+def is_text(value: Any) -> bool:
+    """Whether all text in a JSON value can be written: half of a surrogate pair cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refuse_mixed(row: Mapping[str, Any], kinds: Dict[str, str], where: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from .failures import RewardFailedError, describe
 from .rewards import Reward
+from .scored import RAISED
 
 TEXTS = ("I think the answer is 7. <answer>7</answer>", "")
 """An ordinary completion, and the empty one a model gives when it ends at once."""
@@ -41,7 +42,7 @@ def check_reward(reward: Reward, arguments: Mapping[str, Any]) -> List[Optional[
         answer = reward(**arguments)
         if inspect.isawaitable(answer):
             answer = asyncio.run(awaited(answer))
-    except Exception as error:
+    except RAISED as error:
         if isinstance(error, RewardFailedError):
             raise
         raise RewardFailedError("the reward function %s raised %s" % (name, describe(error))) from error
@@ -101,6 +102,11 @@ def finite(value: Any, index: int, name: str) -> float:
     """``value`` as a number. Raises ``RewardFailedError`` if it is none, or not finite."""
     try:
         number = float(value)
+    except OverflowError:
+        raise RewardFailedError(
+            "the reward function %s returned a number for completion %d that is too large; rewards must be finite"
+            % (name, index)
+        ) from None
     except (TypeError, ValueError):
         raise RewardFailedError(
             "the reward function %s returned %.80r for completion %d, which is no number" % (name, value, index)

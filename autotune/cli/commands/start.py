@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from autotune.cli.screens import study as screens
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.shell_words import command_line, short_path
-from autotune.cli.stopping import SignalStop, stopping
+from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.documents.recommendation import recommendation_json
 from autotune.domain import Budget, Study
 from autotune.errors import MachineError, UsageError
@@ -47,6 +48,7 @@ def start(asked: StartOptions) -> None:
     Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
     winner next to the baseline. The same command again continues the study; more budget extends it.
     Ctrl-C once finishes the running trial and recommends; twice stops at once. Nothing is lost.
+    After a scheduler's SIGTERM or SIGUSR1 it ends within --grace with exit code 75: run it again.
 
     \b
     Examples:
@@ -61,7 +63,7 @@ def start(asked: StartOptions) -> None:
       autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
-    from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
+    from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
     from autotune.specification.request import DEFAULT_SAMPLER
     from autotune.wiring import check_store, lanes_of, prepare
 
@@ -71,14 +73,16 @@ def start(asked: StartOptions) -> None:
     using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
     request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
     say: Say = (lambda _: None) if asked.quiet else console.say
-    check_store(settings)
-    prepared = prepare(request, settings, say, bundled_model(), limits)
+    notice = notice_of(asked)
+    with leaving(notice):
+        check_store(settings)
+        prepared = prepare(request, settings, say, bundled_model(), limits)
     lanes_of(prepared.spec, limits.at_once)
     if asked.dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return
     with _page(settings, say, wanted=not asked.no_serve, port=asked.port):
-        ended = _run(settings, prepared, limits, asked)
+        ended = _run(settings, prepared, limits, asked, notice)
     raise typer.Exit(ended)
 
 
@@ -98,25 +102,32 @@ def _page(settings: Settings, say: Say, *, wanted: bool, port: int | None) -> It
         yield
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions, notice: Notice) -> int:
     from autotune.wiring import open_store_for
 
-    with stopping(console.say) as stop:
+    with stopping(console.say, notice) as stop:
         store = open_store_for(settings, stop)
         try:
-            return _run_in(store, settings, prepared, limits, asked, stop)
+            return _run_in(store, settings, prepared, limits, asked, stop, notice.grace_s)
         finally:
             store.close()
 
 
 def _run_in(
-    store: Store, settings: Settings, prepared: Prepared, limits: Budget, asked: StartOptions, stop: SignalStop
+    store: Store,
+    settings: Settings,
+    prepared: Prepared,
+    limits: Budget,
+    asked: StartOptions,
+    stop: SignalStop,
+    grace_s: float,
 ) -> int:
-    from autotune.wiring import begun, check_machine, find_or_create, loop
+    from autotune.wiring import begun, check_machine, end_processes, find_or_create, loop
 
     study, existed = find_or_create(
         store, prepared.spec, time.time(), fork=asked.new, any_sampler=asked.sampler is None
     )
+    stop.abandon = partial(end_processes, settings, study.id)
     check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     spent = store.spent(study.id)[0]
@@ -137,7 +148,7 @@ def _run_in(
     with observing(mode, state) as observer:
         result = loop(
             study, limits, store, settings, observer, stop, prepared.fingerprint,
-            allow_busy=asked.allow_busy, warm=not asked.cold,
+            allow_busy=asked.allow_busy, warm=not asked.cold, grace_s=grace_s,
         ).run()  # fmt: skip
     _end(settings, study, result, store.spent(study.id)[0], as_json=asked.as_json)
     return exit_code(result, stop)
@@ -184,6 +195,8 @@ def _end(settings: Settings, study: Study, result: StudyResult, spent: float, *,
 
 def exit_code(result: StudyResult, stop: SignalStop) -> int:
     """Of a study that has ended (docs/decisions/0012-exit-codes.md)."""
+    if stop.preempted:
+        return exit_codes.RUN_AGAIN
     if stop.signal is not None:
         return exit_codes.SIGNAL + stop.signal
     if result.halted:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import HomeOption
+from autotune.cli.stopping import GRACE_S
 from search_spaces.framework_names import SHORT
 
 BudgetOption = Annotated[
@@ -170,6 +171,16 @@ ColdOption = Annotated[
     typer.Option("--cold", help="Start a process for each trial, not forked from a loaded one nor used twice. Slower."),
 ]
 
+GraceOption = Annotated[
+    str,
+    typer.Option(
+        "--grace", help="After a scheduler's SIGTERM or SIGUSR1 all has ended within this time.", metavar="TIME"
+    ),
+]
+SignalOption = Annotated[
+    list[str] | None,
+    typer.Option("--signal", help="A further signal that announces the end, such as USR2.", metavar="NAME"),
+]
 AsJsonOption = Annotated[bool, typer.Option("--json", help="One JSON record per event on stdout.")]
 NoLiveOption = Annotated[bool, typer.Option("--no-live", help="Plain lines instead of the live table.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Only the end screen.")]
@@ -224,6 +235,8 @@ class StudyOptions:
     dry_run: DryRunOption = False
     allow_busy: AllowBusyOption = False
     cold: ColdOption = False
+    grace: GraceOption = f"{GRACE_S:.0f}s"
+    signal: SignalOption = None
     as_json: AsJsonOption = False
     no_live: NoLiveOption = False
     quiet: QuietOption = False

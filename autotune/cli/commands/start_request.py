@@ -10,6 +10,7 @@ from pathlib import Path
 from autotune.cli.commands.start_options import BudgetOptions, FrameworkOptions, StudyOptions
 from autotune.cli.screens.durations import parse_duration
 from autotune.cli.screens.sizes import parse_size
+from autotune.cli.stopping import Notice
 from autotune.domain import Budget
 from autotune.errors import UsageError
 from autotune.frameworks import Integration, framework_named
@@ -145,3 +146,8 @@ def bundled_model() -> str:
     """The folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
+
+
+def notice_of(asked: StudyOptions) -> Notice:
+    """How the machine is taken away. Raises ``UsageError``."""
+    return Notice.of(parse_duration(asked.grace), asked.signal or ())

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,7 @@ from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.live import begin
 from autotune.cli.screens.observer import choose_mode, observing
 from autotune.cli.screens.text import clean, rate
-from autotune.cli.stopping import SignalStop, stopping
+from autotune.cli.stopping import Notice, SignalStop, leaving, stopping
 from autotune.domain import SWEEP, Budget, Study, Trial
 from autotune.errors import UsageError
 from autotune.machine import other_load
@@ -92,15 +93,17 @@ def sweep(asked: SweepOptions) -> None:
     if asked.stored is not None:
         _export_stored(asked.stored, asked.export, asked.home, as_json=asked.as_json)
         return
-    from autotune.cli.commands.start_request import budget_of, bundled_model, request_of
+    from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
     from autotune.wiring import check_store, prepare
 
     limits = Budget() if asked.budget is None else budget_of(BudgetOptions(asked.budget))
     request = request_of(asked, FrameworkOptions(), "tpe", Path.cwd())
-    check_store(settings)
-    _check_export(asked.export)
-    prepared = prepare(request, settings, (lambda _: None) if asked.quiet else console.say, bundled_model())
-    raise typer.Exit(_run(settings, as_sweep(prepared, asked.name), limits, asked))
+    notice = notice_of(asked)
+    with leaving(notice):
+        check_store(settings)
+        _check_export(asked.export)
+        prepared = prepare(request, settings, (lambda _: None) if asked.quiet else console.say, bundled_model())
+    raise typer.Exit(_run(settings, as_sweep(prepared, asked.name), limits, asked, notice))
 
 
 def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
@@ -109,7 +112,7 @@ def as_sweep(prepared: Prepared, name: str | None) -> Prepared:
     return replace(prepared, spec=replace(prepared.spec, sampler=SWEEP, name=own))
 
 
-def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOptions) -> int:
+def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOptions, notice: Notice) -> int:
     from autotune.wiring import open_store_for, sweep_proposer
 
     proposer = sweep_proposer(prepared.spec, rows=asked.rows, same_learning=asked.same_learning)
@@ -117,10 +120,10 @@ def _run(settings: Settings, prepared: Prepared, limits: Budget, asked: SweepOpt
         console.say(planned_sentence(proposer, asked.again, prepared.spec.resources.device))
     if asked.dry_run:
         return 0
-    with stopping(console.say) as stop:
+    with stopping(console.say, notice) as stop:
         store = open_store_for(settings, stop)
         try:
-            return _run_in(store, settings, prepared, limits, asked, proposer, stop)
+            return _run_in(store, settings, prepared, limits, asked, proposer, stop, notice.grace_s)
         finally:
             store.close()
 
@@ -133,10 +136,12 @@ def _run_in(
     asked: SweepOptions,
     proposer: SweepProposer,
     stop: SignalStop,
+    grace_s: float,
 ) -> int:
-    from autotune.wiring import check_machine, find_or_create, loop, measured
+    from autotune.wiring import check_machine, end_processes, find_or_create, loop, measured
 
     study, existed = find_or_create(store, prepared.spec, time.time(), fork=False)
+    stop.abandon = partial(end_processes, settings, study.id)
     check_machine(store, study, prepared.fingerprint)
     store.save_fingerprint(study.id, prepared.fingerprint, time.time())
     if not asked.quiet:
@@ -154,6 +159,7 @@ def _run_in(
         result = loop(
             study, limits, store, settings, observer, stop, prepared.fingerprint,
             allow_busy=asked.allow_busy, warm=not asked.cold, proposer=proposer, steps=steps(asked.again),
+            grace_s=grace_s,
         ).run()  # fmt: skip
     return _end(store, result, proposer, asked, stop)
 
@@ -168,6 +174,8 @@ def _end(store: Store, result: StudyResult, proposer: SweepProposer, asked: Swee
     else:
         for line in [*lines, *([written] if written else [])]:
             console.line(line)
+    if stop.preempted:
+        return exit_codes.RUN_AGAIN
     if stop.signal is not None:
         return exit_codes.SIGNAL + stop.signal
     return 0 if fastest(result.trials, 1) else exit_codes.NOTHING_FEASIBLE

@@ -63,8 +63,10 @@ def _temporary(here: Surroundings) -> Finding | None:
 
 
 def _first(here: Surroundings) -> Finding | None:
-    if here.reaped:
+    if not here.zombies:
         return None
-    text = f"process 1 ({here.first}) may not wait for orphans: they stay as zombies if the tuner is killed"
+    text = (
+        f"process 1 has not waited for {here.zombies} dead processes: where the tuner is killed its trials stay so too"
+    )
     command = "docker run --init; Kubernetes: shareProcessNamespace: true"
     return Finding("process 1", Verdict.WARNING, text, command)

@@ -21,6 +21,7 @@ from autotune.cli.screens.text import clean, in_order, knob_value, rate
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
@@ -228,16 +229,30 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
             cut = f", {statistics.fmean(clipped):.0%} clipped" if clipped else ""
             text = f"mean {statistics.fmean(lengths):.0f}, longest {max(lengths)} tokens{cut}"
             grid.add("lengths", f"{kind.value}: {text}")
+    natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
+    limits = limit_words([n for c in natural for n in c.lengths])
+    if limits:
+        grid.add("limits", limits)
+    stale, rows = sum(c.stale_rows for c in own), sum(c.rows for c in own)
+    if stale:
+        grid.add("dropped", f"{stale / (stale + rows):.0%} of completions as stale; they count in no figure")
     words = engine_words(trial.cycles)
     if words:
         grid.add("engine", words)
-    natural = [c for c in own if c.cycle_kind is CycleKind.NATURAL]
     rewards = [c.reward_mean for c in natural if c.reward_mean is not None]
     groups = sum(c.groups for c in natural)
     if rewards:
         flat = sum(c.zero_std_groups for c in natural)
         teaching = f"; {groups - flat} of {groups} groups have differing rewards" if groups else ""
         grid.add("rewards", f"mean {statistics.fmean(rewards):.3f} at natural lengths{teaching}")
+
+
+def limit_words(lengths: Sequence[int]) -> str:
+    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows``."""
+    found = lower_limits(lengths)
+    told = [f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]]
+    told += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
+    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows, and another algorithm" if told else ""
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:

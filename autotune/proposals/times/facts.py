@@ -69,7 +69,7 @@ _OF_ENGINE = (
     *("enforce_eager", "prefix_caching", "sleep_level", "continuous_batching", "rollout_data_parallel_size"),
 )
 """Knobs that ``_batch``, ``_training`` and ``_engine`` look at."""
-READ = (*dict.fromkeys((*_OF_BATCH, *_OF_TRAINING, *_OF_ENGINE)), "logprob_rows", "torch_compile")
+READ = (*dict.fromkeys((*_OF_BATCH, *_OF_TRAINING, *_OF_ENGINE)), "logprob_rows", "torch_compile", "engine_logprobs")
 """Knobs that ``facts_of`` looks at; configurations that agree on them have the same facts."""
 
 
@@ -100,7 +100,8 @@ def facts_of(task: Task, values: Mapping[str, KnobValue], kept: Kept | None = No
     found = dict(part(_OF_BATCH, lambda: _batch(task, values)))
     found.update(part(_OF_TRAINING, lambda: _training(task, get)))
     found.update(part(_OF_ENGINE, lambda: _engine(task, get, values, found["ranks"])))
-    found["logprob_passes"] = _passes(task, found["vllm"] > 0, found)
+    own = get("engine_logprobs") is not True
+    found["logprob_passes"] = _passes(task, found["vllm"] > 0, found, own=own)
     found["logprob_rows"] = _number(get("logprob_rows"), found["micro"])
     return found
 
@@ -190,14 +191,17 @@ def _replicas(resources: Resources, get: Get, values: Mapping[str, KnobValue], s
     return max(1.0, float(training_gpus(values, resources)) // tensor)
 
 
-def _passes(task: Task, vllm: bool, batch: Mapping[str, float]) -> float:
-    """TRL's rule: the policy's own where generation and update differ or vLLM's are corrected, and the reference's."""
+def _passes(task: Task, vllm: bool, batch: Mapping[str, float], *, own: bool) -> float:
+    """TRL's rule: the policy's own where generation and update differ or vLLM's are corrected, and the reference's.
+
+    Not ``own``: the engine's log-probs are the old ones.
+    """
     given = task.passthrough
     names = ("vllm_importance_sampling_correction", "importance_sampling_correction")
     corrected = vllm and all(given.get(name) is not False for name in names)
     aligned = batch["accumulation"] % (batch["steps"] * batch["again"]) == 0
     reference = _number(given.get("beta"), 0.0) != 0.0
-    return float(corrected or not aligned) + float(reference)
+    return float(own and (corrected or not aligned)) + float(reference)
 
 
 def _number(value: object, otherwise: float) -> float:

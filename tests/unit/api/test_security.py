@@ -1,5 +1,6 @@
 """Who is kept out, and that nothing is left in front of the guard."""
 
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -305,3 +306,54 @@ def test_a_token_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(UsageError, match="is empty"):
         read_token({"AUTOTUNE_TOKEN": TOKEN}, file)
+
+
+NO_HOSTS = (
+    "http://box.example",
+    "box.example:80",
+    "*.example",
+    "a b",
+    "",
+    "box/x",
+    "[::1",
+    "::1]",
+    "bücher",
+    "a..b",
+    "@",
+)
+
+
+@pytest.mark.parametrize("name", NO_HOSTS)
+def test_a_host_name_that_no_reader_can_send_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="can match no reader"):
+        access_for("127.0.0.1", {}, names=[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "host"), [("Box.Example", "box.example:80"), ("10.0.0.7", "10.0.0.7"), ("[fe80::1]", "[FE80::1]:7")]
+)
+def test_a_host_name_that_is_taken_is_answered(name: str, host: str) -> None:
+    assert access_for("127.0.0.1", {}, names=[name]).knows(host)
+
+
+@pytest.mark.parametrize("host", ["[::1]]", "[[::1]]", "[::1", "::1]", "[::1]x", "[::1]:", "[::1]:x", "localhost:", ""])
+def test_what_is_no_host_is_not_ours(host: str) -> None:
+    assert not access_for("127.0.0.1", {}).knows(host)
+
+
+def test_a_pipe_as_token_file_is_read_and_never_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.guard.access.PATIENCE_S", 0.1)
+    file = tmp_path / "pipe"
+    os.mkfifo(file, 0o600)
+    with pytest.raises(UsageError, match=r"is empty|nothing was written"):
+        read_token({}, file)
+    writing = os.open(file, os.O_RDWR)
+    try:
+        with pytest.raises(UsageError, match="nothing was written"):
+            read_token({}, file)
+        os.write(writing, TOKEN.encode() + b"\n")
+        assert read_token({}, file) == TOKEN
+    finally:
+        os.close(writing)

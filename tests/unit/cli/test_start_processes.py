@@ -19,7 +19,7 @@ def test_cold_gives_every_trial_a_process_of_its_own(
     seen: list[Any] = []
 
     def run(*given: Any) -> int:
-        seen.append(given[-1])
+        seen.append(given[-2])
         return 0
 
     wiring.check_store = lambda settings: None

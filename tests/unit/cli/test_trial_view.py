@@ -51,6 +51,26 @@ def test_rewards_come_from_natural_lengths_only() -> None:
     assert "mean 0.500 at natural lengths; 1 of 2 groups have differing rewards" in drawn
 
 
+def test_what_a_lower_limit_would_cut_is_told_from_natural_lengths() -> None:
+    lengths = (100,) * 80 + (1000,) * 20
+    natural = factories.cycle(0, cycle_kind=CycleKind.NATURAL, lengths=lengths)
+    drawn = text(show(factories.finished(1).with_(cycles=(natural,))))
+    assert "max_completion_length 100 would cut 20% of rows and save 64% of tokens; by 100 rows" in " ".join(
+        drawn.split()
+    )
+    recorded = factories.cycle(0, lengths=lengths)
+    assert "would cut" not in text(show(factories.finished(1).with_(cycles=(recorded,)))), (
+        "replayed lengths say nothing new"
+    )
+
+
+def test_what_was_dropped_as_stale_is_shown_where_anything_was() -> None:
+    for stale, shown in ((0, None), (2, "20%"), (8, "50%")):
+        drawn = text(show(factories.finished(1).with_(cycles=(factories.cycle(0, rows=8, stale_rows=stale),))))
+        assert ("dropped" in drawn) is (shown is not None)
+        assert shown is None or f"{shown} of completions as stale" in drawn
+
+
 def test_a_trial_that_waits_or_runs_has_no_invented_outcome() -> None:
     assert "outcome     waiting" in text(show(factories.trial(1)))
     assert "outcome     running" in text(show(factories.trial(1, state=TrialState.RUNNING, attempt=2)))

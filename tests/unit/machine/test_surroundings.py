@@ -16,7 +16,7 @@ from autotune.machine.surroundings import Surroundings
 from autotune.running import environment, proc
 
 GIB = 1 << 30
-PLAIN = Surroundings(8 * GIB, 65536, None, "/home/me", True, True, True, "systemd", False, True)
+PLAIN = Surroundings(8 * GIB, 65536, None, "/home/me", True, True, True, 0)
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -43,7 +43,7 @@ def test_a_plain_machine_lacks_nothing() -> None:
         ({"home": "", "home_usable": False}, "user", "export HOME="),
         ({"home_usable": False}, "user", "/home/me"),
         ({"temporary": False}, "temporary files", "--tmpfs /tmp"),
-        ({"first": "sleep"}, "process 1", "--init"),
+        ({"zombies": 3}, "process 1", "--init"),
     ],
 )
 def test_what_is_missing_is_named_with_the_option_that_mends_it(
@@ -115,3 +115,11 @@ def test_kills_are_counted_by_the_own_group_where_it_tells(tmp_path: Path) -> No
     write(tmp_path, "proc/self/cgroup", "4:memory:/old\n")
     write(tmp_path, "cgroup/memory/old/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
     assert proc.oom_kills(files(tmp_path)) == 5
+
+
+def test_only_dead_children_of_the_first_process_count(tmp_path: Path) -> None:
+    write(tmp_path, "proc/7/stat", "7 (a (b) Z) Z 1 7 7 0 -1\n")
+    write(tmp_path, "proc/8/stat", "8 (c) Z 7 7 7 0 -1\n")
+    write(tmp_path, "proc/9/stat", "9 (d) S 1 7 7 0 -1\n")
+    write(tmp_path, "proc/10/stat", "")
+    assert surroundings.look({}, files(tmp_path)).zombies == 1

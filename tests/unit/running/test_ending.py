@@ -98,3 +98,23 @@ def test_lingering_with_an_unreadable_report_is_not_blamed_on_our_own_kill() -> 
     got = outcome(exit_code=-9, stop=Stop.LINGERED, why="did not exit", result_error="its result cannot be read")
     assert got.reason is FailureReason.CRASH
     assert "did not exit; its result cannot be read" in got.message
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "log", "reason"),
+    [
+        ("reward", 0, "", FailureReason.REWARD_ERROR),
+        ("reward", 7, "", FailureReason.REWARD_ERROR),
+        ("update", 0, "", FailureReason.CRASH),
+        ("reward", -11, "", FailureReason.CRASH),
+        ("reward", 137, "", FailureReason.CRASH),
+        ("reward", 1, "Traceback (most recent call last):\nRuntimeError: NCCL is gone\n", FailureReason.CRASH),
+    ],
+)
+def test_a_reward_that_leaves_without_a_word_is_blamed_and_nothing_else_that_ends_there(
+    phase: str, code: int, log: str, reason: FailureReason
+) -> None:
+    ending = Ending(code, 1.0, phase=CurrentPhase(phase, 2, "recorded"), log_tail=log)
+    outcome = outcome_of(ending, ScriptedFramework(), "log.txt")
+    assert outcome.reason is reason
+    assert ("the reward ended the process" in outcome.message) is (reason is FailureReason.REWARD_ERROR)

@@ -94,3 +94,34 @@ def test_homes_have_different_tags_and_one_home_always_the_same(tmp_path: Path) 
     assert home_tag(tmp_path) == home_tag(tmp_path / "link")
     assert home_tag(tmp_path) != home_tag(tmp_path / "other")
     assert ":" not in home_tag(Path(os.sep))
+
+
+@pytest.mark.parametrize(("command", "more"), [("prepare", {"model": "m", "data": "data.jsonl"}), ("probe", {})])
+@pytest.mark.parametrize(("line", "said"), [("os._exit(0)", "exit code 0"), ("os._exit(7)", "exit code 7")])
+def test_a_reward_that_ends_its_process_is_named_with_its_file(
+    tmp_path: Path, command: str, more: dict[str, Any], line: str, said: str
+) -> None:
+    """The child's real commands; they load the reward before they import a framework."""
+    reward = tmp_path / "reward.py"
+    reward.write_text(f"import os\n{line}\ndef score(**_): return []\n")
+    (tmp_path / "data.jsonl").write_text('{"prompt": "a"}\n')
+    asked = {**more, "rewards": [{"kind": "file", "name": "score", "path": str(reward)}]}
+    if command == "prepare":
+        asked["data"] = str(tmp_path / "data.jsonl")
+    else:
+        asked = {**asked, "load": True, "modules": {}, "packages": []}
+    where: dict[str, Any] = {"clock": RealClock(), "home": HOME, "graces": GRACES}
+    result = run_tool(sys.executable, command, tmp_path / "tool", asked, 60, **where)
+    assert result.reason is FailureReason.REWARD_ERROR
+    assert f"the reward score in {reward} ended the process" in result.message
+    assert said in result.message
+
+
+def test_a_reward_that_exits_when_it_is_imported_is_named_with_its_file(tmp_path: Path) -> None:
+    reward = tmp_path / "reward.py"
+    reward.write_text("raise SystemExit(3)\n")
+    asked = {"rewards": [{"kind": "file", "name": "score", "path": str(reward)}], "load": True, "modules": {}}
+    where: dict[str, Any] = {"clock": RealClock(), "home": HOME, "graces": GRACES}
+    result = run_tool(sys.executable, "probe", tmp_path / "tool", asked, 60, **where)
+    assert result.reason is FailureReason.REWARD_ERROR
+    assert f"{reward} cannot be loaded: SystemExit" in result.message

@@ -36,6 +36,10 @@ def names(found: tuple[Violation, ...]) -> set[str]:
         ({"sync_ref_model": True, "beta": 0.1, "use_peft": True}, "reference_model"),
         ({"lora_target_modules": ["q_proj", "lm_head"]}, "adapter_target"),
         ({"max_prompt_length": 512}, "unknown_key"),
+        *(({"lora_r": value}, "adapter_rank") for value in (-1, 0, 1.5, "8", True)),
+        *(({"loss_type": value}, "unknown_word") for value in ("nope", "GRPO", "", 3, ["grpo"])),
+        ({"importance_sampling_level": "row"}, "unknown_word"),
+        ({"scale_rewards": "all"}, "unknown_word"),
     ],
 )
 def test_what_trl_would_refuse_is_said_before_a_trial(settings_: dict[str, Any], rule: str) -> None:
@@ -54,6 +58,8 @@ def test_what_trl_would_refuse_is_said_before_a_trial(settings_: dict[str, Any],
         {"sync_ref_model": True, "beta": 0.1},
         {"parallelism_config": {"cp_size": 1}},
         {"lora_target_modules": "all-linear"},
+        {"lora_r": 16, "loss_type": "dr_grpo", "importance_sampling_level": "sequence", "scale_rewards": False},
+        {"loss_type": "vespo", "scale_rewards": "none", "lora_r": None},
     ],
 )
 def test_what_trl_accepts_is_accepted(settings_: dict[str, Any]) -> None:
@@ -90,3 +96,14 @@ def test_verls_old_log_probs_are_the_engines_only_where_it_gives_them(
     found = check_passthrough({key: log_probs}, {**BARE, **knobs}, Resources(framework="verl"))
     assert names(found) == ({"verl_engine_logprobs"} if refused else set())
     assert check_passthrough({}, {**BARE, **knobs}, Resources(framework="verl")) == (), "verl's own is true"
+
+
+@pytest.mark.parametrize(
+    ("settings_", "refused"), [({}, False), ({"tuner_type": "lora"}, False), ({"tuner_type": "full"}, True)]
+)
+def test_adapters_alone_are_sent_only_where_adapters_are_trained(settings_: dict[str, Any], refused: bool) -> None:
+    """ms-swift trains adapters unless told otherwise."""
+    swift = Resources(gpus=1, device="cuda", framework="ms_swift")
+    knobs = {**BARE, "rollout_engine": "vllm", "adapter_sync": True}
+    assert ("adapter_sync" in names(check_passthrough(settings_, knobs, swift))) is refused
+    assert "adapter_sync" not in names(check_passthrough(settings_, BARE, swift))

@@ -83,6 +83,21 @@ def test_batches_are_refused_exactly_when_ms_swift_refuses_them(
         ),
         ("swift_reduce_precision", {"reduce_precision": "bf16"}, {"reduce_precision": "bf16", "zero_stage": 1}),
         (
+            "swift_adapter_sync",
+            {"rollout_engine": "vllm", "adapter_sync": True, "sleep_level": 2},
+            {"rollout_engine": "vllm", "adapter_sync": True, "sleep_level": 1},
+        ),
+        (
+            "swift_adapter_sync",
+            {"rollout_engine": "vllm", "adapter_sync": True, "rollout_mode": "server", "rollout_gpus": 1},
+            {"rollout_engine": "vllm", "rollout_mode": "server", "rollout_gpus": 1},
+        ),
+        (
+            "swift_async_server",
+            {"rollout_engine": "vllm", "async_generation": True},
+            {"rollout_engine": "vllm", "async_generation": True, "rollout_mode": "server", "rollout_gpus": 1},
+        ),
+        (
             "swift_weight_bucket",
             {"rollout_engine": "vllm", "weight_sync_bucket_mib": 64},
             {"rollout_engine": "vllm", "weight_sync_bucket_mib": 512},

@@ -18,6 +18,13 @@ BARE: dict[str, KnobValue] = {
 }  # fmt: skip
 
 
+APART: dict[str, KnobValue] = {
+    "rollout_mode": "server", "async_generation": True, "rollout_gpus": 2, "weight_sync_every": 1,
+    "weight_sync_backend": "nccl", "tensor_parallel_size": 1,
+}  # fmt: skip
+"""On other GPUs, with older weights."""
+
+
 def on(gpus: int = 4, **changes: Any) -> Resources:
     return Resources(gpus=gpus, device="cuda" if gpus else "cpu", framework=changes.pop("framework", "verl"), **changes)
 
@@ -31,6 +38,9 @@ def test_what_verl_takes_is_legal() -> None:
     assert check(Configuration({**BARE, "tensor_parallel_size": 1}), on()) == ()
     whole = {"remove_padding": True, "sequence_parallel_size": 2, "dynamic_batching": True, "fsdp": "fsdp2"}
     assert broken(on(model=ModelFacts(attention_heads=16, key_value_heads=1)), **whole) == set()
+    assert broken(on(6), **APART) == set()
+    assert check(Configuration({**BARE, **APART}), on(6)) == ()
+    assert check(Configuration({**BARE, "tensor_parallel_size": 1, "async_generation": True}), on()) == ()
 
 
 @pytest.mark.parametrize(
@@ -39,6 +49,9 @@ def test_what_verl_takes_is_legal() -> None:
         ("verl_device", {}, on(0)),
         ("verl_engine", {"rollout_engine": "transformers"}, on()),
         ("verl_colocated", {"rollout_mode": "server", "rollout_gpus": 1}, on()),
+        ("verl_sync_every", {**APART, "weight_sync_every": 3}, on(6)),
+        ("verl_sync_backend", {**APART, "weight_sync_backend": "naive"}, on(6)),
+        ("verl_hybrid_engine", {**APART, "tensor_parallel_size": 2, "rollout_gpus": 2}, on(5)),
         (
             "verl_rollout_rows",
             {"sequence_parallel_size": 4, "micro_batch_size": 2, "gradient_accumulation_steps": 1,

@@ -118,6 +118,16 @@ def test_a_server_of_the_command_line_is_refused_where_none_can_be() -> None:
         build.refuse_server(framework_named(name), served_by(1), on(name))
 
 
+def test_verls_word_for_no_server_is_its_own() -> None:
+    verl = framework_named("verl")
+    with pytest.raises(UsageError, match=r"^trainer.v1.trainer_mode server: .* set trainer.v1.trainer_mode to sync\.$"):
+        build.refuse_server(verl, {**served_by(1), "async_generation": True}, on("verl"))
+    said = verl.unsupported({"micro_batch_size": 1, "async_generation": True})
+    assert list(said) == [
+        "trainer.v1.trainer_mode colocate_async: no trial has run in an asynchronous mode yet; set it to sync"
+    ]
+
+
 def own_run(
     name: str, text: str, gpus: int, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> tuple[Complete, list[str]]:

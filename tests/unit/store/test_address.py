@@ -78,3 +78,10 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(address:
     assert SECRET not in str(caught.value)
     assert "\n" not in str(caught.value)
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg2", "pg8000"])
+def test_another_driver_of_postgresql_is_refused_by_its_name(driver: str) -> None:
+    with pytest.raises(StoreError, match=rf"by psycopg, not by {driver}; write postgresql://") as caught:
+        backend_of(f"postgresql+{driver}://user:{SECRET}@host/studies", 1.0)
+    assert SECRET not in str(caught.value)

@@ -18,10 +18,11 @@ from sqlalchemy.pool import Pool
 
 from autotune.domain import StudyStatus
 from autotune.errors import StoreError, StudyBusyError
-from autotune.store import open_store
+from autotune.store import OutageLimits, open_store
 from tests.contracts.store_cases import begin
 from tests.contracts.store_processes import PATIENCE_S, hold_lock, running, told
 from tests.support import factories as make
+from tests.support.fakes import FakeStop
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,7 +49,7 @@ def refusal(path: Path) -> str:
     opened = []
 
     def use() -> None:
-        store = open_store(path, busy_timeout_s=0.2)
+        store = open_store(path, busy_timeout_s=0.2, patience=OutageLimits(total_s=0.0))
         opened.append(store)
         try:
             store.trials(1)
@@ -190,6 +191,34 @@ def test_a_lock_kept_too_long_by_another_is_named(used: Path) -> None:
     store.close()
 
 
+def test_a_file_that_another_holds_is_waited_for_and_the_wait_is_told(used: Path) -> None:
+    """It lets go only when the wait was told, so a tuner that gives up at the first refusal fails here."""
+    said: list[str] = []
+    with closing(_plain(used)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        def talk(sentence: str) -> None:
+            said.append(sentence)
+            if other.in_transaction:
+                other.execute("ROLLBACK")
+
+        store = open_store(used, busy_timeout_s=0.05, talk=talk)
+        store.set_status(1, StudyStatus.DONE)
+        assert store.study(1).status is StudyStatus.DONE
+        store.close()
+    assert [("in use" in said[0], "for up to 5 min" in said[0]), "is free after" in said[-1]] == [(True, True), True]
+    assert len(said) == 2
+
+
+def test_a_user_who_stops_does_not_wait_for_a_file_that_another_holds(used: Path) -> None:
+    with closing(_plain(used)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        store = open_store(used, busy_timeout_s=0.05, stop=FakeStop(2), talk=lambda _: None)
+        with pytest.raises(StoreError, match="kept it locked"):
+            store.set_status(1, StudyStatus.DONE)
+        store.close()
+
+
 def test_a_reader_does_not_wait_for_a_writer(used: Path) -> None:
     with closing(_plain(used)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -246,7 +275,7 @@ def test_the_holder_of_a_study_is_named_while_it_lives(used: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from autotune.errors import StoreError
-from autotune.store import open_store
+from autotune.store import OutageLimits, open_store
 open_store(":memory:").close()  # loads what a user who may read nothing could not
 if os.geteuid() == 0:
     os.setgid(65534)

@@ -102,9 +102,10 @@ def wanted(configuration: Configuration, machine: Resources, **changes: Any) -> 
 
 
 def read_back(export: ms_swift.Export, processes: int) -> Configuration:
-    """What the exported file says, less the engine's length, which is said though nobody set it."""
+    """What the exported files say, less the engine's length, which is said though nobody set it."""
     name = "grpo.yaml" if "grpo.yaml" in export.files else "run.sh"
-    return Configuration(ms_swift.import_config(export.files[name], name, FIELDS, processes).knobs)
+    served = {"server": export.files.get(ms_swift.SERVER, ""), "server_name": ms_swift.SERVER}
+    return Configuration(ms_swift.import_config(export.files[name], name, FIELDS, processes, **served).knobs)
 
 
 def told(configuration: Configuration) -> Configuration:

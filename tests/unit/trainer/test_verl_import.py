@@ -165,7 +165,7 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
     ("line", "words"),
     [
         ("actor_rollout_ref.rollout.name=sglang", "SGLang is not supported: a verl trial generates with vLLM"),
-        ("trainer.v1.trainer_mode=separate_async", "a trial trains on completions of its own weights"),
+        ("trainer.v1.trainer_mode=separate_async", "say how many with actor_rollout_ref.rollout.n_gpus_per_node"),
         ("actor_rollout_ref.actor.strategy=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
         ("model_engine=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
         ("actor_rollout_ref.rollout.mode=sync", "verl 0.9.1 has no other than async; expected async, got sync"),
@@ -298,3 +298,35 @@ def test_entropy_is_checkpointed_for_nothing_without_a_coefficient() -> None:
     ]
     assert [len(notes) for notes in said] == [1, 1, 0]
     assert "line 3" in said[0][0]
+
+
+ASYNC = (
+    "trainer.v1.trainer_mode=separate_async", "trainer.v1.separate_async.parameter_sync_step=4",
+    "data.train_batch_size=32",
+    "actor_rollout_ref.rollout.nnodes=1", "actor_rollout_ref.rollout.n_gpus_per_node=6",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=nccl", "trainer.v1.sampler.max_off_policy_threshold=null",
+)  # fmt: skip
+
+
+def test_verls_asynchronous_modes_are_read() -> None:
+    apart = read(*ASYNC).knobs
+    assert apart["steps_per_generation"] == 4 * int(apart["gradient_accumulation_steps"])
+    told = {
+        "rollout_mode": "server", "async_generation": True, "rollout_gpus": 6, "weight_sync_every": 4,
+        "weight_sync_backend": "nccl", "staleness_limit": "unlimited",
+    }  # fmt: skip
+    assert {name: apart[name] for name in told} == told
+    beside = read("trainer.v1.trainer_mode=colocate_async", "trainer.v1.sampler.max_off_policy_strategy=wait").knobs
+    assert (beside["rollout_mode"], beside["async_generation"]) == ("colocate", True)
+    assert beside["stale_completions"] == "wait"
+    assert "rollout_gpus" not in beside
+    assert read("trainer.v1.trainer_mode=sync").knobs["async_generation"] is False
+
+
+@pytest.mark.parametrize("key", ["nnodes", "n_gpus_per_node"])
+def test_gpus_that_generate_only_are_counted_or_asked_for(key: str) -> None:
+    for value in ("0", "true", "-1"):
+        with pytest.raises(
+            ConfigError, match=f"mine.txt, line [0-9]+: actor_rollout_ref.rollout.{key}: expected a whole"
+        ):
+            read(*(word for word in ASYNC if f".{key}=" not in word), f"actor_rollout_ref.rollout.{key}={value}")

@@ -40,6 +40,16 @@ def test_a_step_is_a_cycle() -> None:
     assert parse_record(dumps(cycle)) == cycle
 
 
+def test_a_completion_counts_only_if_it_was_trained_on() -> None:
+    """What verl dropped as stale is told apart, in completions: verl counts prompts."""
+    plan = StepLayout(rows=8, updates=1, epochs=1, packed=True, group=4)
+    cycle = cycle_of({**STEP, "training/off_policy/evicted_samples": 3}, 1, plan)
+    fresh = cycle_of(STEP, 1, plan)
+    assert (cycle.stale_rows, fresh.stale_rows) == (12, 0)
+    assert (cycle.completion_tokens, cycle.rows) == (fresh.completion_tokens, fresh.rows)
+    assert parse_record(dumps(cycle)) == cycle
+
+
 def test_what_cannot_be_separated_is_said_and_not_guessed() -> None:
     note, cycle = records(lines(STEP), PLAN)
     assert isinstance(note, NoteRecord)

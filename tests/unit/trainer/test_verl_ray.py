@@ -17,7 +17,7 @@ from trainer.child.frameworks.verl import overrides, run
 from trainer.child.frameworks.verl.demands import PATIENCE_S, RayDemands, unmet
 from trainer.frameworks.verl import RUN, export, import_config
 from trainer.frameworks.verl.hydra import split
-from trainer.frameworks.verl.ray import CPUS, UNITS, cpus, held
+from trainer.frameworks.verl.ray import CPUS, SPARE, UNITS, cpus, held
 
 STATE = """2026-11-27 20:04:42,380	INFO autoscaler.py:408 --
 ======== Autoscaler status: 2026-11-27 20:04:42.380466 ========
@@ -116,17 +116,17 @@ def test_a_start_that_cannot_end_is_illegal_long_before_it_is_a_hang(
 @pytest.mark.parametrize(
     ("keys", "gpus", "cores", "told"),
     [
-        ({}, 1, 2, {CPUS: 12}),
-        ({}, 1, 11, {CPUS: 12}),
-        ({}, 1, 12, {}),
-        ({}, 8, 32, {CPUS: 33}),
+        ({}, 1, 2, {CPUS: 13}),
+        ({}, 1, 12, {CPUS: 13}),
+        ({}, 1, 13, {}),
+        ({}, 8, 33, {CPUS: 34}),
         ({}, 8, 96, {}),
         ({}, 1, 0, {}),
-        ({CPUS: 4}, 1, 96, {CPUS: 12}),
+        ({CPUS: 4}, 1, 96, {CPUS: 13}),
         ({CPUS: 16}, 1, 2, {}),
-        ({CPUS: None}, 1, 2, {CPUS: 12}),
-        ({UNITS: 1}, 1, 4, {CPUS: 5}),
-        ({UNITS: 1}, 1, 5, {}),
+        ({CPUS: None}, 1, 2, {CPUS: 13}),
+        ({UNITS: 1}, 1, 4, {CPUS: 6}),
+        ({UNITS: 1}, 1, 6, {}),
     ],
 )
 def test_ray_is_told_of_more_cpus_only_where_it_would_count_too_few(
@@ -134,7 +134,7 @@ def test_ray_is_told_of_more_cpus_only_where_it_would_count_too_few(
 ) -> None:
     assert cpus(keys, gpus, cores) == told
     assert cpus({**keys, **told}, gpus, cores) == {}, "what it was told is enough"
-    assert not told or told[CPUS] == held(keys, gpus)
+    assert not told or told[CPUS] == held(keys, gpus) + SPARE
 
 
 ONE_GPU = Combination(
@@ -145,7 +145,7 @@ ONE_GPU = Combination(
 )
 
 
-@pytest.mark.parametrize(("cores", "told"), [(2, 12), (96, None), (0, None)])
+@pytest.mark.parametrize(("cores", "told"), [(2, 13), (96, None), (0, None)])
 def test_an_export_tells_ray_what_its_trials_did(cores: int, told: int | None) -> None:
     words = export(ONE_GPU.wanted(cores=cores)).command.argv[3:]
     assert dict(map(split, words)).get(CPUS) == told

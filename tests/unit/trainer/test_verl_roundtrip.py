@@ -21,17 +21,19 @@ from tests.support.verl_cases import COMPLETION, PROMPT, VALUES, Combination, le
 from trainer.child.contract import Protocol, RewardSpec
 from trainer.frameworks.verl import RUN, SUPPORTED, export, import_config, render, unsupported
 from trainer.frameworks.verl.hydra import HydraError, parsed, split, written
+from trainer.frameworks.verl.key_tables import UNTRIED
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.reading import given as read
 
 COMBINATIONS = st.integers(0, 10**9).map(lambda seed: legal(Random(seed)))
+IN_ANY_MODE = st.integers(0, 10**9).map(lambda seed: legal(Random(seed), modes=True))
 PLAIN = Combination(
     Configuration({"micro_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 8}), machine(2)
 )
 
 
 @settings(max_examples=100, deadline=None)
-@given(combination=COMBINATIONS)
+@given(combination=COMBINATIONS | IN_ANY_MODE)
 def test_import_of_an_export_is_the_configuration(combination: Combination) -> None:
     configuration = combination.explicit()
     made = export(combination.wanted(configuration=configuration))
@@ -39,7 +41,7 @@ def test_import_of_an_export_is_the_configuration(combination: Combination) -> N
     expected = dict(configuration)
     expected.setdefault("max_model_len", PROMPT + COMPLETION)  # an engine prepares for what there is
     assert Configuration(found.knobs) == Configuration(expected)
-    assert (found.gpus, found.model) == (combination.resources.gpus, "/models/small")
+    assert (found.gpus, found.model) == (combination.training, "/models/small")
     assert (found.max_prompt_length, found.max_completion_length) == (PROMPT, COMPLETION)
 
 
@@ -92,8 +94,25 @@ def test_every_knob_verl_has_a_setting_for_is_tried() -> None:
     tried = {*VALUES, *(n for n in SUPPORTED if KNOBS[n].kind.value == "bool"), *PLAIN.explicit()}
     assert tried >= SUPPORTED
     assert {"verl" in KNOBS[name].frameworks for name in SUPPORTED} == {True}
-    left_out = {name for name, knob in KNOBS.items() if "verl" in knob.frameworks} - SUPPORTED
-    assert left_out == {"rollout_gpus", "rollout_data_parallel_size", "async_generation"}  # of a server's
+    assert {name for name, knob in KNOBS.items() if "verl" in knob.frameworks} - SUPPORTED == UNTRIED
+    drawn = [legal(Random(seed), modes=True).configuration for seed in range(40)]
+    assert {name for each in drawn for name in each} >= UNTRIED
+
+
+@settings(max_examples=60, deadline=None)
+@given(combination=IN_ANY_MODE)
+def test_no_trial_runs_in_an_asynchronous_mode_and_says_so_by_verls_name(combination: Combination) -> None:
+    said = unsupported(combination.configuration)
+    assert (said != []) is (combination.configuration.get("async_generation") is True)
+    mode = "separate_async" if combination.configuration.get("rollout_mode") == "server" else "colocate_async"
+    assert all(sentence.startswith(f"trainer.v1.trainer_mode {mode}: ") for sentence in said)
+    keys = overrides(export(combination.wanted()).files[RUN])
+    assert keys["trainer.v1.trainer_mode"] == (mode if said else "sync")
+    if mode == "separate_async":
+        every = keys["trainer.v1.separate_async.parameter_sync_step"]
+        assert keys["data.train_batch_size"] == every * keys["actor_rollout_ref.actor.ppo_mini_batch_size"]
+        assert keys["actor_rollout_ref.rollout.checkpoint_engine.backend"] != "naive"
+        assert keys["actor_rollout_ref.rollout.nnodes"] * keys["actor_rollout_ref.rollout.n_gpus_per_node"] > 0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trainer.child.contract import ContractError
-from trainer.child.model_facts import model_facts, stored_parameters
+from trainer.child.model_facts import model_facts, refuse_broken, stored_parameters
 
 
 def write_weights(path: Path, shapes: dict[str, list[int]]) -> None:
@@ -68,3 +68,24 @@ def test_what_is_no_weight_file_is_named(tmp_path: Path, content: bytes) -> None
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(ContractError, match=r"model\.safetensors is not a safetensors file"):
         stored_parameters(tmp_path)
+
+
+@pytest.mark.parametrize("lost", [1, 7, 59])
+def test_weights_that_are_cut_off_are_named_before_a_trial_loads_them(tmp_path: Path, lost: int) -> None:
+    path = tmp_path / "model.safetensors"
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [10, 3], "data_offsets": [0, 60]}}).encode()
+    whole = struct.pack("<Q", len(header)) + header + bytes(60)
+    path.write_bytes(whole)
+    refuse_broken(tmp_path)
+    assert stored_parameters(tmp_path) == 30
+    path.write_bytes(whole[:-lost])
+    with pytest.raises(ContractError, match=rf"model.safetensors is cut off: it has \d+ bytes of {len(whole)}"):
+        refuse_broken(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_positions_that_are_scaled_at_run_time_are_no_limit(tmp_path: Path, config: dict[str, Any], key: str) -> None:
+    config.update({"max_position_embeddings": 4096, key: {"rope_type": "default", "factor": 1.0}})
+    assert model_facts(str(tmp_path))["max_positions"] == 4096
+    config[key] = {"rope_type": "yarn", "factor": 4.0}
+    assert model_facts(str(tmp_path))["max_positions"] is None

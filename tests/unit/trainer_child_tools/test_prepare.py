@@ -262,3 +262,42 @@ def test_a_reward_of_the_frameworks_own_is_left_to_the_trial(tmp_path: Path) -> 
     assert (result.ok, result.data["rewards"]) == (True, [])
     result = run(tmp_path / "both", rewards=[own, {"kind": "file", "name": "score", "path": "/nowhere/r.py"}])
     assert result.reason is FailureReason.REWARD_ERROR
+
+
+SURROGATE = "\\ud83d"
+"""In JSON text, the first half of a character."""
+
+
+@pytest.mark.usefixtures("tokenizer")
+@pytest.mark.parametrize("column", ["prompt", "answer"])
+def test_half_a_character_is_refused_by_its_line(tmp_path: Path, column: str) -> None:
+    lines = [json.dumps({"prompt": "a", "answer": "b"}), json.dumps({"prompt": "c", "answer": "d"})]
+    lines[1] = lines[1].replace('"c"' if column == "prompt" else '"d"', f'"x{SURROGATE}"')
+    result = with_data(tmp_path, lines)
+    assert result.reason is FailureReason.ILLEGAL
+    assert "data.jsonl, line 2: it holds half of a character" in result.message
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_a_whole_character_in_two_halves_is_text(tmp_path: Path) -> None:
+    assert with_data(tmp_path, [json.dumps({"prompt": "smile \U0001f600"})]).ok
+
+
+@pytest.mark.usefixtures("tokenizer")
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize("text", ["[1, 2]", "7", '"text"', "null", "{", "", "[" * 100_000])
+def test_settings_of_a_model_that_are_no_object_are_refused_by_their_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / name).write_text(text)
+    result = with_data(tmp_path, [json.dumps({"prompt": "a"})], model=str(tmp_path / "model"))
+    assert result.reason is FailureReason.ILLEGAL
+    assert result.message.startswith(str(tmp_path / "model" / name))
+
+
+@pytest.mark.usefixtures("tokenizer")
+def test_while_a_reward_runs_it_is_known_that_it_does(tmp_path: Path) -> None:
+    """It may end the process, and the tuner then reads the mark."""
+    mark = f"__import__('pathlib').Path({str(tmp_path / 'phase')!r}).read_text().split()[0]"
+    result = with_data(tmp_path, [json.dumps({"prompt": "a"})], reward=f"[1.0 if {mark} == 'reward' else 1 / 0] * 2")
+    assert result.ok, result.message
+    assert (tmp_path / "phase").read_text().split()[0] == "load"

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.child.failures import RewardFailedError
+from trainer.child.failures import NotFiniteError, RewardFailedError
+from trainer.child.scored import checked, told
 from trainer.child.trial_reward import as_numbers, call_arguments, check_reward, check_rewards
 
 ROWS = [{"prompt": "1 + 1 =", "target": 2}, {"prompt": "1 + 2 =", "target": 3}]
@@ -100,3 +101,35 @@ def test_every_list_of_finite_numbers_is_accepted(values: list[Any]) -> None:
     expected = [None if v is None else float(v) for v in values]
     assert as_numbers(values, len(values), "f") == expected
     assert as_numbers(tuple(values), len(values), "f") == expected
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_whole_number_that_no_float_can_hold_is_refused_in_a_sentence(digits: int, sign: int) -> None:
+    value = sign * 10**digits
+    with pytest.raises(RewardFailedError, match="too large; rewards must be finite"):
+        as_numbers([value], 1, "score")
+    with pytest.raises(NotFiniteError, match="row 1 is too large for a float"):
+        checked([1.0, value])
+
+
+@pytest.mark.parametrize("code", [0, 3, "done"])
+def test_a_reward_that_leaves_the_interpreter_has_failed(code: object) -> None:
+    def reward(**_: Any) -> list[float]:
+        raise SystemExit(code)
+
+    with pytest.raises(RewardFailedError, match="raised SystemExit"):
+        check(reward, ROWS)
+
+
+def test_what_a_reward_raises_is_told_from_what_the_framework_does() -> None:
+    assert isinstance(told(SystemExit(3)), RewardFailedError)
+    assert isinstance(told(ValueError("x")), RewardFailedError)
+    own, full = RewardFailedError("own"), MemoryError()
+    assert told(own) is own
+    assert told(full) is full
+    assert checked([1, None, 0.5]) == [1, None, 0.5]
+    with pytest.raises(RewardFailedError, match="None instead of a list"):
+        checked(None)
+    with pytest.raises(NotFiniteError, match="row 0 is nan"):
+        checked([float("nan")])

@@ -159,6 +159,8 @@ class CycleRecord:
     groups: int = 0
     zero_std_groups: int = 0
     """Groups whose rewards were all the same (TRL's ``frac_reward_zero_std`` x groups)."""
+    stale_rows: int = 0
+    """Completions beside ``rows`` that were dropped because their weights were too old: no token of them counts."""
     reward_mean: Optional[float] = None
     loss: Optional[float] = None
     grad_norm: Optional[float] = None

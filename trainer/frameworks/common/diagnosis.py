@@ -30,7 +30,6 @@ def read(text: str, signs: Sequence[Sign], suggestions: Mapping[str, str]) -> Di
     Args:
         text: of a log or an exception.
         signs: known texts, special ones before general ones.
-        suggestions: by the sign's name.
     """
     reading = read_log(text, signs)
     if reading is None:

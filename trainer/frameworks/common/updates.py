@@ -11,8 +11,6 @@ def following(configuration: Mapping[str, KnobValue], rows_per_update: int, rank
     """The accumulation that keeps an update's rows; ``None`` where it is set, or no micro-batch is.
 
     Args:
-        configuration: knobs.
-        rows_per_update: completions of an update.
         ranks: training processes with rows of their own.
     """
     micro = configuration.get("micro_batch_size")

@@ -41,11 +41,8 @@ def server_arguments(
 
     Args:
         configuration: knobs; those that do not act are left out.
-        model: folder or hub id.
-        port: HTTP port on the loopback.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
             does not say for how many.
-        revision: commit of a hub id.
         added: arguments that the model needs to be loaded, such as ``model_type``.
         passthrough: the user's own arguments, whose ``vllm_engine_kwargs`` stay beside the knobs within them.
 
@@ -80,7 +77,6 @@ def trainer_settings(port: int, group_port: int = GROUP_PORT) -> dict[str, Any]:
     """Arguments of ``swift rlhf`` that lead to the server.
 
     Args:
-        port: the server's HTTP port.
         group_port: where trainer and server meet to pass weights on.
     """
     return {

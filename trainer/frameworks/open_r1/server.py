@@ -60,12 +60,8 @@ def server_command(
 
     Args:
         configuration: knobs; those that do not act are left out.
-        model: folder or hub id.
-        python: interpreter with vLLM in it.
-        port: of HTTP, on the loopback.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration does
             not say for how many. ``None`` leaves it to the model's own limit.
-        revision: commit of a hub id.
         entry: what the interpreter is told to run.
 
     Raises:

@@ -68,13 +68,9 @@ def server_command(
 
     Args:
         configuration: knobs; those that do not act are left out.
-        model: folder or hub id.
-        python: interpreter with vLLM in it.
-        port: HTTP port on the loopback.
         longest: tokens of the longest prompt and completion; the engine prepares for them if the configuration
             does not say for how many.
         name: what the server calls the model, by which it is told apart from a stranger at the same port.
-        revision: commit of a hub id.
         passthrough: the user's own keys; what TRL would give a colocated engine is given here too.
 
     Raises:
@@ -127,7 +123,6 @@ def trainer_settings(port: int, group_port: int) -> dict[str, Any]:
     """``GRPOConfig`` arguments that lead to the server.
 
     Args:
-        port: the server's HTTP port.
         group_port: where trainer and server meet to pass weights on.
     """
     return {

@@ -246,7 +246,7 @@ def _notes(values: Mapping[str, Any], said: Given, name: str, gpus: int) -> Iter
     yield from _without(said, name)
     own, needed = values.get(CPUS), held(values, gpus)
     if isinstance(own, int) and own < needed and values.get(NODES, 1) == 1:
-        text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says {needed}"
+        text = f"{CPUS} {own}: verl holds {needed} CPUs in Ray's count and would wait for ever; a trial says more"
         yield str(problem(name, _line(said, CPUS), text))
     if values.get(NATIVE["entropy_checkpointing"]) is True and not values.get(ENTROPY):
         text = f"{NATIVE['entropy_checkpointing']}: it does nothing without {ENTROPY}, which is 0"

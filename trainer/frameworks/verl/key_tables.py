@@ -21,13 +21,18 @@ TRANSLATED = frozenset(
     {
         *("gradient_accumulation_steps", "steps_per_generation", "pad_to_multiple", "precision", "reduce_precision"),
         *("master_weights", "optimizer", "fsdp", "rollout_engine", "rollout_mode", "sleep_level"),
-        *("rollout_dtype", "rollout_quantization"),
+        *("rollout_dtype", "rollout_quantization", "async_generation", "rollout_gpus", "staleness_limit"),
     }
 )
 """Written in other words than the knob's, or in several keys (``keys``)."""
-UNREACHED = frozenset({"rollout_gpus", "rollout_data_parallel_size", "async_generation"})
-"""Of a rollout server beside training, which no trial has."""
-NATIVE = plain_keys(FRAMEWORK, TRANSLATED | UNREACHED, dotted=True)
+UNTRIED = frozenset(
+    {
+        *("async_generation", "rollout_gpus", "weight_sync_every", "staleness_limit", "stale_completions"),
+        "weight_sync_backend",
+    }
+)
+"""Of verl's asynchronous modes: written and read, but no trial runs in one."""
+NATIVE = plain_keys(FRAMEWORK, TRANSLATED, dotted=True)
 """Knob -> key. The value goes over as it is, but for ``custom_all_reduce`` and ``vllm_compile_mode``."""
 
 BESIDE: Mapping[str, tuple[str, ...]] = {
@@ -65,6 +70,15 @@ PROMPTS_PER_ROLLOUT = "data.train_batch_size"
 PROMPTS_PER_UPDATE = ACTOR + "ppo_mini_batch_size"
 STRATEGY = ACTOR + "strategy"
 MODE = "trainer.v1.trainer_mode"
+MODES: Mapping[str, tuple[str, bool]] = {
+    "sync": ("colocate", False),
+    "colocate_async": ("colocate", True),
+    "separate_async": ("server", True),
+}
+"""verl's mode -> (``rollout_mode``, ``async_generation``)."""
+APART_NODES, APART_GPUS = ROLLOUT + "nnodes", ROLLOUT + "n_gpus_per_node"
+"""Machines, and GPUs of each, that generate only. In another mode verl reads neither, and they hold no knob."""
+STALENESS = "trainer.v1.sampler.max_off_policy_threshold"
 PADDED, BUCKET = ACTOR + "pad_to_length", FSDP + "pad_to_length_bucket"
 NAME, DTYPE, QUANTIZATION = ROLLOUT + "name", ROLLOUT + "dtype", ROLLOUT + "quantization"
 FREE_CACHE = ROLLOUT + "free_cache_engine"
@@ -75,7 +89,9 @@ MASTER = FSDP + "model_dtype"
 
 ENVIRONMENT = frozenset(keys_of(FRAMEWORK, Reach.ENVIRONMENT))
 """Variables the process is started with."""
-SUPPORTED = frozenset({*NATIVE, *TRANSLATED, *ENVIRONMENT})
+WRITTEN = frozenset({*NATIVE, *TRANSLATED, *ENVIRONMENT})
+"""Knobs that verl's overrides can say."""
+SUPPORTED = WRITTEN - UNTRIED
 """Knobs a verl trial can set."""
 
 FIXED: Mapping[str, KnobValue] = {
@@ -97,6 +113,7 @@ KEYS: frozenset[str] = frozenset(
         *(key for keys in BESIDE.values() for key in keys),
         *(PROMPTS_PER_ROLLOUT, PROMPTS_PER_UPDATE, STRATEGY, MODE, PADDED, BUCKET, NAME, DTYPE, QUANTIZATION),
         *(FREE_CACHE, SLEEP_MODE, MASTER, IMPL, OPTIMIZER, OPTIONS, MIXED, CAPTURED),
+        STALENESS,
         *(f"{MIXED}.{part}" for part in ("param_dtype", "reduce_dtype", "buffer_dtype")),
     }
 )

@@ -8,9 +8,12 @@ from typing import Any
 
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs.model import show
+from search_spaces.knobs.rollout import UNLIMITED
 from trainer.frameworks.common.values import KnobKeyError, parsed
 from trainer.frameworks.verl.key_tables import (
     ACTOR,
+    APART_GPUS,
+    APART_NODES,
     BESIDE,
     BUCKET,
     CAPTURED,
@@ -22,6 +25,7 @@ from trainer.frameworks.verl.key_tables import (
     MASTER,
     MIXED,
     MODE,
+    MODES,
     NAME,
     NATIVE,
     OPTIMIZER,
@@ -34,6 +38,7 @@ from trainer.frameworks.verl.key_tables import (
     QUANTIZATION,
     REFERENCE,
     SLEEP_MODE,
+    STALENESS,
     STRATEGIES,
     STRATEGY,
 )
@@ -77,7 +82,8 @@ def from_keys(keys: Mapping[str, Any], gpus: int) -> dict[str, KnobValue]:
 
 def rest(keys: Mapping[str, Any]) -> dict[str, Any]:
     """What of ``keys`` is no knob."""
-    return {key: value for key, value in keys.items() if key not in KEYS}
+    apart = {APART_NODES, APART_GPUS} if keys.get(MODE) == "separate_async" else set()
+    return {key: value for key, value in keys.items() if key not in KEYS and key not in apart}
 
 
 def flattened(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,9 +182,7 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
         found["fsdp"] = _one_of(keys, STRATEGY, strategies, "a trial shards with FSDP")
     if keys.get(NAME) is not None:
         found["rollout_engine"] = _one_of(keys, NAME, {"vllm": "vllm"}, "a trial generates with vLLM")
-    if keys.get(MODE) is not None:
-        why = "a trial trains on completions of its own weights"
-        found["rollout_mode"] = _one_of(keys, MODE, {"sync": "colocate"}, why)
+    found.update(_mode(keys))
     if QUANTIZATION in keys:
         value = keys[QUANTIZATION]
         found["rollout_quantization"] = (
@@ -192,6 +196,31 @@ def _choices(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
     if FREE_CACHE in keys or SLEEP_MODE in keys:
         found["sleep_level"] = 2 if keys.get(FREE_CACHE, True) and keys.get(SLEEP_MODE, True) else 0
     return found
+
+
+def _mode(keys: Mapping[str, Any]) -> dict[str, KnobValue]:
+    """Where and when verl generates, and on how many GPUs of its own."""
+    found: dict[str, KnobValue] = {}
+    if STALENESS in keys:
+        limit = keys[STALENESS]
+        found["staleness_limit"] = UNLIMITED if limit is None else parsed("staleness_limit", STALENESS, limit)
+    if keys.get(MODE) is None:
+        return found
+    word = _one_of(keys, MODE, {mode: mode for mode in MODES}, "verl has these modes")
+    found["rollout_mode"], found["async_generation"] = MODES[word]
+    if word == "separate_async":
+        each = keys.get(APART_GPUS)
+        if each is None or isinstance(each, str):
+            raise KnobKeyError(MODE, f"{word} generates on GPUs of its own; say how many with {APART_GPUS}")
+        found["rollout_gpus"] = _count(keys, APART_NODES) * _count(keys, APART_GPUS)
+    return found
+
+
+def _count(keys: Mapping[str, Any], key: str) -> int:
+    value = keys.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65536:
+        raise KnobKeyError(key, f"expected a whole number of at least 1, got {show(value)}")
+    return value
 
 
 def _one_of(keys: Mapping[str, Any], key: str, known: Mapping[str, str], why: str) -> str:

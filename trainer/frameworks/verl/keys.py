@@ -8,9 +8,12 @@ from typing import Any
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
 from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.rollout import UNLIMITED
 from search_spaces.native import acting as acting_in
 from trainer.frameworks.common.updates import following
 from trainer.frameworks.verl.key_tables import (
+    APART_GPUS,
+    APART_NODES,
     BESIDE,
     BUCKET,
     DTYPE,
@@ -23,6 +26,7 @@ from trainer.frameworks.verl.key_tables import (
     MASTERS,
     MIXED,
     MODE,
+    MODES,
     NAME,
     NATIVE,
     NOT_IN_VERLS_FILES,
@@ -35,18 +39,19 @@ from trainer.frameworks.verl.key_tables import (
     PROMPTS_PER_UPDATE,
     QUANTIZATION,
     SLEEP_MODE,
+    STALENESS,
     STRATEGIES,
     STRATEGY,
     SUPPORTED,
+    WRITTEN,
 )
 
-__all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported"]
+__all__ = ["SUPPORTED", "acting", "added", "explicit", "to_keys", "unsupported", "unwritable"]
 
 NO_BUCKET = 1024
 """``pad_to_length_bucket`` where nothing is padded: verl's own, which it then does not read."""
 _CHOICES: Mapping[str, tuple[tuple[KnobValue, ...], str]] = {
     "rollout_engine": (("vllm",), "a verl trial generates with vllm"),
-    "rollout_mode": (("colocate",), "verl generates on GPUs of its own only beside training, with older weights"),
     "sleep_level": ((0, 2), "verl's engine sleeps at level 2 or not at all"),
     "fsdp": (tuple(STRATEGIES), "verl shards with fsdp1 or fsdp2"),
     "precision": (PRECISIONS, f"verl computes in {', '.join(PRECISIONS)}"),
@@ -63,15 +68,30 @@ def acting(configuration: Mapping[str, KnobValue]) -> dict[str, KnobValue]:
     return acting_in(configuration, "verl")
 
 
-def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
-    """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
+def unwritable(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value that verl has no words for. What rests is no matter."""
     acts = acting(configuration)
-    said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in SUPPORTED]
+    said = [f"a verl trial cannot set {name}" for name in sorted(acts) if name not in WRITTEN]
+    if (acts.get("rollout_mode", "colocate"), bool(acts.get("async_generation", False))) not in MODES.values():
+        said.append("rollout_mode server: verl generates on GPUs of its own only beside training, with older weights")
     return said + [
         f"{name} {acts[name]}: {why}"
         for name, (values, why) in _CHOICES.items()
         if name in acts and acts[name] not in values
     ]
+
+
+def unsupported(configuration: Mapping[str, KnobValue]) -> list[str]:
+    """A sentence for each knob or value a verl trial cannot set; empty if it can be run. What rests is no matter."""
+    said = unwritable(configuration)
+    if not said and acting(configuration).get("async_generation") is True:
+        mode = next(word for word, meant in MODES.items() if meant == (_mode(configuration), True))
+        said.append(f"{MODE} {mode}: no trial has run in an asynchronous mode yet; set it to sync")
+    return said
+
+
+def _mode(configuration: Mapping[str, KnobValue]) -> str:
+    return str(configuration.get("rollout_mode", "colocate"))
 
 
 def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks: int) -> dict[str, KnobValue]:
@@ -87,7 +107,7 @@ def explicit(configuration: Mapping[str, KnobValue], rows_per_update: int, ranks
     """
     if "micro_batch_size" not in configuration:
         raise ValueError("verl needs a micro_batch_size: it has no default of its own")
-    found = {name: value for name, value in defaults("verl").items() if name in SUPPORTED}
+    found = {name: value for name, value in defaults("verl").items() if name in WRITTEN and name != "rollout_gpus"}
     found.update(configuration)
     steps = following(configuration, rows_per_update, ranks)
     if steps is not None:
@@ -105,15 +125,13 @@ def to_keys(
     """verl's keys for every knob, set or not; what only acts by a variable of the process has none.
 
     Args:
-        configuration: knobs.
         rows_per_update: completions of an update, where the configuration does not say.
-        gpus: that train, all nodes.
         longest: tokens of the longest prompt and completion: what the engine prepares for where no knob says.
 
     Raises:
         ValueError: a knob or value verl cannot be given (``unsupported``), or a batch that is no whole prompts.
     """
-    refused = unsupported(configuration)
+    refused = unwritable(configuration)
     if refused:
         raise ValueError("; ".join(refused))
     ranks = max(1, gpus // int(configuration.get("sequence_parallel_size", 1)))
@@ -179,9 +197,11 @@ def _rollout(values: Mapping[str, KnobValue]) -> dict[str, Any]:
     quantization = values["rollout_quantization"]
     return {
         NAME: values["rollout_engine"],
-        MODE: "sync",
+        MODE: next(word for word, meant in MODES.items() if meant == (_mode(values), values["async_generation"])),
+        STALENESS: None if values["staleness_limit"] == UNLIMITED else values["staleness_limit"],
         FREE_CACHE: values["sleep_level"] == 2,
         SLEEP_MODE: values["sleep_level"] == 2,
         DTYPE: DTYPES[str(values["rollout_dtype"])],
         QUANTIZATION: None if quantization == "none" else quantization,
+        **({APART_NODES: 1, APART_GPUS: values["rollout_gpus"]} if _mode(values) == "server" else {}),
     }

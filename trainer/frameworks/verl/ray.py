@@ -16,6 +16,8 @@ UNITS = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 VERLS_UNITS = 8
 CONTROLLER = 1
 OF_A_GPU = 3
+SPARE = 1
+"""An actor that holds none asks for one until its process is there, and is not to look as if it waited for ever."""
 
 PRIVATE: Mapping[str, Any] = {ADDRESS: "local", "ray_kwargs.ray_init.include_dashboard": False}
 """A Ray of the trial's own, at ports of its own choice, whatever runs on the machine (``verl/trainer/main_ppo.py``
@@ -41,7 +43,7 @@ def cpus(keys: Mapping[str, Any], gpus: int, cores: int) -> dict[str, Any]:
         gpus: that train.
         cores: of the machine; 0 if they are not known.
     """
-    own, needed = keys.get(CPUS), held(keys, gpus)
+    own, needed = keys.get(CPUS), held(keys, gpus) + SPARE
     there = int(own) if own is not None and _is_count(own) else cores
     return {CPUS: needed} if 0 < there < needed else {}
 

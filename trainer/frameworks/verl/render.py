@@ -18,7 +18,7 @@ from trainer.frameworks.verl.fates import (
     for_trial,
 )
 from trainer.frameworks.verl.key_tables import ACTOR, FSDP, ROLLOUT
-from trainer.frameworks.verl.keys import to_keys
+from trainer.frameworks.verl.keys import to_keys, unsupported
 from trainer.frameworks.verl.objective import OBJECTIVE
 from trainer.frameworks.verl.ray import PRIVATE, cpus
 from trainer.frameworks.verl.variables import ENVIRONMENT, LOG_VARIABLE, variables
@@ -38,9 +38,7 @@ def settings(
     """verl's keys for ``configuration``, every knob's among them; knobs that do not act have verl's own value.
 
     Args:
-        configuration: knobs.
         rows_per_update: what the accumulation follows from where it is not set.
-        world_size: GPUs that train.
         device: has to be ``cuda``: verl 0.9.1 trains on no CPU.
         longest: tokens of the longest prompt and completion.
         passthrough: the user's own keys, which never hold a knob.
@@ -81,6 +79,9 @@ def render(
     Raises:
         ValueError: a knob, value or device verl cannot be given.
     """
+    untried = unsupported(configuration)
+    if untried:
+        raise ValueError("; ".join(untried))
     told.setdefault("device", "cuda")
     rows, ranks = told["rows_per_update"], told.get("world_size", 1)
     tuned = settings(configuration, rows, ranks, device=told["device"], longest=longest(told))

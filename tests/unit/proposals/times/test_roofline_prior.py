@@ -188,6 +188,14 @@ def test_every_knob_the_facts_look_at_is_listed() -> None:
             assert watched.asked
 
 
+def test_the_engines_own_log_probs_save_the_pass_that_computes_them() -> None:
+    for beta, passes in ((None, (1.0, 0.0)), (0.04, (2.0, 1.0))):
+        task = made.task(passthrough={} if beta is None else {"beta": beta})
+        for reused, expected in zip((False, True), passes, strict=True):
+            values = plain(rollout_engine="vllm", engine_logprobs=reused)
+            assert facts_of(task, values)["logprob_passes"] == expected
+
+
 def test_facts_put_together_from_kept_parts_are_those_found_anew() -> None:
     """Each part is kept by the knobs it looks at: one that looked at another knob would be told a neighbour's."""
     changes: list[dict[str, Any]] = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any, Callable, Dict, List, Sequence
 
 from swift.rewards import ORM, AsyncORM, orms
 
-from ...contract import Phase, TrialSpec
-from ...failures import NotFiniteError, RewardFailedError, memory_pool
+from ...contract import TrialSpec
+from ...failures import RewardFailedError, memory_pool
 from ...rewards import load_reward
+from ...scored import RAISED, checked, told
 
 OWN = "ms_swift"
 """Kind of a reward that ms-swift, or a plugin of the user's, has itself."""
@@ -51,18 +51,18 @@ def _class(function: Callable[..., Any], name: str, raw: bool) -> Any:
         async def score_async(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
             try:
                 values = await function(**_given(completions, messages, columns, raw))
-            except Exception as error:
-                raise _told(error) from error
-            return _checked(values)
+            except RAISED as error:
+                raise told(error) from error
+            return checked(values)
 
         return type(name, (AsyncORM,), {"__call__": score_async})
 
     def score(_: Any, completions: List[str], messages: Any = (), **columns: Any) -> Any:
         try:
             values = function(**_given(completions, messages, columns, raw))
-        except Exception as error:
-            raise _told(error) from error
-        return _checked(values)
+        except RAISED as error:
+            raise told(error) from error
+        return checked(values)
 
     return type(name, (ORM,), {"__call__": score})
 
@@ -76,19 +76,3 @@ def _given(completions: List[str], messages: Any, columns: Dict[str, Any], raw: 
     else:
         written = [[{"role": "assistant", "content": completion}] for completion in completions]
     return {"prompts": prompts, "completions": written, "completion_ids": columns.get("response_token_ids"), **columns}
-
-
-def _told(error: Exception) -> Exception:
-    if memory_pool(error) is not None:
-        return error
-    return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
-
-
-def _checked(values: Any) -> Any:
-    """``None`` for a row stays "not scorable"."""
-    if values is None:
-        raise RewardFailedError("the reward returned None instead of a list of numbers")
-    for row, value in enumerate(values):
-        if value is not None and not math.isfinite(value):
-            raise NotFiniteError("the reward of row %d is %r" % (row, float(value)), Phase.REWARD)
-    return values

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import runpy
 import sys
 from pathlib import Path
 from typing import Any, Callable, List
 
-from ...contract import NoteRecord, Phase, StartupPart
+from ...contract import NoteRecord, StartupPart
 from ...cycles import CyclePlan
-from ...failures import IllegalSettingError, MeterError, NotFiniteError, RewardFailedError, memory_pool
+from ...failures import IllegalSettingError, MeterError, RewardFailedError, memory_pool
 from ...rewards import close_rewards, load_reward, reward_facts
+from ...scored import RAISED, checked, told
 from ...trial import TrialContext
 from ..hf_trainer.weight_group import client_at_port
 from . import importing, recipe
@@ -131,16 +131,9 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
     def scored(*args: Any, **kwargs: Any) -> Any:
         try:
             values = reward(*args, **kwargs)
-        except Exception as error:
-            if memory_pool(error) is not None:
-                raise
-            raise RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error)) from error
-        if values is None:
-            raise RewardFailedError("the reward returned None instead of a list of numbers")
-        for row, value in enumerate(values):
-            if value is not None and not math.isfinite(value):
-                raise NotFiniteError("the reward of row %d is %r" % (row, float(value)), Phase.REWARD)
-        return values
+        except RAISED as error:
+            raise told(error) from error
+        return checked(values)
 
     scored.__name__ = name
     return scored

@@ -18,9 +18,10 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, ScriptArguments, get_peft_config, get_quantization_config
 from trl.trainer.utils import create_model_from_path
 
-from ...contract import Phase, TrialSpec
-from ...failures import IllegalSettingError, NotFiniteError, RewardFailedError, memory_pool
+from ...contract import TrialSpec
+from ...failures import IllegalSettingError, RewardFailedError, memory_pool
 from ...rewards import load_reward
+from ...scored import RAISED, checked, told
 from ...user_environment import ENVIRONMENT_KEY
 from .ranks import on_cpu
 
@@ -196,24 +197,11 @@ def load_prompts(path: str, rows: int) -> Any:
 def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
     """``reward`` with its failures told apart from the framework's; ``None`` stays "not scorable"."""
 
-    def checked(values: Any) -> Any:
-        if values is None:
-            raise RewardFailedError("the reward returned None instead of a list of numbers")
-        for row, value in enumerate(values):
-            if value is not None and not math.isfinite(value):
-                raise NotFiniteError("the reward of row %d is %r" % (row, float(value)), Phase.REWARD)
-        return values
-
-    def told(error: Exception) -> Exception:
-        if memory_pool(error) is not None:
-            return error
-        return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
-
     @functools.wraps(reward)
     async def scored_async(*args: Any, **kwargs: Any) -> Any:
         try:
             values = await reward(*args, **kwargs)
-        except Exception as error:
+        except RAISED as error:
             raise told(error) from error
         return checked(values)
 
@@ -221,7 +209,7 @@ def guarded(reward: Callable[..., Any]) -> Callable[..., Any]:
     def scored(*args: Any, **kwargs: Any) -> Any:
         try:
             values = reward(*args, **kwargs)
-        except Exception as error:
+        except RAISED as error:
             raise told(error) from error
         return checked(values)
 

@@ -35,6 +35,9 @@ LIMITS: Mapping[str, str] = {
     "logp_mismatch": "verl logs differences of probabilities, not of log-probs",
 }
 """Figure -> what about it differs from other frameworks' records; goes with them as a note."""
+STALE = "training/off_policy/evicted_samples"
+"""Prompts whose completions verl dropped as stale in a step (``trainer/ppo/v1/replay_buffer.py``); the lengths that a
+step logs are those of rows it trains on."""
 _SLACK = 0.001
 """Share of a step by which its timers may exceed it: they are read from the same clock, one after the other."""
 
@@ -57,6 +60,8 @@ class StepLayout:
     """Rows are trained on without padding, so that the tokens computed are those there are."""
     warmup: int = 1
     """First steps that are not timed."""
+    group: int = 1
+    """Completions of a prompt."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], protocol: Protocol) -> StepLayout:
@@ -65,8 +70,8 @@ class StepLayout:
         prompts, update = settings["data.train_batch_size"], settings[actor + "ppo_mini_batch_size"]
         packed = settings["actor_rollout_ref.model.use_remove_padding"] and not settings[actor + "pad_to_length"]
         epochs = settings.get(actor + "ppo_epochs", 1)
-        rows = prompts * settings["actor_rollout_ref.rollout.n"]
-        return cls(rows, prompts // update * epochs, epochs, bool(packed), protocol.warmup)
+        group = settings["actor_rollout_ref.rollout.n"]
+        return cls(prompts * group, prompts // update * epochs, epochs, bool(packed), protocol.warmup, group)
 
 
 def read_log(path: Path, plan: StepLayout) -> Iterator[Record]:
@@ -115,6 +120,7 @@ def cycle_of(data: Mapping[str, Any], index: int, plan: StepLayout, where: str =
         computed_tokens=computed * plan.epochs,
         peaks={"cycle": _peaks(data)},
         clipped_share=_optional(data, "response_length/clip_ratio"),
+        stale_rows=round(_optional(data, STALE) or 0) * plan.group,
         reward_mean=_optional(data, "critic/score/mean"),
         loss=_optional(data, "actor/loss"),
         grad_norm=_optional(data, "actor/grad_norm"),

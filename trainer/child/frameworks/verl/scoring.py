@@ -16,6 +16,7 @@ from typing import Any, Callable, List, Mapping, Optional
 
 from ...contract import FailureReason, RunPaths, read_spec
 from ...rewards import load_reward
+from ...scored import RAISED
 from .board import ReportedFailure, tell_failure
 from .inside import here
 
@@ -33,7 +34,7 @@ def score(solution: str, truth: str, extra: Optional[Mapping[str, Any]]) -> floa
     with _ONE_AT_A_TIME:
         try:
             total = sum(_one(reward, solution, json.loads(truth)) for reward in _rewards(inside.places.root))
-        except Exception as error:
+        except RAISED as error:
             message = "the reward raised %s: %s" % (type(error).__name__, error)
             tell_failure(inside.places, ReportedFailure(FailureReason.REWARD_ERROR.value, message))
             raise

@@ -1,0 +1,93 @@
+"""A scheduler's notice: which signals are one, how it ends, and what is no notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from autotune.cli import exit_codes
+from autotune.cli.commands.start import exit_code
+from autotune.cli.stopping import GRACE_S, LAST_S, Notice, SignalStop, leaving, stopping
+from autotune.errors import UsageError
+from autotune.running.job import Graces
+from autotune.study.loop import StudyResult
+from tests.support import factories as f
+
+
+def _code(stop: SignalStop) -> int:
+    return exit_code(StudyResult(f.study(), None, "stopped by the user", (), stopped=True), stop)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "level", "code"),
+    [
+        ((signal.SIGTERM,), 2, exit_codes.RUN_AGAIN),
+        ((signal.SIGUSR1,), 2, exit_codes.RUN_AGAIN),
+        ((signal.SIGUSR2,), 2, exit_codes.RUN_AGAIN),
+        ((signal.SIGINT, signal.SIGTERM), 2, exit_codes.RUN_AGAIN),
+        ((signal.SIGTERM, signal.SIGTERM), 2, exit_codes.RUN_AGAIN),
+        ((signal.SIGINT,), 1, 130),
+        ((signal.SIGINT, signal.SIGINT), 2, 130),
+        ((signal.SIGHUP,), 2, 129),
+    ],
+)
+def test_what_a_signal_asks_for_and_what_the_exit_code_says(numbers: tuple[int, ...], level: int, code: int) -> None:
+    said: list[str] = []
+    with stopping(said.append, Notice.of(600.0, ["USR2"])) as stop:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+    assert (stop.level, _code(stop)) == (level, code)
+    assert len(said) == len(numbers)
+
+
+def test_who_left_in_time_is_not_ended_later() -> None:
+    with stopping(lambda _: None, Notice(LAST_S + 600.0)) as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.bound.is_alive()
+    stop.bound.join(10.0)
+    assert not stop.bound.is_alive()
+
+
+def test_before_a_study_runs_a_notice_leaves_at_once_and_once() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    tidied = []
+
+    def prepare() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            pytest.fail("the notice was passed over")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # a second one must not break off the tidying
+            tidied.append(True)
+
+    with pytest.raises(SystemExit) as ended, leaving(Notice()):
+        prepare()
+    assert ended.value.code == exit_codes.RUN_AGAIN
+    assert tidied == [True]
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.parametrize("name", ["USR2", "sigusr2", " 12 ", "XCPU"])
+def test_a_further_signal_is_known_by_its_name(name: str) -> None:
+    added = Notice.of(GRACE_S, [name]).signals - Notice().signals
+    assert len(added) == 1
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP", "INT", "CHLD", "nope", "", "99"])
+def test_what_cannot_be_a_notice_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="is no signal that can announce an end"):
+        Notice.of(GRACE_S, [name])
+
+
+def test_a_grace_that_is_too_short_to_end_anything_is_refused() -> None:
+    with pytest.raises(UsageError, match="--grace must be 4s or more"):
+        Notice.of(3.9, [])
+
+
+@pytest.mark.parametrize("grace_s", [4.0, 10.0, GRACE_S, 300.0])
+def test_two_process_trees_end_before_the_last_moment(grace_s: float) -> None:
+    short = Graces().within(grace_s)
+    assert 2 * (short.terminate_s + short.kill_s) <= grace_s or short == Graces()
+    assert short.terminate_s <= Graces().terminate_s

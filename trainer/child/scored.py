@@ -1,0 +1,45 @@
+"""Tells the failures of the user's reward from those of the framework that calls it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .contract import Phase
+from .failures import NotFiniteError, RewardFailedError, memory_pool
+
+RAISED = (Exception, SystemExit)
+"""What a reward may raise: one that leaves the interpreter would end the trial without a word."""
+
+
+def told(error: BaseException) -> BaseException:
+    """What a reward raised, as a failure of the reward; that there is no memory stays what it is."""
+    if isinstance(error, RewardFailedError) or memory_pool(error) is not None:
+        return error
+    return RewardFailedError("the reward raised %s: %s" % (type(error).__name__, error))
+
+
+def checked(values: Any) -> Any:
+    """The scores. ``None`` for a row stays "not scorable"; raises if another is no finite number."""
+    if values is None:
+        raise RewardFailedError("the reward returned None instead of a list of numbers")
+    for row, value in enumerate(values):
+        if value is not None and not is_finite(value):
+            raise NotFiniteError("the reward of row %d is %s" % (row, shown(value)), Phase.REWARD)
+    return values
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a number has a finite value as a float; a whole number may be too large for one."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def shown(value: Any) -> str:
+    """A number for a message, however long it is."""
+    try:
+        return repr(float(value))
+    except OverflowError:
+        return "too large for a float"
