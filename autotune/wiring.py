@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from autotune.frameworks import runnable
 from autotune.machine import hardware
 from autotune.machine.clock import SystemClock
 from autotune.machine.held_gpus import usable_resources
+from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer
@@ -31,6 +33,7 @@ from autotune.specification.request import Request
 from autotune.specification.resolve import Talk, complete
 from autotune.store import OutageLimits, open_store
 from autotune.study.control import Control
+from autotune.study.crews import SideBySide
 from autotune.study.identity import check_machine, find_or_create
 from autotune.study.loop import StudyLoop
 from autotune.study.schedule import Steps, next_step
@@ -152,16 +155,22 @@ def loop(
     """
     clock = SystemClock()
     control = Control(store, study.id, stop, clock)
-    used = warm and restores_memory(study.spec.resources.device)
-    keeper = WarmWorkerPool(settings.home.workers(study.id, study.spec.name), clock) if used else None
+    places = lanes_of(study.spec, budget.at_once)
+    runners = [
+        runner_for(
+            study.spec, settings, clock, allow_busy=allow_busy, preload=warm, lane=lane, at_once=budget.at_once,
+            grace_s=grace_s, keeper=keeper_for(study, settings, clock, lane) if warm else None,
+        )
+        for lane in places or (None,)
+    ]  # fmt: skip
+    crew = SideBySide([(lane.name, runner) for lane, runner in zip(places, runners, strict=True)], control)
     return StudyLoop(
         study=study,
         budget=budget,
         store=store,
         proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
-        runner=runner_for(
-            study.spec, settings, clock, allow_busy=allow_busy, keeper=keeper, preload=warm, grace_s=grace_s
-        ),
+        runner=None if places else runners[0],
+        crew=crew if places else None,
         clock=clock,
         observer=observer,
         stop=control,
@@ -170,6 +179,26 @@ def loop(
         requests=control,
         steps=steps,
     )
+
+
+def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
+    """The places of trials that run side by side; none where they run one after the other.
+
+    Raises:
+        UsageError: the machine is too small for so many.
+    """
+    if at_once == 1:
+        return ()
+    cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
+    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit)
+
+
+def keeper_for(study: Study, settings: Settings, clock: Clock, lane: Lane | None) -> WarmWorkerPool | None:
+    """Lets a process of a place run several trials, where the device allows it."""
+    if not restores_memory(study.spec.resources.device):
+        return None
+    root = settings.home.workers(study.id, study.spec.name)
+    return WarmWorkerPool(root if lane is None else root / f"place-{lane.index}", clock)
 
 
 def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
@@ -198,11 +227,15 @@ def runner_for(
     allow_busy: bool = False,
     keeper: WarmWorkerPool | None = None,
     preload: bool = False,
+    lane: Lane | None = None,
+    at_once: int = 1,
     grace_s: float | None = None,
 ) -> TrialRunner:
     """Trials on this machine.
 
     Args:
+        lane: part of the machine the trials have; ``None``: all of it.
+        at_once: runners there are.
         keeper: lets a process run several trials; without one each has a process of its own.
         preload: processes are forked from one that has imported everything, where that is the same.
         grace_s: when it is stopped, all has ended within this time.
@@ -215,7 +248,9 @@ def runner_for(
         allow_busy=allow_busy,
         graces=Graces() if grace_s is None else Graces().within(grace_s),
         keeper=keeper,
-        preloads=Preloads(most=most_alive(hardware.usable_memory())) if preload else None,
+        preloads=Preloads(most=most_alive((hardware.usable_memory() or 0) // at_once)) if preload else None,
+        lane=lane,
+        memory_limit=None if lane is None else lane.memory,
         caches=settings.home.root / "cache",
     )
 

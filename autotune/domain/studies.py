@@ -129,10 +129,13 @@ class Budget:
     wall_s: float | None = None
     max_trials: int | None = None
     gpu_hours: float | None = None
+    at_once: int = 1
+    """Trials that may run side by side, each with as many GPUs as the study gives one."""
 
     def seconds_on(self, gpus: int) -> float | None:
-        """Wall seconds of the whole budget; ``None`` without a time limit. GPU-hours limit nothing without GPUs."""
-        by_gpus = self.gpu_hours * 3600.0 / gpus if self.gpu_hours is not None and gpus > 0 else None
+        """Wall seconds of the whole budget, where a trial has ``gpus``; ``None`` without a time limit. GPU-hours limit
+        nothing without GPUs."""
+        by_gpus = self.gpu_hours * 3600.0 / (gpus * self.at_once) if self.gpu_hours is not None and gpus > 0 else None
         return min((limit for limit in (self.wall_s, by_gpus) if limit is not None), default=None)
 
 

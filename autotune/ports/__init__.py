@@ -3,19 +3,21 @@
 from autotune.ports.clock import Clock
 from autotune.ports.frameworks import Companion, Diagnosis, Framework, Place, ServerLaunch
 from autotune.ports.people import Observer, Requests, StopToken
-from autotune.ports.proposers import FrugalProposer, PreparingProposer, Proposer
-from autotune.ports.runners import Assignment, RunReport, TrialRunner, Watcher
+from autotune.ports.proposers import FrugalProposer, PlacedProposer, PreparingProposer, Proposer
+from autotune.ports.runners import Assignment, Crew, RunReport, TrialRunner, Watcher
 from autotune.ports.store import Store, StudyLock
 
 __all__ = [
     "Assignment",
     "Clock",
     "Companion",
+    "Crew",
     "Diagnosis",
     "Framework",
     "FrugalProposer",
     "Observer",
     "Place",
+    "PlacedProposer",
     "PreparingProposer",
     "Proposer",
     "Requests",

@@ -18,6 +18,11 @@ class StopToken(Port):
 class Requests(Port):
     """Requests to a running tuner other than a stop."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether no further trial shall start."""
+        ...
+
     def hold(self) -> float:
         """Waits while the study is paused; returns the seconds waited."""
         ...

@@ -54,3 +54,14 @@ class FrugalProposer(Port):
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         """As ``Proposer.propose``, restricted to configurations that the newest trial's process can run unchanged."""
         ...
+
+
+@runtime_checkable
+class PlacedProposer(Port):
+    """A proposer that can propose for one of several places, each with a process of its own that may go on."""
+
+    def propose_at(
+        self, history: Sequence[Trial], number: int, here: Sequence[Trial]
+    ) -> tuple[Configuration, str] | None:
+        """As ``Proposer.propose``, where the next trial would follow ``here``: the finished trials of its place."""
+        ...

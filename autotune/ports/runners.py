@@ -84,3 +84,38 @@ class TrialRunner(Port):
     def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
         """Whole records and the result (if any) that an interrupted attempt left in ``directory``."""
         ...
+
+
+class Crew(Port):
+    """Runs several attempts at a time, each in a place of its own: all a scheduler of trials talks to.
+
+    Whatever the attempts tell their watchers is told on the thread that waits.
+    """
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """For each place where it is, in words (``GPU 3``); empty where there is nothing to tell apart."""
+        ...
+
+    def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
+        """Begins an attempt in a place that has none."""
+        ...
+
+    def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
+        """Places whose attempts have ended, with their reports: at the latest after ``timeout_s``, then none perhaps.
+
+        A crew of one place may take as long as its attempt.
+        """
+        ...
+
+    def close(self) -> tuple[int, ...]:
+        """As ``TrialRunner.close``; attempts that still run are ended first, and their reports are lost."""
+        ...
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        """As ``TrialRunner.sweep``."""
+        ...
+
+    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
+        """As ``TrialRunner.recover``."""
+        ...

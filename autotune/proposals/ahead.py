@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from autotune.domain import Configuration, Trial
-from autotune.ports import FrugalProposer, PreparingProposer, Proposer
+from autotune.ports import FrugalProposer, PlacedProposer, PreparingProposer, Proposer
 
 
 class ProposesAhead:
@@ -39,6 +39,13 @@ class ProposesAhead:
 
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         return self._inner.propose_in_process(history, number) if isinstance(self._inner, FrugalProposer) else None
+
+    def propose_at(
+        self, history: Sequence[Trial], number: int, here: Sequence[Trial]
+    ) -> tuple[Configuration, str] | None:
+        if isinstance(self._inner, PlacedProposer):
+            return self._inner.propose_at(history, number, here)
+        return self._inner.propose(history, number)
 
     def ruled_out(self, history: Sequence[Trial], configuration: Configuration) -> str | None:
         return self._inner.ruled_out(history, configuration)

@@ -129,20 +129,33 @@ class TwoTrackProposer:
     def propose(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         return self._proposed(history, number, None)
 
+    def propose_at(
+        self, history: Sequence[Trial], number: int, here: Sequence[Trial]
+    ) -> tuple[Configuration, str] | None:
+        """The same for one of several places, whose finished trials are ``here``."""
+        return self._proposed(history, number, None, here)
+
     def propose_in_process(self, history: Sequence[Trial], number: int) -> tuple[Configuration, str] | None:
         """The same, of those only that the process of the newest trial can run as it is."""
         key = restart_key(self._as_candidates(history)[-1].configuration, Restart.NONE, self._framework)
         return self._proposed(history, number, key)
 
     def _proposed(
-        self, history: Sequence[Trial], number: int, process: RestartKey | None
+        self,
+        history: Sequence[Trial],
+        number: int,
+        process: RestartKey | None,
+        here: Sequence[Trial] | None = None,
     ) -> tuple[Configuration, str] | None:
-        """``process``: what a candidate has to agree with; ``None``: with nothing."""
+        """``process``: what a candidate has to agree with; ``None``: with nothing. ``here``: as of ``propose_at``."""
         trials = self._as_candidates(history)
         out = {t.configuration.key for t in trials if is_taken(t)}, self._regions(trials)
         known = evidence(trials, self._read)
         same = tuple(e for e in known if self._learns_the_same(e.configuration))
-        point = _Point(trials, known, same, self._sampler.fit(trials, known), out, process)
+        sampler = self._sampler.fit(trials, known)
+        if here is not None:
+            sampler = sampler.at(self._as_candidates(here))
+        point = _Point(trials, known, same, sampler, out, process)
         opening = self._opening(point)
         if opening is not None:
             everything = np.ones(len(self._headline.grid), dtype=np.bool_)

@@ -53,7 +53,8 @@ def last_budget(store: Store, study: Study) -> Budget:
     """What the last run of the tuner was given; no limit at all before the first."""
     event = last_event(store, study, "session_started")
     data: Mapping[str, Any] = {} if event is None else event.data
-    return Budget(wall_s=data.get("wall_s"), max_trials=data.get("max_trials"), gpu_hours=data.get("gpu_hours"))
+    given = {name: data.get(name) for name in ("wall_s", "max_trials", "gpu_hours")}
+    return Budget(**given, at_once=data.get("at_once", 1))
 
 
 def avoided_gpus(store: Store, study: Study) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from autotune.domain import FailureReason, Outcome, Study
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
+from autotune.machine.lanes import CPUS_VARIABLE, Lane
 from autotune.ports import Assignment, Clock, Companion, Framework, Place, RunReport, StopToken, Watcher
 from autotune.running import launch, proc
 from autotune.running.companion import free_ports
@@ -95,6 +96,8 @@ class LocalRunner:
     """Lets a process run several trials; ``None`` gives each trial a process of its own."""
     preloads: Preloads | None = None
     """Starts processes instead, by forking one that has imported everything where that is the same."""
+    lane: Lane | None = None
+    """Part of the machine, where trials run side by side; ``None``: all of it."""
     caches: Path | None = None
     """Folder of what compilers keep between trials; ``None`` leaves it where they would put it."""
     driver: PatientCall[tuple[Gpu, ...]] = field(default_factory=lambda: PatientCall(hardware.visible_gpus))
@@ -106,6 +109,8 @@ class LocalRunner:
         paths = RunPaths(assignment.directory.resolve())
         if paths.root.exists() and any(paths.root.iterdir()):
             raise ValueError(f"{paths.root} is not empty: an attempt needs a directory of its own")
+        if self.lane is not None:  # of this thread, and of every process that it starts
+            os.sched_setaffinity(0, self.lane.cpus)
         began = self.clock.monotonic()
         try:
             spec = self.framework.render(assignment)
@@ -161,14 +166,18 @@ class LocalRunner:
         return ending
 
     def _held(self, study: Study) -> tuple[Gpu, ...]:
-        """Current state of the study's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
+        """Current state of a trial's GPUs. Raises ``MachineError``: they cannot be read, or some are missing."""
         count = study.spec.resources.gpus
-        return self.pool.held(self.driver(), count) if count else ()
+        return self.pool.held(self._own(self.driver()), count) if count else ()
 
     def _seen(self, study: Study) -> tuple[Gpu, ...] | None:
         """The same without waiting long; ``None``: the driver has not answered yet."""
         visible = self.driver.soon()
-        return None if visible is None else self.pool.held(visible, study.spec.resources.gpus)
+        return None if visible is None else self.pool.held(self._own(visible), study.spec.resources.gpus)
+
+    def _own(self, visible: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """Those of this runner's part of the machine."""
+        return visible if self.lane is None else visible[self.lane.gpus[0] : self.lane.gpus[-1] + 1]
 
     def _companion(self, assignment: Assignment, spec: TrialSpec, gpus: tuple[Gpu, ...]) -> Companion | None:
         place = Place(self.python, tuple(gpu.cuda_name for gpu in gpus), *free_ports(2))
@@ -184,11 +193,14 @@ class LocalRunner:
         gpus: tuple[Gpu, ...],
     ) -> Job:
         trial, study = assignment.trial, assignment.study
+        cores = study.spec.resources.cpu_cores if self.lane is None else len(self.lane.cpus)
+        own = {} if self.lane is None else {CPUS_VARIABLE: ",".join(map(str, self.lane.cpus))}
         return Job(
             argv=launch.command(self.python, self.start, paths, spec),
             environment={
                 **launch.caches(self.caches, os.environ),
-                **launch.environment(spec, study.spec.resources.cpu_cores, os.environ),
+                **launch.environment(spec, cores, os.environ),
+                **own,
                 **(gpu_choice.environment(gpus) if gpus else {}),
             },
             paths=paths,
@@ -208,7 +220,11 @@ class LocalRunner:
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
         if self.keeper is not None and required is not None:
-            argv, tag = launch.worker_command(self.python, self.start), f"{study_tag(self.home, study.id)}worker:"
+            place = "" if self.lane is None else f"{self.lane.index}-"
+            argv, tag = (
+                launch.worker_command(self.python, self.start),
+                f"{study_tag(self.home, study.id)}worker:{place}",
+            )
             ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()

@@ -68,7 +68,7 @@ def prepare(
     framework = runnable(request.framework)
     named_sampler(request.sampler)
     settings.home.prepare()
-    machine = build.ranked(usable_resources(talk, request.gpus), request.ranks)
+    machine = build.ranked(usable_resources(talk, request.gpus, at_once=limits.at_once), request.ranks)
     machine = replace(machine, framework=framework.name)
     request, scaling = with_published(request, machine.gpus * machine.nodes)
     python = Interpreter(request.python, settings.home.root)
@@ -114,7 +114,7 @@ def _specified(
     spec = build.specification(whole, workload, space, baseline, resources)
     return Prepared(
         spec=spec,
-        fingerprint=build.fingerprint_of(spec, hardware.describe()),
+        fingerprint=build.fingerprint_of(spec, hardware.describe(gpus=hardware.visible_gpus()[: resources.gpus])),
         legal=legal,
         same_learning=len(space.candidates(baseline, resources, same_learning=True)),
         scaling=scaling,

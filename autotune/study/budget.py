@@ -78,12 +78,12 @@ class Uncounted(Ledger):
 
 
 def remaining_s(budget: Budget, spent: Spent, gpus: int) -> float | None:
-    """Wall seconds until the first time limit; ``None`` when there is none."""
+    """Wall seconds until the first time limit, where a trial has ``gpus``; ``None`` when there is none."""
     left = []
     if budget.wall_s is not None:
         left.append(budget.wall_s - spent.wall_s)
     if budget.gpu_hours is not None and gpus > 0:
-        left.append((budget.gpu_hours * 3600.0 - spent.gpu_s) / gpus)
+        left.append((budget.gpu_hours * 3600.0 - spent.gpu_s) / (gpus * budget.at_once))
     return min(left) if left else None
 
 

@@ -80,10 +80,16 @@ def take_up(requests: Requests | None, store: Store, study: Study, now: Callable
     if requests is None:
         return 0.0
     held = requests.hold()
-    for number in requests.retries():
-        draft = retry_draft(study, store.trial(study.id, number).configuration)
-        store.add_trial(study.id, draft, now())
+    queue_retries(requests, store, study, now)
     return held
+
+
+def queue_retries(requests: Requests, store: Store, study: Study, now: Callable[[], float]) -> int:
+    """Adds what shall be run again as WAITING trials; how many."""
+    numbers = requests.retries()
+    for number in numbers:
+        store.add_trial(study.id, retry_draft(study, store.trial(study.id, number).configuration), now())
+    return len(numbers)
 
 
 class Control:
@@ -106,7 +112,7 @@ class Control:
     def hold(self) -> float:
         """Seconds it waited because the study is paused; a stop ends the wait."""
         began = self._clock.monotonic()
-        while self._paused() and self.level == 0:
+        while self.paused and self.level == 0:
             self._clock.sleep(HOLD_S)
         return self._clock.monotonic() - began
 
@@ -116,7 +122,9 @@ class Control:
         found, self._asked = self._asked.retries, replace(self._asked, retries=())
         return found
 
-    def _paused(self) -> bool:
+    @property
+    def paused(self) -> bool:
+        """No new trial; what runs goes on."""
         self._look()
         return self._asked.paused
 

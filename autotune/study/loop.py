@@ -22,6 +22,7 @@ from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
     Clock,
+    Crew,
     Observer,
     PreparingProposer,
     Proposer,
@@ -32,14 +33,16 @@ from autotune.ports import (
     TrialRunner,
 )
 from autotune.recommendation.recommend import recommend, unconfirmed
-from autotune.study import schedule
-from autotune.study.budget import Ledger, Uncounted
-from autotune.study.control import take_up
+from autotune.study import neighbours, schedule
+from autotune.study.budget import Ledger, Spent, Uncounted
+from autotune.study.control import queue_retries, take_up
+from autotune.study.crews import Alone
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
 from autotune.study.recorder import Recorder, store_record
 from autotune.verify import long_run
+from trainer.child.contract import NoteRecord
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,28 @@ class StudyResult:
     """The machine did: no trial could be run."""
 
 
+LOOK_S = 1.0
+"""With several places: requests are looked at this often."""
+PLACE = "place"
+"""Note of a trial that ran in one of several places: where."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A trial that runs."""
+
+    trial: Trial
+    bound: schedule.Deadline
+    recorder: Recorder
+
+
 class StudyLoop:
-    """Runs one study until its budget ends or the user stops it."""
+    """Runs one study until its budget ends or the user stops it.
+
+    Args:
+        runner: one trial after the other; or several at once by a ``crew``, whose places ``budget`` counts
+            (``Budget.at_once``).
+    """
 
     def __init__(
         self,
@@ -66,7 +89,7 @@ class StudyLoop:
         budget: Budget,
         store: Store,
         proposer: Proposer,
-        runner: TrialRunner,
+        runner: TrialRunner | None = None,
         clock: Clock,
         observer: Observer,
         stop: StopToken,
@@ -74,6 +97,7 @@ class StudyLoop:
         fingerprint: str = "",
         requests: Requests | None = None,
         steps: schedule.Steps = schedule.next_step,
+        crew: Crew | None = None,
     ) -> None:
         self._requests = requests
         self._study = study
@@ -81,14 +105,20 @@ class StudyLoop:
         self._store = store
         self._history = History(store, study.id)
         self._proposer = proposer
-        self._runner = runner
+        if (runner is None) is (crew is None):
+            raise ValueError("a loop has a runner or a crew")
+        self._crew: Crew = crew if runner is None else Alone(runner, stop)  # type: ignore[assignment]
+        self._running: dict[int, _Attempt] = {}
+        self._ran: dict[int, list[int]] = {place: [] for place in range(len(self._crew.places))}
+        self._left: set[int] = set()
+        self._settled = False
         self._clock = clock
         self._observer = observer
         self._stop = stop
         self._directory_of = directory_of
         self._fingerprint = fingerprint
         self._steps = steps
-        self._faults = MachineFaults()
+        self._faults = MachineFaults(len(self._crew.places))
         self._shown = store.last_event_id(study.id)
 
     def run(self) -> StudyResult:
@@ -99,13 +129,13 @@ class StudyLoop:
             StoreError: the database failed; everything acknowledged before is kept.
         """
         with self._store.lock(self._study.id):
-            ledger = Ledger(self._store, self._clock, self._study.id, self._study.spec.resources.gpus)
+            ledger = Ledger(self._store, self._clock, self._study.id, self._held)
             try:
                 self._say_budget()
                 self._recover()
                 ended_by = self._run_trials(ledger)
             finally:
-                self._runner.close()
+                self._crew.close()
                 ledger.persist(force=True)
             return self._conclude(ended_by)
 
@@ -124,8 +154,7 @@ class StudyLoop:
             MachineError: no trial can be run at present; the trial is WAITING.
         """
         with self._store.lock(self._study.id):
-            gpus = self._study.spec.resources.gpus
-            new = Ledger(self._store, self._clock, self._study.id, gpus) if counted else None
+            new = Ledger(self._store, self._clock, self._study.id, self._held) if counted else None
             ledger = new or Uncounted(self._store, self._study.id)
             try:
                 self._recover()
@@ -133,13 +162,20 @@ class StudyLoop:
                 while trial.state is TrialState.WAITING and self._stop.level == 0:
                     if self._faults.halted is not None:
                         raise MachineError(self._faults.halted)
-                    self._execute(trial, self._history.trials(), ledger)
+                    self._begin(0, trial, self._history.trials(), ledger)
+                    while self._running:
+                        self._await(ledger)
                     trial = self._store.trial(self._study.id, trial.number)
             finally:
-                self._runner.close()
+                self._crew.close()
                 ledger.persist(force=True)
             self._renew()
             return trial
+
+    @property
+    def _held(self) -> int:
+        """GPUs of all places."""
+        return self._study.spec.resources.gpus * len(self._crew.places)
 
     def _waiting(self, draft: TrialDraft) -> Trial | None:
         alike = (
@@ -166,41 +202,121 @@ class StudyLoop:
             wall_s=limits.wall_s,
             max_trials=limits.max_trials,
             gpu_hours=limits.gpu_hours,
+            at_once=limits.at_once,
         )
 
     def _run_trials(self, ledger: Ledger) -> str:
         while True:
-            ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
-            if self._stop.level >= 1:
-                return "stopped by the user"
-            if self._faults.halted is not None:
-                return self._faults.halted
-            trials = self._history.trials()
-            spent = ledger.spent()
-            waiting = schedule.interrupted(self._study, trials, self._budget, spent)
-            if waiting is None:
-                step = self._steps(self._study, trials, self._budget, spent, self._proposer)
-                if isinstance(step, schedule.StudyEnd):
-                    return step.because
-                waiting = self._store.add_trial(self._study.id, step.draft, self._clock.now())
-            self._execute(waiting, trials, ledger)
+            because = self._fill(ledger)
+            if not self._running:
+                return because
+            self._await(ledger)
 
-    def _execute(self, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
-        bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent())
-        told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started", waiting)
-        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
-        self._show(told)
+    def _fill(self, ledger: Ledger) -> str:
+        """Starts what may start; why the study would end if nothing ran."""
+        if self._held_back(ledger):
+            return ""
+        if self._stop.level >= 1:
+            return "stopped by the user"
+        if self._faults.halted is not None:
+            return self._faults.halted
+        self._settled = True
+        for place in [p for p in self._ran if p not in self._running and p not in self._left]:
+            trials, spent = self._history.trials(), ledger.spent()
+            step = self._next(place, trials, spent)
+            if isinstance(step, schedule.StudyEnd):
+                return step.because
+            if isinstance(step, schedule.Wait):
+                break
+            self._begin(place, step, trials, ledger)
+        return ""
+
+    def _held_back(self, ledger: Ledger) -> bool:
+        """Takes up what was asked for. Whether nothing may start now: while others run, a pause starts nothing, and
+        what was decided stands until something has changed."""
+        if not self._running:
+            ledger.leave_out(take_up(self._requests, self._store, self._study, self._clock.now))
+            return False
+        if self._requests is None:
+            return self._settled
+        if self._requests.paused:
+            self._settled = False
+            return True
+        more = queue_retries(self._requests, self._store, self._study, self._clock.now)
+        return self._settled and not more
+
+    def _next(self, place: int, trials: tuple[Trial, ...], spent: Spent) -> Trial | schedule.StudyEnd | schedule.Wait:
+        """The trial to start in a free place: one that waits, or a new one."""
+        several, budget = len(self._ran) > 1, self._budget
+        here = self._here(place, trials) if several else None
+        waiting = schedule.interrupted(self._study, trials, budget, spent, here)
+        if waiting is not None:
+            late = several and neighbours.must_wait(trials, waiting.kind, budget.at_once)
+            return schedule.Wait() if late else waiting
+        step: schedule.NextTrial | schedule.StudyEnd | schedule.Wait
+        if here is None:
+            step = self._steps(self._study, trials, budget, spent, self._proposer)
+        else:
+            step = schedule.next_beside(self._study, trials, budget, spent, self._proposer, here)
+        if not isinstance(step, schedule.NextTrial):
+            return step
+        return self._store.add_trial(self._study.id, step.draft, self._clock.now())
+
+    def _here(self, place: int, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+        """Finished trials of a place, in their order."""
+        return tuple(trials[number] for number in self._ran[place])
+
+    def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
+        here = self._here(place, trials) if len(self._ran) > 1 else None
+        bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent(), here)
+        trial = self._started(waiting, self._crew.places[place])
         self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
-        if isinstance(self._proposer, PreparingProposer):
+        if len(self._ran) == 1 and isinstance(self._proposer, PreparingProposer):
             before = (t for t in trials if t.number != trial.number)
             self._proposer.prepare((*before, trial), trial.number + 1)
-        report = self._runner.run(assignment, recorder, self._stop)
-        ledger.persist(force=True)
-        self._finish(trial, report, bound, recorder)
+        self._running[place] = _Attempt(trial, bound, recorder)
+        self._crew.start(place, assignment, recorder)
+
+    def _started(self, waiting: Trial, place: str) -> Trial:
+        """The trial as its attempt begins, with where it runs if there are several places; stored and displayed."""
+        where = {"place": place} if place else {}
+        on = f" on {place}" if place else ""
+        told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
+        trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
+        self._show(told)
+        if place:
+            note = NoteRecord(PLACE, {"where": place})
+            self._store.add_note(self._study.id, trial.number, trial.attempt, note)
+        return trial
+
+    def _await(self, ledger: Ledger) -> None:
+        """Until an attempt has ended, or a look at what was asked for is due."""
+        for place, report in self._crew.wait(LOOK_S):
+            ledger.persist(force=True)
+            attempt = self._running.pop(place)
+            self._settled = False
+            self._finish(attempt.trial, report, attempt.bound, attempt.recorder)
+            self._ran[place].append(attempt.trial.number)
+            self._leave(place, report)
+            self._say_neighbours(attempt.trial)
+
+    def _leave(self, place: int, report: RunReport) -> None:
+        """A place with a fault gets no more trials, while there is another."""
+        if report.gpu_faults and len(self._ran) - len(self._left) > 1:
+            self._left.add(place)
+            self._say("place_left", f"{self._crew.places[place]} gets no more trials", None)
+
+    def _say_neighbours(self, trial: Trial) -> None:
+        """What the copies of the baseline showed, after the last of them."""
+        if trial.source != neighbours.source(self._budget.at_once):
+            return
+        check = neighbours.checked(self._history.trials(), self._budget.at_once)
+        if check is not None:
+            self._say("neighbours", check.sentence(), None, at_once=check.at_once, slower=check.slower)
 
     def _finish(self, trial: Trial, report: RunReport, bound: schedule.Deadline, recorder: Recorder) -> None:
         self._faults.see(report)
@@ -242,14 +358,14 @@ class StudyLoop:
 
     def _recover(self) -> None:
         """Bring a study whose tuner died back to a state in which no trial is RUNNING."""
-        for pid in self._runner.sweep(self._study.id):
+        for pid in self._crew.sweep(self._study.id):
             self._say("swept", f"ended process {pid}, left by an earlier run", None)
         for trial in self._history.trials():
             if trial.state is TrialState.RUNNING:
                 self._recover_trial(trial)
 
     def _recover_trial(self, trial: Trial) -> None:
-        records, _ = self._runner.recover(self._directory_of(trial))
+        records, _ = self._crew.recover(self._directory_of(trial))
         for record in records:
             store_record(self._store, self._study.id, trial, record)
         outcome = schedule.lost(trial)

@@ -27,10 +27,10 @@ from autotune.domain import (
     TrialKind,
     TrialState,
 )
-from autotune.ports import FrugalProposer, Proposer
+from autotune.ports import FrugalProposer, PlacedProposer, Proposer
 from autotune.statistics import retries
 from autotune.statistics.kept_process import goes_on
-from autotune.study import confirmation
+from autotune.study import confirmation, neighbours
 from autotune.study.budget import GRACE_S, Cost, Spent, limit_reached, predict, predict_search, remaining_s
 from autotune.study.protocols import baseline_draft, rows, search_protocol
 from autotune.verify import long_run
@@ -81,6 +81,11 @@ class Deadline:
     by_budget: bool
 
 
+@dataclass(frozen=True)
+class Wait:
+    """Nothing may start here before a trial that runs has ended."""
+
+
 ALL_TRIED = "every legal combination that could fit has been tried"
 
 Steps = Callable[[Study, Sequence[Trial], Budget, Spent, Proposer], NextTrial | StudyEnd]
@@ -112,16 +117,65 @@ def next_step(
     return _confirmation(study, trials, left, because)
 
 
-def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Trial | None:
+def next_beside(
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, proposer: Proposer, here: Sequence[Trial]
+) -> NextTrial | StudyEnd | Wait:
+    """As ``next_step``, for one free place of several, while trials run in others or none does.
+
+    After the baseline its copies run in all places at once (``neighbours``). While others run, proposals go on as long
+    as the time left holds them, and one confirmation at a time that is due. The last confirmation waits for the end of
+    the search, because what runs may still lead.
+
+    Args:
+        here: finished trials of this place, in their order.
+    """
+    left = remaining_s(budget, spent, study.spec.resources.gpus)
+    copy = neighbours.due(study, trials, budget.at_once)
+    if copy is not None and not _running(trials, but=copy.source) and not _no_room(study, trials, budget, left, copy):
+        return NextTrial(copy)
+    if not _running(trials):
+        return next_step(study, trials, budget, spent, proposer)
+    if left is not None and left <= 0:
+        return StudyEnd(limit_reached(budget, spent, trials) or "the budget is used up")
+    if not any(t.state is TrialState.RUNNING and t.kind is TrialKind.CONFIRM for t in trials):
+        # What follows half a round is the other half, whatever has ended since.
+        ended = sorted(
+            (t for t in trials if t.state.is_finished), key=lambda t: (t.kind is TrialKind.CONFIRM, t.number)
+        )
+        due = _due_round(study, ended, spent, left)
+        if due is not None:
+            return Wait() if neighbours.must_wait(trials, TrialKind.CONFIRM, budget.at_once) else due
+    if neighbours.must_wait(trials, TrialKind.SEARCH, budget.at_once) or limit_reached(budget, spent, trials):
+        return Wait()
+    draft = _drafted(study, trials, _proposed(proposer, trials, here))
+    if draft is None or _no_room(study, trials, budget, left, draft, here):
+        return Wait()
+    return NextTrial(draft)
+
+
+def _proposed(proposer: Proposer, trials: Sequence[Trial], here: Sequence[Trial]) -> tuple[Configuration, str] | None:
+    if isinstance(proposer, PlacedProposer):
+        return proposer.propose_at(trials, len(trials), here)
+    return proposer.propose(trials, len(trials))
+
+
+def _running(trials: Sequence[Trial], but: str = "") -> bool:
+    """Whether a trial runs that is not of the source ``but``."""
+    return any(t.state is TrialState.RUNNING and (not but or t.source != but) for t in trials)
+
+
+def interrupted(
+    study: Study, trials: Sequence[Trial], budget: Budget, spent: Spent, here: Sequence[Trial] | None = None
+) -> Trial | None:
     """A WAITING trial that an earlier attempt left behind, if the budget still lets it be measured.
 
-    One that does not fit stays WAITING: more budget continues it.
+    One that does not fit stays WAITING: more budget continues it. ``here``: as in ``next_beside``.
     """
     waiting = next((t for t in trials if t.state is TrialState.WAITING), None)
     if waiting is None:
         return None
     left = remaining_s(budget, spent, study.spec.resources.gpus)
-    cost = _cost(study, trials, waiting.kind, waiting.configuration)
+    cost = _cost(study, trials, waiting.kind, waiting.configuration, here)
     if left is None or (cost is None and left > 0):
         return waiting
     if waiting.kind is TrialKind.SEARCH and cost is not None:
@@ -129,9 +183,17 @@ def interrupted(study: Study, trials: Sequence[Trial], budget: Budget, spent: Sp
     return waiting if cost is not None and left >= cost.total(waiting.protocol) else None
 
 
-def deadline(study: Study, trial: Trial, trials: Sequence[Trial], budget: Budget, spent: Spent) -> Deadline:
-    """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take."""
-    cost = _cost(study, trials, trial.kind, trial.configuration)
+def deadline(
+    study: Study,
+    trial: Trial,
+    trials: Sequence[Trial],
+    budget: Budget,
+    spent: Spent,
+    here: Sequence[Trial] | None = None,
+) -> Deadline:
+    """Bound for one attempt; a search trial leaves the time its leaders' confirmation will take. ``here``: as in
+    ``next_beside``."""
+    cost = _cost(study, trials, trial.kind, trial.configuration, here)
     if cost is None:
         own = FIRST_TRIAL_TIMEOUT_S
     elif trial.kind is TrialKind.VERIFY:  # A retry may repeat a TIMEOUT, and its user is waiting.
@@ -230,20 +292,35 @@ def lost(trial: Trial) -> Outcome | None:
     )
 
 
-def _cost(study: Study, trials: Sequence[Trial], kind: TrialKind, configuration: Configuration) -> Cost | None:
-    """Predicted cost of a trial: a search trial by the process it will run in, any other in one of its own."""
+def _cost(
+    study: Study,
+    trials: Sequence[Trial],
+    kind: TrialKind,
+    configuration: Configuration,
+    here: Sequence[Trial] | None = None,
+) -> Cost | None:
+    """Predicted cost of a trial: a search trial by the process it will run in, any other in one of its own.
+
+    ``here``: finished trials of the place it will run in; ``None``: there is one place.
+    """
     if kind is not TrialKind.SEARCH:
         return predict(trials, configuration)
     others = [t for t in trials if t.state is not TrialState.WAITING and t.state is not TrialState.RUNNING]
-    kept = goes_on(others, configuration, study.spec.framework, study.spec.resources.device)
+    last = others if here is None else here
+    kept = goes_on(last, configuration, study.spec.framework, study.spec.resources.device)
     return predict_search(others, configuration, kept=kept)
 
 
 def _no_room(
-    study: Study, trials: Sequence[Trial], budget: Budget, left: float | None, draft: TrialDraft
+    study: Study,
+    trials: Sequence[Trial],
+    budget: Budget,
+    left: float | None,
+    draft: TrialDraft,
+    here: Sequence[Trial] | None = None,
 ) -> str | None:
     """Why the search trial and its confirmation do not fit into the time left; ``None`` if they do."""
-    cost = _cost(study, trials, draft.kind, draft.configuration)
+    cost = _cost(study, trials, draft.kind, draft.configuration, here)
     if left is None or cost is None:
         return None
     needed = cost.total(draft.protocol)

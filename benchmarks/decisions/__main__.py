@@ -14,12 +14,14 @@ Examples:
   python -m benchmarks.decisions                              # h100, grey, all budgets, 20 studies each
   python -m benchmarks.decisions --budget 480 --studies 3 --show    # and what was tried
   python -m benchmarks.decisions --arms grey,tpe,optuna,random --budget 480 900
+  python -m benchmarks.decisions --arms own-random --budget 3600 --studies 1 --at-once 1 8
   python -m benchmarks.decisions --arms ax,smac --record FILE      # stop and go on as often as you like
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import sys
@@ -57,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--studies", type=int, default=STUDIES, metavar="N", help=f"of each arm and budget ({STUDIES})")
     made.add_argument("--seed", type=int, default=0, metavar="S", help="of the first study; the others follow (0)")
     made.add_argument(
+        "--at-once", type=int, nargs="+", default=[1], metavar="N", help="trials side by side, a GPU for each (1)"
+    )
+    made.add_argument(
         "--json", action="store_true", help="the first machine and arm by budget, all of them under 'all'"
     )
     made.add_argument("--show", action="store_true", help="also every trial of every study, on standard error")
@@ -82,6 +87,8 @@ def checked(given: argparse.Namespace) -> list[str]:
     """The arms asked for that can run; what cannot is named on standard error. Raises ``UsageError``: bad input."""
     if given.studies < 1:
         raise UsageError(f"--studies {given.studies}: expected a whole number above 0")
+    if min(given.at_once) < 1:
+        raise UsageError(f"--at-once {min(given.at_once)}: expected a whole number above 0")
     for budget in given.budget:
         if not budget > 0:
             raise UsageError(f"--budget {budget:g}: expected seconds above 0")
@@ -105,11 +112,11 @@ def go(given: argparse.Namespace) -> None:
     rows = []
     for machine in given.machine:
         place = place_of(machine)
-        for arm in arms:
-            for budget in given.budget:
-                own = report.figures(_studies(place, arm, budget, given))
-                found.append({"machine": machine, "arm": arm, "budget": budget, **own})
-                rows.append(report.row(machine, arm, budget, own))
+        for arm, budget, at_once in itertools.product(arms, given.budget, given.at_once):
+            own = report.figures(_studies(place, arm, budget, at_once, given))
+            name = named(machine, at_once)
+            found.append({"machine": name, "arm": arm, "budget": budget, **own})
+            rows.append(report.row(name, arm, budget, own))
     if given.json:
         print(json.dumps({"budgets": _by_budget(found, given.machine[0], arms[0]), "all": found}))
     else:
@@ -120,15 +127,21 @@ def _by_budget(found: Sequence[Mapping[str, Any]], machine: str, arm: str) -> di
     return {f"{f['budget']:g}": f for f in found if f["machine"] == machine and f["arm"] == arm}
 
 
-def _studies(place: Place, arm: str, budget: float, given: argparse.Namespace) -> list[Verdict]:
+def named(machine: str, at_once: int) -> str:
+    """``h100 x 8``: so many of it."""
+    return machine if at_once == 1 else f"{machine} x {at_once}"
+
+
+def _studies(place: Place, arm: str, budget: float, at_once: int, given: argparse.Namespace) -> list[Verdict]:
     found = []
     began = time.monotonic()
+    name = named(place.name, at_once)
     for seed in range(given.seed, given.seed + given.studies):
-        key = place.name, arm, budget, seed
+        key = name, arm, budget, seed
         known = record.read(given.record) if given.record is not None else {}
-        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed))
+        found.append(known[key] if key in known else run(place, ARMS[arm], budget, seed, at_once))
         if given.record is not None and key not in known:
-            record.append(given.record, place.name, arm, found[-1])
+            record.append(given.record, name, arm, found[-1])
         say(f"\r{place.name} {arm} {budget:.0f} s: {len(found)} of {given.studies} studies", end="")
         if given.show:
             say("\n" + "\n".join((*found[-1].found, f"{found[-1].unused_s:.0f} s unused: {found[-1].ended_by}")))

@@ -115,6 +115,7 @@ def _arm(make: Callable[[str, Place, int], Proposer], name: str) -> Arm:
 ARMS: Mapping[str, Arm] = {
     "grey": _arm(_own, "grey"),
     "tpe": _arm(_own, "tpe"),
+    "own-random": _arm(_own, "random"),
     **{name: _arm(_peer, peer) for name, peer in FILTERED.items()},
 }
 

@@ -11,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from autotune.domain import Configuration, CycleKind, CycleRecord, FailureReason, Outcome, Pool, Trial, TrialKind
-from autotune.ports import Assignment, RunReport, StopToken, Watcher
+from autotune.ports import Assignment, Clock, RunReport, StopToken, TrialRunner, Watcher
 from autotune.running.warm_pool import WorkerKey, doubt_used_process, shares_process, suits
 from benchmarks.decisions.machine import IDLE, SYNC, Machine
 from trainer.child.contract import NoteRecord, Peaks, Record, Result, StartupPart, StartupRecord, WorstCaseRecord
@@ -48,6 +50,115 @@ class SimulatedClock:
         self._seconds += seconds
 
 
+class Movable(Clock, Protocol):
+    """A clock that stands still until it is moved."""
+
+    def advance(self, seconds: float) -> None:
+        """``seconds`` pass."""
+        ...
+
+
+class LaneClock:
+    """``ports.Clock`` of one of several runners: when it is moved, the others have their turn until that moment.
+
+    One thread runs at a time, the one whose moment comes first, so that the same studies always run the same.
+    """
+
+    def __init__(self, clock: Movable) -> None:
+        self.clock = clock
+        self.until = 0.0
+        self.turn, self.back = threading.Semaphore(0), threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """On the runner's thread: ``seconds`` pass."""
+        self.until = self.clock.monotonic() + seconds
+        self.back.release()
+        self.turn.acquire()
+
+
+@dataclass
+class _Run:
+    """An attempt in a place."""
+
+    thread: threading.Thread
+    report: RunReport | None = None
+    error: BaseException | None = None
+
+
+class SimulatedCrew:
+    """``ports.Crew`` of simulated runners on one simulated clock.
+
+    Args:
+        runners: for each place the clock that its runner moves, and the runner.
+        clock: the study's, which the others follow.
+        stop: the user's.
+    """
+
+    def __init__(self, runners: Sequence[tuple[LaneClock, TrialRunner]], clock: Movable, stop: StopToken) -> None:
+        self._lanes, self._runners = [lane for lane, _ in runners], [runner for _, runner in runners]
+        self._clock, self._stop = clock, stop
+        self._runs: dict[int, _Run] = {}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(f"GPU {place}" for place in range(len(self._runners)))
+
+    @property
+    def running(self) -> int:
+        """Attempts that run now."""
+        return len(self._runs)
+
+    def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
+        lane = self._lanes[place]
+        lane.until = self._clock.monotonic()
+
+        def work() -> None:
+            lane.turn.acquire()
+            try:
+                run.report = self._runners[place].run(assignment, watcher, self._stop)
+            except BaseException as error:
+                run.error = error
+            lane.back.release()
+
+        run = self._runs[place] = _Run(threading.Thread(target=work, daemon=True))
+        run.thread.start()
+
+    def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
+        end = self._clock.monotonic() + timeout_s
+        while True:
+            place = min(self._runs, key=lambda p: (self._lanes[p].until, p))
+            lane, run = self._lanes[place], self._runs[place]
+            if lane.until > end:
+                self._clock.advance(end - self._clock.monotonic())
+                return ()
+            self._clock.advance(max(0.0, lane.until - self._clock.monotonic()))
+            lane.turn.release()
+            lane.back.acquire()
+            if run.error is not None:
+                raise run.error
+            if run.report is not None:
+                del self._runs[place]
+                return ((place, run.report),)
+
+    def close(self) -> tuple[int, ...]:
+        return ()
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:  # noqa: ARG002
+        return ()
+
+    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:  # noqa: ARG002
+        return (), None
+
+
 @dataclass
 class Process:
     """One that runs trials."""
@@ -72,7 +183,7 @@ class SimulatedRunner:
     """
 
     machine: Machine
-    clock: SimulatedClock
+    clock: SimulatedClock | LaneClock
     seed: int
     lengths: tuple[int, ...]
     prompt_tokens: int
@@ -83,8 +194,11 @@ class SimulatedRunner:
     """Seconds that trials which ran out of memory took, and their repeats."""
     restarts: Counter[str] = field(default_factory=Counter)
     """Starts of a process, and trials in a living one (``kept``)."""
+    engines: Counter[str] = field(default_factory=Counter)
+    """Starts by engine; runners of one machine share it, as they share what compilers keep."""
+    pace: Callable[[], float] = lambda: 1.0
+    """Times its seconds that a cycle takes now, for what runs beside it."""
     _process: Process | None = None
-    _engines: Counter[str] = field(default_factory=Counter)
 
     def run(self, assignment: Assignment, watcher: Watcher, stop: StopToken) -> RunReport:  # noqa: ARG002
         trial, began = assignment.trial, self.clock.monotonic()
@@ -121,8 +235,8 @@ class SimulatedRunner:
     def engines_before(self, configuration: Configuration) -> int:
         """Starts of such an engine so far, this one not among them."""
         engine = f"{configuration.get('rollout_engine')}/{configuration.get('enforce_eager')}"
-        self._engines[engine] += 1
-        return self._engines[engine] - 1
+        self.engines[engine] += 1
+        return self.engines[engine] - 1
 
     def noise(self, trial: Trial) -> random.Random:
         """Of the trial's cycles."""
@@ -186,6 +300,7 @@ class _Attempt:
     def _seconds(self, kind: CycleKind, place: int, *, kept: bool) -> Mapping[str, float]:
         machine = self.runner.machine
         factor = machine.factor(self.trial.configuration, kind, place, kept=kept) * self.process.luck
+        factor *= self.runner.pace()
         return {name: factor * seconds for name, seconds in machine.phases(self.trial.configuration).items()}
 
     def _cycles(self, *, kept: bool) -> Outcome:

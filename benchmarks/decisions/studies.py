@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,7 +38,7 @@ from autotune.store import open_store
 from autotune.study.loop import StudyLoop, StudyResult
 from benchmarks.decisions import recorded
 from benchmarks.decisions.machine import H100, Costs, Machine
-from benchmarks.decisions.runner import SimulatedClock, SimulatedRunner
+from benchmarks.decisions.runner import LaneClock, SimulatedClock, SimulatedCrew, SimulatedRunner
 from search_spaces.configuration import ModelFacts
 from search_spaces.space import SearchSpace
 from trainer.child.contract import CurrentPhase
@@ -198,26 +199,45 @@ Arm = Callable[[Place, int], Proposer]
 """Place, seed -> who proposes."""
 
 
-def run(place: Place, arm: Arm, budget_s: float, seed: int) -> Verdict:
-    """A whole study."""
+def run(place: Place, arm: Arm, budget_s: float, seed: int, at_once: int = 1, slower: float = 0.0) -> Verdict:
+    """A whole study.
+
+    Args:
+        at_once: trials side by side, each on a GPU of its own.
+        slower: share by which every other trial that runs lengthens a cycle.
+    """
     clock, store, watching = SimulatedClock(), open_store(":memory:"), Watching()
     study = store.create_study(place.spec, clock.now())
-    runner = SimulatedRunner(
-        place.machine, clock, seed, place.lengths, place.prompt_tokens, place.spec.workload.max_completion_length,
-        keep=place.spec.resources.device == "cuda",
-    )  # fmt: skip
+    runners = runners_of(place, clock, seed, at_once)
+    sides = [(runner.clock, runner) for runner in runners if isinstance(runner.clock, LaneClock)]
+    crew = SimulatedCrew(sides, clock, watching) if sides else None
+    for runner in runners if crew is not None else ():
+        runner.pace = lambda: 1.0 + slower * (crew.running - 1)
     loop = StudyLoop(
-        study=study, budget=Budget(wall_s=budget_s), store=store, proposer=arm(place, seed), runner=runner, clock=clock,
+        study=study, budget=Budget(wall_s=budget_s, at_once=at_once), store=store, proposer=arm(place, seed),
+        runner=runners[0] if crew is None else None, crew=crew, clock=clock,
         observer=watching, stop=watching, directory_of=lambda trial: Path(str(trial.number)),
     )  # fmt: skip
     try:
-        return judged(place, loop.run(), budget_s, seed, clock.monotonic(), runner)
+        return judged(place, loop.run(), budget_s, seed, clock.monotonic(), runners)
     finally:
         store.close()
 
 
+def runners_of(place: Place, clock: SimulatedClock, seed: int, at_once: int) -> list[SimulatedRunner]:
+    """One for each GPU; what compilers keep is kept for all."""
+    engines: Counter[str] = Counter()
+    return [
+        SimulatedRunner(
+            place.machine, LaneClock(clock) if at_once > 1 else clock, seed, place.lengths, place.prompt_tokens,
+            place.spec.workload.max_completion_length, keep=place.spec.resources.device == "cuda", engines=engines,
+        )
+        for _ in range(at_once)
+    ]  # fmt: skip
+
+
 def judged(
-    place: Place, result: StudyResult, budget_s: float, seed: int, used_s: float, runner: SimulatedRunner
+    place: Place, result: StudyResult, budget_s: float, seed: int, used_s: float, runners: Sequence[SimulatedRunner]
 ) -> Verdict:
     """What the study's answer is worth."""
     answer = _answer(result.recommendation)
@@ -225,6 +245,8 @@ def judged(
     interval = answer.gain if answer is not None else None
     claimed = interval is not None and interval.low > 0
     trials = result.trials
+    lost = sum(runner.lost_s for runner in runners) / (used_s * len(runners))
+    started = sum(runner.restarts["started"] for runner in runners)
     return Verdict(
         budget_s=budget_s, seed=seed,
         search_trials=sum(t.kind is TrialKind.SEARCH and _decided(t) for t in trials),
@@ -233,9 +255,9 @@ def judged(
         covered=None if interval is None else interval.low <= math.expm1(gain) <= interval.high,
         width=None if interval is None or interval.low <= -1 else
         (math.log1p(interval.high) - math.log1p(interval.low)) / 2,
-        close_s=_close_s(place, result.study, trials), oom_share=runner.lost_s / used_s, unused_s=budget_s - used_s,
+        close_s=_close_s(place, result.study, trials), oom_share=lost, unused_s=budget_s - used_s,
         rounds=len({t.pair for t in trials if t.kind is TrialKind.CONFIRM and t.fits}),
-        started=runner.restarts["started"], ended_by=result.ended_by, found=tuple(lines(place, trials)),
+        started=started, ended_by=result.ended_by, found=tuple(lines(place, trials)),
     )  # fmt: skip
 
 

@@ -20,17 +20,32 @@ SAMPLES = 7
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def machine_cpu() -> Optional[Tuple[float, int]]:
-    """(CPU seconds all programs have used, stolen time included; number of CPUs); ``None`` if not told."""
+CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
+"""The CPUs of this trial, as ``0,1,2``, where others run beside it on the rest."""
+
+
+def machine_cpu(path: Path = Path("/proc/stat")) -> Optional[Tuple[float, int]]:
+    """(CPU seconds all programs have used, stolen time included; number of CPUs); ``None`` if not told.
+
+    Of the trial's own CPUs, where it has been given some.
+    """
     try:
-        lines = Path("/proc/stat").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
         return None
-    fields = [int(value) for value in lines[0].split()[1:]]
-    user, nice, system, steal = fields[0], fields[1], fields[2], fields[7] if len(fields) > 7 else 0
-    cpus = sum(1 for line in lines if line.startswith("cpu") and line[3:4].isdigit())
-    busy = (user + nice + system + steal) / TICKS
+    own = {"cpu" + number for number in os.environ.get(CPUS_VARIABLE, "").split(",") if number.isdigit()}
+    every = [line.split() for line in lines if line.startswith("cpu") and line[3:4].isdigit()]
+    counted = [words for words in every if words[0] in own]
+    busy = sum(map(_busy, counted)) if counted else _busy(lines[0].split())
+    cpus = len(counted or every)
     return (busy, cpus) if cpus and busy > 0 else None
+
+
+def _busy(words: Sequence[str]) -> float:
+    """CPU seconds of a line of ``/proc/stat``."""
+    fields = [int(value) for value in words[1:]]
+    user, nice, system, steal = fields[0], fields[1], fields[2], fields[7] if len(fields) > 7 else 0
+    return (user + nice + system + steal) / TICKS
 
 
 @dataclass(frozen=True)

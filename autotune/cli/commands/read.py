@@ -83,6 +83,8 @@ def _status_screen(found: StudyReading, life: Life | None, now: float) -> Render
         Text(f"trials   {count(trials).sentence()}"),
         Text(f"running  {_running_words(running, life, study, now)}", "cyan"),
     ]
+    beside = [t for t in trials if t.state is TrialState.RUNNING and t is not running]
+    lines += [Text(f"beside   #{t.number} {t.kind.value} [{brief(t.configuration, spec.baseline)}]") for t in beside]
     lines += [Text(f"GPUs     {clean(sentence)}", "red", overflow="fold") for sentence in found.avoided_gpus]
     failed = [t for t in trials if t.state is TrialState.FAIL][-FAILURES_SHOWN:]
     lines += [Text(f"failed   #{t.number} {failure_words(t, study)}", "red") for t in reversed(failed)]
@@ -188,12 +190,12 @@ def best(
     found, recommendation, why = read.study, read.recommendation, explain(read)
     run = None if updates is None else whole_run(found.spec, read.trials, recommendation, updates, price)
     if as_json:
-        whole = {} if updates is None else {"whole_run": whole_run_json(run)}
+        whole = {"whole_run": whole_run_json(run)} if updates else {}
         console.document({**answer_document(read), "why": why_json(why), **whole})
         return
     if read.source is AnswerSource.BEST_SO_FAR:
         console.say("best so far; the study has not given its recommendation on these trials")
-    answered = recommendation is not None and bool(recommendation.rows)
+    answered = "" if recommendation is None or not recommendation.rows else f"export {shlex.quote(found.spec.name)}"
     console.show(
         end_screen(
             recommendation,
@@ -202,7 +204,7 @@ def best(
             ended_by="no trial has succeeded" if recommendation is None else recommendation.ended_by,
             spent_wall_s=read.spent[0],
             files={} if source.home is None else {"runs": short_path(source.home.study(found.id, found.spec.name))},
-            next_command=source.command(f"export {shlex.quote(found.spec.name)}") if answered else "",
+            next_command=answered and source.command(answered),
         )
     )
     for sentence in () if run is None else whole_run_words(run):

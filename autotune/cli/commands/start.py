@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ Say = Callable[[str], None]
 def start(asked: StartOptions) -> None:
     """Search for the fastest configuration, confirm it, and say how sure that is.
 
-    Runs short real GRPO trials one after the other: your baseline first, then proposals, then the
+    Runs short real GRPO trials one after the other, or side by side: your baseline first, then proposals, then the
     winner next to the baseline. The same command again continues the study; more budget extends it.
     Ctrl-C once finishes the running trial and recommends; twice stops at once. Nothing is lost.
     After a scheduler's SIGTERM or SIGUSR1 it ends within --grace with exit code 75: run it again.
@@ -58,14 +59,16 @@ def start(asked: StartOptions) -> None:
       autotune start --budget 4h --framework swift --config train.sh --python ./swift-env/bin/python
       autotune start --budget 2h --memory-limit 6GiB --set micro_batch_size=2
       autotune start --budget 8h --gpus 8 --rollout-gpus 1 --config grpo.yaml
+      autotune start --budget 8h --gpus 1 --at-once 8 --config grpo.yaml
       autotune start --budget 8h --baseline openr1:qwen2.5-1.5b-demo --python ./openr1-env/bin/python
       autotune start --budget 1h --dry-run
     """
     from autotune.cli.commands.start_request import budget_of, bundled_model, notice_of, request_of
     from autotune.specification.request import DEFAULT_SAMPLER
-    from autotune.wiring import check_store, prepare
+    from autotune.wiring import check_store, lanes_of, prepare
 
     limits = budget_of(BudgetOptions(asked.budget, asked.max_trials, asked.gpu_hours))
+    limits = replace(limits, at_once=asked.at_once)
     settings = settings_for(asked.home)
     using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
     request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
@@ -74,6 +77,7 @@ def start(asked: StartOptions) -> None:
     with leaving(notice):
         check_store(settings)
         prepared = prepare(request, settings, say, bundled_model(), limits)
+    lanes_of(prepared.spec, limits.at_once)
     if asked.dry_run:
         console.show(_plan(prepared, limits, 0.0))
         return

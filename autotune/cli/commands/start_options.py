@@ -26,6 +26,15 @@ TrialsOption = Annotated[
         metavar="N",
     ),
 ]
+AtOnceOption = Annotated[
+    int,
+    typer.Option(
+        "--at-once",
+        min=1,
+        help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory.",
+        metavar="N",
+    ),
+]
 GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
 
 _FRAMEWORK = typer.Option("--framework", help=f"What you train with: {', '.join(SHORT.values())}.", metavar="NAME")
@@ -138,7 +147,9 @@ RanksOption = Annotated[
 ]
 GpusOption = Annotated[
     int | None,
-    typer.Option("--gpus", min=0, help="Hold the first N visible GPUs; all if left out, 0 is a CPU run.", metavar="N"),
+    typer.Option(
+        "--gpus", min=0, help="GPUs of a trial: the first N visible; all if left out, 0 is a CPU run.", metavar="N"
+    ),
 ]
 RolloutGpusOption = Annotated[
     int | None,
@@ -236,6 +247,7 @@ class StudyOptions:
 class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
     """All of ``autotune start``."""
 
+    at_once: AtOnceOption = 1
     sampler: SamplerOption = None
     no_history: NoHistoryOption = False
     new: NewOption = False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -44,6 +44,8 @@ class LiveState:
     phase: CurrentPhase | None = None
     since: float | None = None
     """When the phase began."""
+    phases: Mapping[int, tuple[CurrentPhase, float]] = field(default_factory=dict)
+    """Of trials that run side by side: the phase each was heard of in last, and when that began."""
     spent_s: float = 0.0
     remaining_s: float | None = None
     legal: int | None = None
@@ -95,8 +97,10 @@ def with_phase(state: LiveState, trial: Trial, phase: CurrentPhase, now: float) 
     known = next((t for t in state.trials if t.number == trial.number), None)
     if known is None or state.running != trial.number:
         state = with_trial(state, trial, now)
-    same = state.phase == phase and state.running == trial.number
-    return replace(state, now=now, running=trial.number, phase=phase, since=state.since if same else now)
+    seen = state.phases.get(trial.number)
+    since = seen[1] if seen is not None and seen[0] == phase else now
+    phases = {**state.phases, trial.number: (phase, since)}
+    return replace(state, now=now, running=trial.number, phase=phase, since=since, phases=phases)
 
 
 def with_tick(state: LiveState, spent_s: float, remaining_s: float | None, now: float) -> LiveState:
@@ -110,7 +114,7 @@ def live_table(state: LiveState, width: int = WIDTH) -> RenderableType:
     columns = knob_columns(configurations, width - STANDINGS_WIDTH)
     lines: list[RenderableType] = [_line(_title(state), width, "bold")]
     lines.extend(_best(state, columns, width))
-    lines.append(_line(_running(state), width, "cyan"))
+    lines.extend(_line(text, width, "cyan") for text in _running(state))
     lines.extend(_line(text, width, "red") for text in _failures(state))
     lines.append(_line(_counts(state), width))
     lines.append(_line(budget_line(state), width))
@@ -144,10 +148,19 @@ def _best(state: LiveState, columns: KnobColumns, width: int) -> list[Renderable
     return found
 
 
-def _running(state: LiveState) -> str:
+def _running(state: LiveState) -> list[str]:
+    """The trial that was heard of last, then those beside it."""
     trial = next((t for t in state.trials if t.number == state.running), None)
+    beside = [t for t in state.trials if t.state is TrialState.RUNNING and t.number != state.running]
+    others = [
+        f"beside   #{t.number} {t.kind.value}: {brief(t.configuration, state.study.spec.baseline)}" for t in beside
+    ]
     if trial is None:
-        return "running  nothing"
+        return others or ["running  nothing"]
+    return [_present(state, trial), *others]
+
+
+def _present(state: LiveState, trial: Trial) -> str:
     where = "starting" if state.phase is None else phase_words(state.phase)
     lasted = "" if state.since is None else f" for {format_duration(max(0.0, state.now - state.since))}"
     what = "" if trial.number == 0 else f": {brief(trial.configuration, state.study.spec.baseline)}"

@@ -14,7 +14,7 @@ from rich.text import Text
 from autotune.cli.screens.bars import LEGEND, stacked
 from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.grid import LabelGrid
-from autotune.cli.screens.process import process_words
+from autotune.cli.screens.process import place_words, process_words
 from autotune.cli.screens.sizes import format_size
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import clean, in_order, knob_value, rate
@@ -95,6 +95,7 @@ def _add_told(
         "numerics": numerics_words(notes),
         "beware": beware_words(notes),
         "process": process_words(notes),
+        "place": place_words(notes),
         "log": beside["log"],
     }
     for name, words in told.items():

@@ -65,16 +65,23 @@ class TrialCosts:
         return found
 
 
-def trial_costs(trials: Sequence[Trial], framework: str = "trl", device: str = "") -> TrialCosts:
+def trial_costs(
+    trials: Sequence[Trial], framework: str = "trl", device: str = "", here: Sequence[Trial] | None = None
+) -> TrialCosts:
     """The costs of the next trial, by the search trials before it, in the order of their numbers.
 
     On a CPU none goes on in the process of another (docs/decisions/0023-warm-workers.md).
+
+    Args:
+        here: finished trials of the place it will run in; ``None``: all run in one place.
     """
     trials = (*trials[:1], *trials[1:][-RECENT:])
-    newest = trials[-1] if trials else None
+    before = trials if here is None else tuple(here[-RECENT:])
+    newest = before[-1] if before else None
     goes_on = newest is not None and (not newest.state.is_finished or newest.fits)
-    goes_on = goes_on and device != "cpu" and processes_go_on(trials, framework)
-    protocol = newest.protocol if newest is not None else None
+    goes_on = goes_on and device != "cpu" and processes_go_on(before, framework)
+    goes_on = goes_on and (here is None or before[-1].kind.is_searched)
+    protocol = trials[-1].protocol if trials else None
     timed = CYCLES if protocol is None else (protocol.looks[0] if protocol.looks else protocol.recorded)
     return TrialCosts(
         last=newest.configuration if newest is not None and goes_on else None,

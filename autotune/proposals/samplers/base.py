@@ -53,6 +53,10 @@ class StudySampler:
         """The same at one point of a study: its trials, and what they teach."""
         return self
 
+    def at(self, here: Sequence[Trial]) -> StudySampler:  # noqa: ARG002
+        """The same for one of several places, whose finished trials are ``here``."""
+        return self
+
     def told(
         self,
         own: Sequence[Observation],

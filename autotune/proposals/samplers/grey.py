@@ -78,8 +78,17 @@ class FittedGrey(StudySampler):
         self._models = models
         self._shortlists = shortlists
         resources = models.task.resources if models is not None else None
-        place = (resources.framework, resources.device) if resources is not None else ("trl", "")
-        self.costs: TrialCosts = trial_costs(self.trials, *place)
+        self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
+        self.costs: TrialCosts = trial_costs(self.trials, *self._place)
+
+    def at(self, here: Sequence[Trial]) -> FittedGrey:
+        self.costs = trial_costs(self.trials, *self._place, here=here)
+        return self
+
+    @cached_property
+    def pending(self) -> list[Configuration]:
+        """Of trials that run or wait, whose forecast stands in for what they will measure."""
+        return [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
 
     @property
     def needs_local_search(self) -> bool:  # type: ignore[override]
@@ -247,7 +256,9 @@ class _Pool:
         seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
         value = level - forecast.log_seconds
         outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
-        return outlook, best if held else float(value.min())
+        pending = self.fitted.pending
+        stand_ins = level - times.forecast(pending).log_seconds if pending else ()
+        return outlook, max([best if held else float(value.min()), *stand_ins])
 
     def outlook(self, found: Predictions) -> Outlook:
         cycle_s, restarts = found.cycle_s, self._restarts()

@@ -24,7 +24,11 @@ class TpeSampler(StudySampler):
 
     def sampler(self, turn: Turn) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(
-            n_startup_trials=STARTUP_TRIALS, n_ei_candidates=self.DRAWS, multivariate=True, seed=turn.seed
+            n_startup_trials=STARTUP_TRIALS,
+            n_ei_candidates=self.DRAWS,
+            multivariate=True,
+            constant_liar=True,  # what runs beside counts as slow, so that it is not proposed again
+            seed=turn.seed,
         )
 
 

@@ -37,6 +37,15 @@ def state() -> Any:
     return with_phase(state, trial, CurrentPhase("update", 2, "recorded"), NOW)
 
 
+def test_trials_side_by_side_all_stand_there_and_each_keeps_when_its_phase_began(state: LiveState) -> None:
+    other = running(6, configuration=factories.configuration(micro_batch_size=8, gradient_accumulation_steps=1))
+    both = with_phase(state, other, CurrentPhase("generate", 1, "recorded"), NOW + 10)
+    again = with_phase(both, running(5), CurrentPhase("update", 2, "recorded"), NOW + 30)
+    shown = [line for line in lines(live_table(again)) if line.startswith(("running", "beside"))]
+    assert [line.split()[:2] for line in shown] == [["running", "#5"], ["beside", "#6"]]
+    assert "for 30 s" in shown[0], "the other one's report in between changed nothing"
+
+
 def test_best_comes_first_with_its_gain_over_the_baseline(state: LiveState) -> None:
     rows = [line for line in lines(live_table(state)) if line.startswith("#")]
     assert [row.split()[0] for row in rows] == ["#4", "#1", "#3", "#0"]

@@ -1,0 +1,74 @@
+"""How one machine is shared among trials that run side by side: GPUs, CPUs and memory of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.errors import UsageError
+from autotune.wording.numbers import format_size
+
+CPUS_VARIABLE = "AUTOTUNE_TRIAL_CPUS"
+"""Tells a trial its CPUs, as ``0,1,2``: what is used on others is no disturbance."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One place for a trial."""
+
+    index: int
+    gpus: tuple[int, ...]
+    """Places among the GPUs the study holds."""
+    cpus: tuple[int, ...]
+    memory: int | None
+    """Bytes of host memory a trial may have; ``None``: not known."""
+
+    @property
+    def name(self) -> str:
+        """``GPU 3``, ``GPUs 2 and 3``, ``CPUs 0-3``."""
+        if not self.gpus:
+            return _named("CPU", self.cpus)
+        return _named("GPU", self.gpus)
+
+
+def lanes(
+    at_once: int, gpus: int, cpus: Sequence[int], memory: int | None, memory_limit: int | None
+) -> tuple[Lane, ...]:
+    """Equal shares: ``gpus`` for each, neighbouring CPUs, an equal part of the memory.
+
+    Args:
+        at_once: trials.
+        gpus: of one trial.
+        cpus: that this process may use.
+        memory: bytes this process may use.
+        memory_limit: what the study allows a trial; it must be there for all of them.
+
+    Raises:
+        UsageError: the machine is too small.
+    """
+    each = len(cpus) // at_once
+    if each < 1:
+        raise UsageError(f"--at-once {at_once}: a trial needs a CPU core of its own, and there are {len(cpus)}")
+    if memory is not None and memory_limit is not None and at_once * memory_limit > memory:
+        raise UsageError(
+            f"--at-once {at_once}: {at_once} trials of {format_size(memory_limit)} (--memory-limit) need more than the "
+            f"{format_size(memory)} there are"
+        )
+    share = None if memory is None else memory // at_once
+    return tuple(
+        Lane(
+            index=place,
+            gpus=tuple(range(place * gpus, (place + 1) * gpus)),
+            cpus=tuple(cpus[place * each : (place + 1) * each]),
+            memory=share if memory_limit is None else memory_limit,
+        )
+        for place in range(at_once)
+    )
+
+
+def _named(what: str, numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"{what} {numbers[0]}"
+    if tuple(numbers) == tuple(range(numbers[0], numbers[-1] + 1)):
+        return f"{what}s {numbers[0]}-{numbers[-1]}"
+    return f"{what}s {', '.join(map(str, numbers))}"

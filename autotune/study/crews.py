@@ -1,0 +1,196 @@
+"""Who runs a study's trials: one runner, one trial after the other, or several runners side by side.
+
+The loop decides and writes on one thread. With several runners each attempt has a thread of its own; what it tells its
+watcher is done on the loop's thread while the attempt waits, so that neither the database nor the screen ever meets two
+threads, and records of interleaved trials come in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.ports import Assignment, RunReport, StopToken, TrialRunner, Watcher
+from trainer.child.contract import CurrentPhase, Record, Result
+
+LOOK_S = 0.2
+"""Between two looks at the user's stop while nothing is told."""
+
+
+class Alone:
+    """``ports.Crew`` of one runner: an attempt runs on the thread that waits for it."""
+
+    def __init__(self, runner: TrialRunner, stop: StopToken) -> None:
+        self._runner, self._stop = runner, stop
+        self._next: tuple[Assignment, Watcher] | None = None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return ("",)
+
+    def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:  # noqa: ARG002
+        self._next = assignment, watcher
+
+    def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:  # noqa: ARG002
+        if self._next is None:
+            return ()
+        (assignment, watcher), self._next = self._next, None
+        return ((0, self._runner.run(assignment, watcher, self._stop)),)
+
+    def close(self) -> tuple[int, ...]:
+        return self._runner.close()
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        return self._runner.sweep(study_id)
+
+    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
+        return self._runner.recover(directory)
+
+
+class ClosedError(Exception):
+    """The loop has ended, and a runner that still reports ends its attempt."""
+
+
+@dataclass
+class _Call:
+    """Something an attempt has told, to be done on the loop's thread."""
+
+    act: Callable[[], Any]
+    done: threading.Event
+    answer: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class _End:
+    """An attempt has ended: with a report, or with an error that is the loop's to raise."""
+
+    place: int
+    report: RunReport | None
+    error: BaseException | None
+
+
+class SideBySide:
+    """``ports.Crew`` of several runners, each with a place of its own.
+
+    Args:
+        runners: what runs in each place, and the place's name; a runner has one attempt at a time.
+        stop: the user's; it is read on the loop's thread only.
+    """
+
+    def __init__(self, runners: Sequence[tuple[str, TrialRunner]], stop: StopToken) -> None:
+        self._names = tuple(name for name, _ in runners)
+        self._runners = tuple(runner for _, runner in runners)
+        self._stop = stop
+        self._level = _Level()
+        self._told: queue.SimpleQueue[_Call | _End] = queue.SimpleQueue()
+        self._threads: dict[int, threading.Thread] = {}
+        self._closed = False
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return self._names
+
+    def start(self, place: int, assignment: Assignment, watcher: Watcher) -> None:
+        relay = _Relay(watcher, self._ask)
+        thread = threading.Thread(
+            target=self._run, args=(place, assignment, relay), name=f"trial {assignment.trial.number}", daemon=True
+        )
+        self._threads[place] = thread
+        thread.start()
+
+    def wait(self, timeout_s: float) -> tuple[tuple[int, RunReport], ...]:
+        """One that has ended, as soon as there is one. Raises what a runner or a watcher raised."""
+        end = time.monotonic() + timeout_s
+        while (left := end - time.monotonic()) > 0:
+            self._level.level = self._stop.level
+            try:
+                told = self._told.get(timeout=min(LOOK_S, left))
+            except queue.Empty:
+                continue
+            if isinstance(told, _End):
+                return (self._ended(told),)
+            _do(told)
+        return ()
+
+    def _ended(self, end: _End) -> tuple[int, RunReport]:
+        self._threads.pop(end.place).join()
+        if end.error is not None:
+            raise end.error
+        assert end.report is not None  # noqa: S101  (narrowing)
+        return end.place, end.report
+
+    def _run(self, place: int, assignment: Assignment, relay: _Relay) -> None:
+        try:
+            self._told.put(_End(place, self._runners[place].run(assignment, relay, self._level), None))
+        except BaseException as error:
+            self._told.put(_End(place, None, error))
+
+    def _ask(self, act: Callable[[], Any]) -> Any:
+        """On an attempt's thread: have ``act`` done on the loop's, and wait for what it gives or raises."""
+        if self._closed:
+            raise ClosedError
+        call = _Call(act, threading.Event())
+        self._told.put(call)
+        call.done.wait()
+        if call.error is not None:
+            raise call.error
+        return call.answer
+
+    def close(self) -> tuple[int, ...]:
+        """Ends what still runs, then what the runners keep."""
+        self._closed, self._level.level = True, 2
+        while self._threads:
+            told = self._told.get()
+            if isinstance(told, _End):
+                self._threads.pop(told.place).join()
+            else:
+                told.error = ClosedError()
+                told.done.set()
+        return tuple(pid for runner in self._runners for pid in runner.close())
+
+    def sweep(self, study_id: int) -> tuple[int, ...]:
+        return self._runners[0].sweep(study_id)
+
+    def recover(self, directory: Path) -> tuple[tuple[Record, ...], Result | None]:
+        return self._runners[0].recover(directory)
+
+
+def _do(call: _Call) -> None:
+    try:
+        call.answer = call.act()
+    except BaseException as error:
+        call.error = error
+    call.done.set()
+
+
+class _Level:
+    """``ports.StopToken`` that runners may read on any thread."""
+
+    level: int = 0
+
+
+class _Relay:
+    """``ports.Watcher`` whose inner one is told on the loop's thread."""
+
+    def __init__(self, inner: Watcher, ask: Callable[[Callable[[], Any]], Any]) -> None:
+        self._inner, self._ask = inner, ask
+
+    @property
+    def enough(self) -> bool | None:
+        found: bool | None = self._ask(lambda: self._inner.enough)
+        return found
+
+    def record(self, record: Record) -> None:
+        self._ask(lambda: self._inner.record(record))
+
+    def phase(self, phase: CurrentPhase) -> None:
+        self._ask(lambda: self._inner.phase(phase))
+
+    def tick(self) -> None:
+        self._ask(self._inner.tick)

@@ -1,0 +1,48 @@
+"""Equal shares of one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.machine.lanes import CPUS_VARIABLE, lanes
+from tests.support.factories import GIB
+from trainer.child import guard
+
+EIGHT = tuple(range(16))
+
+
+def test_every_gpu_and_cpu_belongs_to_one_lane() -> None:
+    found = lanes(4, 2, EIGHT, 64 * GIB, None)
+    assert [lane.gpus for lane in found] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert [cpu for lane in found for cpu in lane.cpus] == list(EIGHT)
+    assert {len(lane.cpus) for lane in found} == {4}
+    assert [lane.memory for lane in found] == [16 * GIB] * 4
+    assert found[1].name == "GPUs 2-3"
+
+
+def test_without_gpus_a_lane_is_named_by_its_cpus() -> None:
+    assert [lane.name for lane in lanes(2, 0, (0, 2, 4, 6), None, None)] == ["CPUs 0, 2", "CPUs 4, 6"]
+
+
+def test_a_studys_own_limit_stays() -> None:
+    assert [lane.memory for lane in lanes(2, 1, EIGHT, 64 * GIB, 8 * GIB)] == [8 * GIB] * 2
+
+
+def test_a_machine_that_is_too_small_is_refused() -> None:
+    with pytest.raises(UsageError, match="--at-once 3: a trial needs a CPU core"):
+        lanes(3, 0, (0, 1), None, None)
+    with pytest.raises(UsageError, match=r"--at-once 2: 2 trials of 40.0 GiB .* need more than the 64.0 GiB"):
+        lanes(2, 1, EIGHT, 64 * GIB, 40 * GIB)
+
+
+def test_only_the_trials_own_cpus_tell_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = tmp_path / "stat"
+    one = 100 * guard.TICKS
+    stat.write_text(f"cpu {3 * one} 0 0 0 0 0 0 0\ncpu0 {one} 0 0 0 0 0 0 0\ncpu1 {2 * one} 0 0 0 0 0 0 0\nintr 1\n")
+    assert guard.machine_cpu(stat) == (300.0, 2)
+    monkeypatch.setenv(CPUS_VARIABLE, "1")
+    assert guard.machine_cpu(stat) == (200.0, 1)
+    assert guard.CPUS_VARIABLE == CPUS_VARIABLE
