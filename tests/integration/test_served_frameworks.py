@@ -114,8 +114,10 @@ def check(report: Any, seen: Seen) -> None:
 
 
 def test_ms_swift_beside_swift_rollout(tmp_path: Path) -> None:
-    """At the lengths asked for, by phases. That each update's weights arrive whole is not shown here: on a CPU vLLM packs
-    its weights, and the trainer's log-probs part from the server's by 3 to 8 % after the first updates.
+    """At the lengths asked for, by phases.
+
+    That each update's weights arrive whole is not shown here: on a CPU vLLM packs its weights, and the trainer's
+    log-probs part from the server's by 3 to 8 % after the first updates.
     """
     python = swift_trials.swift_python()
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
