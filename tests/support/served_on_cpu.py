@@ -9,6 +9,7 @@ its own reload; a CPU counts as the GPUs a server asks for; and vLLM goes by the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import sys
@@ -50,7 +51,7 @@ def loaded(name: str) -> ModuleType:
 
 
 def reload_whole() -> None:
-    """vLLM's build for CPUs packs its weights, and takes new ones by its own reload only."""
+    """vLLM's build for CPUs packs its weights, and takes new ones by its own reload only; a tied head it forgets."""
     from swift.pipelines.infer.rollout import WeightSyncWorkerExtension as Extension  # noqa: PLC0415
 
     update = Extension.update_flattened_params
@@ -61,6 +62,7 @@ def reload_whole() -> None:
         def load(weights: Any) -> None:
             del model.load_weights
             self.model_runner.reload_weights(weights_iterator=iter(weights))
+            importlib.import_module("_autotune_trainer.frameworks.trl.engine").pack_tied_head(model)
 
         model.load_weights = load
         update(self, metadatas)
