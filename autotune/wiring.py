@@ -163,14 +163,14 @@ def loop(
         )
         for lane in places or (None,)
     ]  # fmt: skip
-    crew = SideBySide([(lane.name, runner) for lane, runner in zip(places, runners, strict=True)], control)
+    named = [(lane.name, runner) for lane, runner in zip(places, runners, strict=False)]
     return StudyLoop(
         study=study,
         budget=budget,
         store=store,
         proposer=proposer or proposer_for(study.spec, prior_knowledge.background(study, store)),
         runner=None if places else runners[0],
-        crew=crew if places else None,
+        crew=SideBySide(named, control) if places else None,
         clock=clock,
         observer=observer,
         stop=control,

@@ -62,6 +62,7 @@ class Budget(Shape):
     wall_seconds: Seconds | None
     max_trials: int | None
     gpu_hours: float | None
+    trials_at_once: int = Field(description="Trials that run side by side.")
 
 
 class Counts(Shape):

@@ -105,7 +105,7 @@ STATUS_EXAMPLE = answering(
     {
         "study": {**STUDY, "status": "open"},
         "spent": {"wall_seconds": 540.0, "gpu_seconds": 0.0},
-        "budget": {"wall_seconds": 1800.0, "max_trials": None, "gpu_hours": None},
+        "budget": {"wall_seconds": 1800.0, "max_trials": None, "gpu_hours": None, "trials_at_once": 1},
         "counts": {"states": {"COMPLETE": 10, "FAIL": 2, "RUNNING": 1}, "failures": {"OOM": 2}},
         "running": _RUNNING,
         "avoided_gpus": ["trials avoid GPU 3: it has fallen off the bus (XID 79)"],

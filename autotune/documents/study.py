@@ -77,6 +77,7 @@ def budget_json(budget: Budget) -> Document:
         "wall_seconds": plain(budget.wall_s),
         "max_trials": budget.max_trials,
         "gpu_hours": plain(budget.gpu_hours),
+        "trials_at_once": budget.at_once,
     }
 
 

@@ -53,9 +53,9 @@ def inverse_trigamma(value: float) -> float:
     """The x > 0 whose ``trigamma`` is ``value`` > 0."""
     from scipy import optimize
 
-    # 1 / x < trigamma(x) < 1 / (x - 1/2), so for a small value 1 / value is exact to half of it.
+    # 1 / x < trigamma(x) < 1 / (x - 1/2), and the second is exact to value² / 12 of it.
     low, high = 1.0 / value, 0.5 + 1.0 / value
-    return low if value < 1e-8 else float(optimize.brentq(lambda x: trigamma(x) - value, low, high))
+    return high if value < 1e-5 else float(optimize.brentq(lambda x: trigamma(x) - value, low, high))
 
 
 def normal_below(values: Array) -> Array:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from autotune.store.backend import WRITE
@@ -25,6 +26,7 @@ _LONGEST_NAME = 63
 _PREFIX = "autotune"
 
 _TAKE = text("SELECT pg_try_advisory_lock(:space, :key)")
+_LET_GO = text("SELECT pg_advisory_unlock_all()")
 _HOLDERS = text(
     "SELECT l.pid, coalesce(a.application_name, '') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid "
     "WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 "
@@ -109,8 +111,15 @@ class AdvisoryLock:
             if not connection.execute(_TAKE, self._key).scalar():
                 holders = connection.execute(_HOLDERS, self._key).all()
                 raise busy(self._name, _holder(holders[0][1]) if holders else None)
+            # Before the session ends: the server notices that in its own time, and the next tuner may be quicker.
+            stack.callback(self._let_go, connection)
             self._mark = mark
             self._session = stack.pop_all()
+
+    @staticmethod
+    def _let_go(connection: Connection) -> None:
+        with suppress(SQLAlchemyError):  # the session broke off, and with it the lock is gone
+            connection.execute(_LET_GO)
 
 
 def _new_mark() -> str:

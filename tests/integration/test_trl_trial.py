@@ -176,7 +176,7 @@ def test_a_completion_at_the_maximum_counts_as_clipped_and_no_other(hostile: Ran
         ("raising", FailureReason.REWARD_ERROR, Phase.REWARD, "no answer column"),
         ("nan", FailureReason.NAN, Phase.REWARD, "reward of row 0 is nan"),
         ("short", FailureReason.REWARD_ERROR, Phase.REWARD, "returned 1 rewards"),
-        ("missing", FailureReason.REWARD_ERROR, Phase.REWARD, "nowhere.py"),
+        ("missing", FailureReason.INFRA, None, "nowhere.py"),
         ("rows", FailureReason.ILLEGAL, None, "rows per update"),
         ("groups", FailureReason.ILLEGAL, None, "divisible by num_generations"),
         ("unknown", FailureReason.ILLEGAL, None, "learning_rat"),

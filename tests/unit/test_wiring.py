@@ -19,6 +19,7 @@ from autotune.running.warm_pool import WarmWorkerPool
 from autotune.settings import read_settings
 from autotune.specification import build
 from autotune.store import open_store
+from autotune.study.crews import Alone
 from tests.support import factories as f
 from tests.support.fakes import FakeStop, SeenObserver
 
@@ -135,7 +136,8 @@ def test_processes_are_shared_only_where_a_loop_asks_for_it(tmp_path: Path) -> N
         loop = wiring.loop(
             study, Budget(max_trials=1), store, settings, SeenObserver(), FakeStop(), f.fingerprint(), **options
         )
-        runner = loop._runner
+        assert isinstance(loop._crew, Alone)
+        runner = loop._crew._runner
         assert isinstance(runner, LocalRunner)
         return runner.keeper
 

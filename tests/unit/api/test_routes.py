@@ -87,7 +87,12 @@ def test_a_study_without_a_success_answers_null(reader: Reader, settings: Settin
 def test_the_status_has_budget_spending_and_what_runs(reader: Reader, study: Study) -> None:
     document = reader.json("/api/v1/studies/1")
     assert document["spent"]["wall_seconds"] == 95.0
-    assert document["budget"] == {"wall_seconds": 600.0, "max_trials": 9, "gpu_hours": None}
+    assert document["budget"] == {
+        "wall_seconds": 600.0,
+        "max_trials": 9,
+        "gpu_hours": None,
+        "trials_at_once": 1,
+    }
     assert document["running"]["number"] == 3
     assert document["counts"]["failures"] == {"OOM": 1}
 

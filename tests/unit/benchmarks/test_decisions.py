@@ -83,7 +83,7 @@ def test_a_recorded_study_is_read_again_and_not_run_again(
     monkeypatch.setattr(command, "run", lambda *key: ran.append(key[2:]) or verdicts[2])
     words = ["--arms", "grey", "--budget", "480", "--studies", "3", "--record", str(file), "--json"]
     assert command.main(words) == 0
-    assert ran == [(480.0, 2)], "two of the three were there"
+    assert ran == [(480.0, 2, 1)], "two of the three were there"
     assert json.loads(capsys.readouterr().out)["budgets"]["480"]["studies"] == 3
     assert len(record.read(file)) == 3
     assert command.main(words) == 0

@@ -152,7 +152,7 @@ def test_no_field_of_a_cycle_is_lost(name: str) -> None:
         (
             Budget,
             study.budget_json(Budget(60.0, 3, 1.0)),
-            {"wall_s": "wall_seconds"},
+            {"wall_s": "wall_seconds", "at_once": "trials_at_once"},
         ),
         (
             RecommendationRow,

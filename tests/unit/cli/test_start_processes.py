@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from autotune.cli.commands import start, start_request
+from tests.support import factories
 
 
 @pytest.mark.parametrize(("options", "warm"), [((), True), (("--cold",), False)])
@@ -23,7 +24,7 @@ def test_cold_gives_every_trial_a_process_of_its_own(
         return 0
 
     wiring.check_store = lambda settings: None
-    wiring.prepare = lambda *_: SimpleNamespace()
+    wiring.prepare = lambda *_: SimpleNamespace(spec=factories.study_spec())
     monkeypatch.setattr(start, "_run", run)
     monkeypatch.setattr(start_request, "bundled_model", lambda: "")
     app = typer.Typer()

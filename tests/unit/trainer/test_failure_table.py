@@ -115,7 +115,8 @@ def test_a_rank_that_a_launcher_ended_leaves_the_word_to_the_log() -> None:
     killed = Ending(1, 9.0, result=stopped, phase=here("update"), log_tail=LOG.format(KILLS[1]), oom_kills=1)
     assert kind(outcome_of(killed, TRL, "")) == (FailureReason.OOM, Pool.HOST)
     nothing = replace(killed, log_tail="", oom_kills=0)
-    assert outcome_of(nothing, TRL, "").reason is FailureReason.CANCELLED
+    ended = outcome_of(nothing, TRL, "")
+    assert (ended.reason, ended.message) == (FailureReason.INFRA, "stopped by SIGTERM, from outside")
     asked = replace(killed, stop=Stop.CANCELLED)
     assert outcome_of(asked, TRL, "").reason is FailureReason.CANCELLED
 
