@@ -71,7 +71,7 @@ def start(asked: StartOptions) -> None:
     limits = replace(limits, at_once=asked.at_once)
     settings = settings_for(asked.home)
     using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
-    request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd())
+    request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
     say: Say = (lambda _: None) if asked.quiet else console.say
     notice = notice_of(asked)
     with leaving(notice):

@@ -37,8 +37,8 @@ def budget_of(asked: BudgetOptions) -> Budget:
     return Budget(None if asked.budget is None else parse_duration(asked.budget), asked.max_trials, hours)
 
 
-def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path) -> Request:
-    """The request; relative paths begin in ``folder``.
+def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folder: Path, at_once: int = 1) -> Request:
+    """The request; relative paths begin in ``folder``, and ``at_once`` trials run side by side.
 
     Raises:
         UsageError: a word is not what its option takes, or names a file that is not there.
@@ -67,7 +67,7 @@ def request_of(asked: StudyOptions, using: FrameworkOptions, sampler: str, folde
         sampler=sampler,
         seed=asked.seed,
         name=asked.name,
-        memory_limit=hardware.contained_memory() if asked.memory_limit is None else parse_size(asked.memory_limit),
+        memory_limit=_limit(asked.memory_limit, at_once),
         gpus=asked.gpus,
         ranks=asked.ranks,
         python=str(Path(os.path.expanduser(asked.python)).absolute()),
@@ -146,6 +146,13 @@ def bundled_model() -> str:
     """The folder ``make start`` brings, if its variable names one."""
     folder = os.environ.get(BUNDLED_VARIABLE, "").strip()
     return str(Path(os.path.expanduser(folder)).absolute()) if folder else ""
+
+
+def _limit(word: str | None, at_once: int) -> int | None:
+    """Bytes a trial may take; side by side each has a share of the machine's memory, where nothing else is said."""
+    if word is not None:
+        return parse_size(word)
+    return hardware.contained_memory() if at_once == 1 else None
 
 
 def notice_of(asked: StudyOptions) -> Notice:

@@ -11,6 +11,7 @@ from autotune.cli.commands.start_options import FrameworkOptions, StudyOptions
 from autotune.cli.commands.start_request import request_of
 from autotune.errors import UsageError
 from autotune.frameworks import framework_named
+from autotune.machine import hardware
 from autotune.specification.request import Request
 
 
@@ -81,3 +82,15 @@ def test_an_accelerate_file_that_is_not_there_is_named(tmp_path: Path, checkout:
             config=tmp_path / "recipe.yaml",
             accelerate=tmp_path / "gone.yaml",
         )
+
+
+def test_a_containers_limit_is_the_trials_unless_several_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "contained_memory", lambda: 5 << 30)
+    plain, given = StudyOptions(), StudyOptions(memory_limit="2GiB")
+    limits = [
+        request_of(options, FrameworkOptions(), "tpe", tmp_path, at_once).memory_limit
+        for options, at_once in ((plain, 1), (plain, 4), (given, 1), (given, 4))
+    ]
+    assert limits == [5 << 30, None, 2 << 30, 2 << 30]
