@@ -88,6 +88,10 @@ class Trial:
     finished_at: float | None = None
     seconds: float | None = None
     """Wall seconds of all attempts, start-up included."""
+    gpus: int = 0
+    """Held, a rollout server's included; 0 on a CPU."""
+    per_gpu: bool = False
+    """The study's objective is tokens per GPU-hour."""
 
     def with_(self, **changes: Any) -> Trial:
         return replace(self, **changes)
@@ -96,6 +100,21 @@ class Trial:
     def emulated(self) -> bool:
         """Whether the trial emulated FP8, so that its speed is that of no hardware."""
         return emulated(self.configuration)
+
+    @property
+    def divisor(self) -> int:
+        """What its tokens/hour are divided by in the study's objective: the GPUs held, or 1."""
+        return max(1, self.gpus) if self.per_gpu else 1
+
+    @property
+    def tokens_per_hour_per_gpu(self) -> float | None:
+        """``None`` on a CPU too."""
+        return self.tokens_per_hour / self.gpus if self.tokens_per_hour and self.gpus else None
+
+    @property
+    def merit(self) -> float | None:
+        """What the trial is ranked by: ``tokens_per_hour`` in the study's objective."""
+        return None if self.tokens_per_hour is None else self.tokens_per_hour / self.divisor
 
     @property
     def at_most(self) -> float | None:

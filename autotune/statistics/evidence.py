@@ -157,6 +157,11 @@ def speed(runs: Sequence[Trial]) -> float:
     return math.exp(statistics.fmean(math.log(v) for v in values if v))
 
 
+def merit(runs: Sequence[Trial]) -> float:
+    """What a configuration is ranked by: ``speed`` in the study's objective."""
+    return speed(runs) / runs[0].divisor
+
+
 def leaders(trials: Sequence[Trial], baseline: Configuration, framework: str) -> tuple[Leader, ...]:
     """The best configuration of each row; the second row only if it is another configuration."""
     held = feasible(trials)
@@ -214,7 +219,7 @@ def _in_rounds(runs: Sequence[Trial]) -> bool:
 
 
 def _logs(runs: Sequence[Trial]) -> list[float]:
-    return [math.log(t.tokens_per_hour) for t in runs if t.tokens_per_hour]
+    return [math.log(t.merit) for t in runs if t.merit]
 
 
 def ranked_first(held: Mapping[Configuration, Sequence[Trial]]) -> Configuration:
@@ -322,7 +327,7 @@ def _pooled(groups: Iterable[Sequence[float]]) -> Noise:
 def gain(
     trials: Sequence[Trial], configuration: Configuration, over: Configuration, process: NoisePrior | None = None
 ) -> Gain | None:
-    """Throughput of ``configuration`` over ``over``, minus 1, with a 95 % interval.
+    """Throughput of ``configuration`` over ``over`` in the study's objective, minus 1, with a 95 % interval.
 
     Rounds in which both ran next to each other are paired; with none, the two configurations' other
     trials are compared, those from outside the rounds with their like, and ``pairs`` is 0. ``None`` if either was
@@ -370,4 +375,4 @@ def _rounds(here: Sequence[Trial], there: Sequence[Trial]) -> list[tuple[Trial, 
 
 
 def _log(trial: Trial) -> float:
-    return math.log(trial.tokens_per_hour or 1.0)
+    return math.log(trial.merit or 1.0)
