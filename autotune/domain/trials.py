@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -43,6 +44,10 @@ class TrialState(StrEnum):
     @property
     def is_finished(self) -> bool:
         return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+PLACE = "place"
+"""Note of a trial that ran in one of several places: ``where``, and ``node`` where there are several machines."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,12 @@ class Trial:
     """Held, a rollout server's included; 0 on a CPU."""
     per_gpu: bool = False
     """The study's objective is tokens per GPU-hour."""
+    node: str = ""
+    """Where its last attempt ran; empty where there is one machine."""
+    node_log: float = 0.0
+    """By how much its node is faster than the mean one, as the logarithm of a ratio (``statistics.nodes``)."""
+    node_variance: float = 0.0
+    """What is not known of that."""
 
     def with_(self, **changes: Any) -> Trial:
         return replace(self, **changes)
@@ -102,9 +113,10 @@ class Trial:
         return emulated(self.configuration)
 
     @property
-    def divisor(self) -> int:
-        """What its tokens/hour are divided by in the study's objective: the GPUs held, or 1."""
-        return max(1, self.gpus) if self.per_gpu else 1
+    def divisor(self) -> float:
+        """What its tokens/hour are divided by to be ranked: in the study's objective the GPUs held, or 1; and by how
+        much its node is faster than others."""
+        return (max(1, self.gpus) if self.per_gpu else 1) * math.exp(self.node_log)
 
     @property
     def tokens_per_hour_per_gpu(self) -> float | None:
@@ -113,7 +125,7 @@ class Trial:
 
     @property
     def merit(self) -> float | None:
-        """What the trial is ranked by: ``tokens_per_hour`` in the study's objective."""
+        """What the trial is ranked by: ``tokens_per_hour`` in the study's objective, as on a mean node."""
         return None if self.tokens_per_hour is None else self.tokens_per_hour / self.divisor
 
     @property

@@ -17,6 +17,7 @@ from autotune.insights.standings import Standing, best_first, standings
 from autotune.ports import Store
 from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
+from autotune.statistics.nodes import levelled
 from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
@@ -171,7 +172,7 @@ def read_study(store: Store, study: Study) -> StudyReading:
     """The study as it is now."""
     return StudyReading(
         study=study,
-        trials=store.trials(study.id),
+        trials=levelled(store.trials(study.id)),
         spent=store.spent(study.id),
         limits=last_budget(store, study),
         avoided_gpus=avoided_gpus(store, study),

@@ -85,6 +85,7 @@ class AttemptFacts:
     startup: Mapping[str, float] | None = None
     worst_case_passed: bool = False
     cycles: tuple[CycleRecord, ...] = ()
+    node: str = ""
 
 
 def study_of(row: StudyRow) -> Study:
@@ -149,6 +150,7 @@ def trial_of(row: TrialRow | Row[Any], facts: AttemptFacts, spec: str) -> Trial:
         seconds=facts.seconds,
         gpus=_gpus_of(spec, row.configuration),
         per_gpu=_spec_of(spec).objective is Objective.PER_GPU_HOUR,
+        node=facts.node,
     )
 
 

@@ -28,7 +28,7 @@ class Judge:
         self._known = known
         self._left = left
         self._decision: Decision = early_stopping.GO_ON
-        self._divisor = 1
+        self._divisor = 1.0
 
     @property
     def enough(self) -> bool:
@@ -78,6 +78,7 @@ def known_of(spec: StudySpec, trials: Sequence[Trial], configuration: Configurat
     usable = [runs for group in rivals if (runs := [s for s in group if s.logs])]
     on_gpu = spec.resources.device == "cuda"
     between = evidence.process_noise(trials, recorded_process(on_gpu=on_gpu)).process.variance
+    between += max((t.node_variance for t in measured), default=0.0)
     return early_stopping.weigh(samples, usable, between, on_gpu=on_gpu)
 
 
