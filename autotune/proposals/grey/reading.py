@@ -92,7 +92,7 @@ def ranked(models: Models | None, grid: CandidateGrid, trials: Sequence[Trial], 
     if models is None or models.times is None:
         return every[:SHORTLIST]
     forecast = times_at(models.times.fitted(models.task, trials), grid, every)
-    hope = forecast.spread - forecast.log_seconds
+    hope = forecast.spread - forecast.log_seconds - models.task.log_divisors(grid.candidates)
     if models.peaks is not None:
         fits = peaks_at(models.peaks.fitted(models.task, trials), grid, every).fits
         hope = np.where(fits >= least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
@@ -108,6 +108,7 @@ def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[
 
     Args:
         held: measured; may be empty.
+        logs: of the seconds of a cycle, or GPU-seconds where the objective is tokens per GPU-hour.
     """
     if not held:
         return 0.0, -math.inf

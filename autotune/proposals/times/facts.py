@@ -57,7 +57,7 @@ USED: Mapping[str, tuple[str, ...]] = {
 Get = Callable[[str], Any]
 
 
-_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size")
+_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
 _OF_BATCH = (*BATCH_KNOBS, *_RANKS)
 _OF_TRAINING = (
     *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
