@@ -12,13 +12,12 @@ from typing import Any
 from autotune.domain import Phase, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory.dimensions import dimensions, trainable
+from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 
-KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-"""What products are computed in, by place: the column ``kind``."""
 WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
 STATES = {
     "sgd": 0.0,
