@@ -11,7 +11,7 @@ import math
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -60,6 +60,12 @@ class Features:
     phases: Mapping[str, PhaseRows]
     starts: tuple[ProcessKind, ...]
     """What each one's start-up depends on."""
+
+    def part(self, places: NDArray[np.int64]) -> Features:
+        """Some of the configurations, in the order of ``places``."""
+        phases = {phase: replace(rows, index=rows.index[places]) for phase, rows in self.phases.items()}
+        few = places.tolist()
+        return Features(tuple([self.configurations[i] for i in few]), phases, tuple([self.starts[i] for i in few]))
 
 
 @lru_cache(maxsize=1)

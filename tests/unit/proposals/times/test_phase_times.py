@@ -116,7 +116,9 @@ def test_others_that_are_measured_never_widen_what_was() -> None:
         model = PRIOR.fitted(made.task(), trials)
         answer = model.forecast([one])
         limits = [
-            float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3) for p, k in model.learnt.items() if k.rows[0] >= 0
+            float(answer.phases[p][0]) * math.sqrt(k.process + 1e-3)
+            for p, k in model.learnt.items()
+            if k.told.of_trials[0] >= 0
         ]
         assert float(answer.spread[0]) * math.exp(float(answer.log_seconds[0])) <= sum(limits)
 
