@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from enum import IntFlag
 from typing import Any
 
 from autotune.domain import Phase, Resources
@@ -210,8 +211,14 @@ def _number(value: object, otherwise: float) -> float:
     return float(value)
 
 
-ProcessKind = tuple[bool, bool, bool, bool, bool]
-"""vLLM; as a server; engine compiles; trainer compiles; trainer is sharded."""
+class ProcessKind(IntFlag):
+    """What a start-up depends on."""
+
+    VLLM = 1
+    SERVER = 2
+    ENGINE_COMPILES = 4
+    TRAINER_COMPILES = 8
+    SHARDED = 16
 
 
 def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
@@ -222,10 +229,11 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
         return configuration.get(name, unset.get(name))
 
     vllm = get("rollout_engine") == "vllm"
-    return (
-        vllm,
-        vllm and get("rollout_mode") == "server",
-        vllm and get("enforce_eager") is not True,
-        get("torch_compile") is True,
-        get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
-    )
+    found = {
+        ProcessKind.VLLM: vllm,
+        ProcessKind.SERVER: vllm and get("rollout_mode") == "server",
+        ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
+        ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
+        ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+    }
+    return ProcessKind(sum(kind for kind, needed in found.items() if needed))

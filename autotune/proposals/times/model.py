@@ -78,7 +78,7 @@ class PhaseTimes:
 
     def forecast_of(self, table: Features) -> TimeForecast:
         """The same of candidates whose columns were computed before, by ``features`` of the same task."""
-        size = len(table.configurations)
+        size = len(table.starts)
         seconds: dict[str, Column] = {}
         variance: dict[str, Column] = {}
         for phase in PHASES:
