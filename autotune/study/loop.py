@@ -27,7 +27,6 @@ from autotune.ports import (
     Clock,
     Crew,
     Observer,
-    PreparingProposer,
     Proposer,
     Requests,
     RunReport,
@@ -291,9 +290,6 @@ class StudyLoop:
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
-        if len(self._ran) == 1 and isinstance(self._proposer, PreparingProposer):
-            before = (t for t in trials if t.number != trial.number)
-            self._proposer.prepare((*before, trial), trial.number + 1)
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
