@@ -62,7 +62,7 @@ class StudyResult:
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
 PLACE = "place"
-"""Note of a trial that ran in one of several places: where."""
+"""Note of a trial that ran in one of several places: ``where``, and ``node`` where there are several machines."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class StudyLoop:
     def _begin(self, place: int, waiting: Trial, trials: tuple[Trial, ...], ledger: Ledger) -> None:
         here = self._here(place, trials) if len(self._ran) > 1 else None
         bound = schedule.deadline(self._study, waiting, trials, self._budget, ledger.spent(), here)
-        trial = self._started(waiting, self._crew.places[place])
+        trial = self._started(waiting, self._crew.places[place], self._crew.nodes[place])
         self._observer.trial(trial)
         until = self._clock.monotonic() + bound.seconds
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
@@ -281,15 +281,16 @@ class StudyLoop:
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
-    def _started(self, waiting: Trial, place: str) -> Trial:
+    def _started(self, waiting: Trial, place: str, node: str) -> Trial:
         """The trial as its attempt begins, with where it runs if there are several places; stored and displayed."""
-        where = {"place": place} if place else {}
+        on_node = {"node": node} if node else {}
+        where = {"place": place, **on_node} if place else {}
         on = f" on {place}" if place else ""
         told = self._event("trial_started", f"trial {waiting.number} ({waiting.kind}) started{on}", waiting, **where)
         trial = self._store.start_attempt(self._study.id, waiting.number, self._clock.now(), told)
         self._show(told)
         if place:
-            note = NoteRecord(PLACE, {"where": place})
+            note = NoteRecord(PLACE, {"where": place, **on_node})
             self._store.add_note(self._study.id, trial.number, trial.attempt, note)
         return trial
 
@@ -306,9 +307,10 @@ class StudyLoop:
 
     def _leave(self, place: int, report: RunReport) -> None:
         """A place with a fault gets no more trials, while there is another."""
-        if report.gpu_faults and len(self._ran) - len(self._left) > 1:
+        if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
-            self._say("place_left", f"{self._crew.places[place]} gets no more trials", None)
+            why = f": {report.place_lost}" if report.place_lost else ""
+            self._say("place_left", f"{self._crew.places[place]} gets no more trials{why}", None)
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""

@@ -113,6 +113,10 @@ class SimulatedCrew:
         return tuple(f"GPU {place}" for place in range(len(self._runners)))
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return ("",) * len(self._runners)
+
+    @property
     def running(self) -> int:
         """Attempts that run now."""
         return len(self._runs)
