@@ -59,15 +59,24 @@ class Nodes:
             self.add(f"n{number}", gpus)
         self.address: str = self.cluster.address
 
-    def add(self, name: str, gpus: int = GPUS, cpus: int = CPUS) -> None:
-        """One more."""
-        self.nodes[name] = self.cluster.add_node(
+    def add(self, name: str, gpus: int = GPUS, tries: int = 4) -> None:
+        """One more. Ray gives a node 30 s to start, which a busy machine does not always do."""
+        try:
+            self.nodes[name] = self._started(name, gpus)
+        except Exception:
+            if not tries:
+                raise
+            self.add(name, gpus, tries - 1)
+
+    def _started(self, name: str, gpus: int) -> Any:
+        return self.cluster.add_node(
             wait=False,
             node_name=name,
-            num_cpus=cpus,
+            num_cpus=CPUS,
             num_gpus=gpus,
             object_store_memory=80 << 20,
             include_dashboard=False,
+            include_log_monitor=False,
         )
 
     def raylet(self, name: str) -> psutil.Process:
@@ -104,9 +113,12 @@ def nodes(count: int, gpus: int = GPUS) -> Iterator[Nodes]:
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # Ray has sockets in it, whose paths must be short
     with patch.dict(os.environ, quiet(folder)):
         os.environ.pop("RAY_ADDRESS", None)
-        found = Nodes(count, folder, gpus)
         try:
+            found = Nodes(count, folder, gpus)
             yield found
-        finally:
             found.shutdown()
+        finally:
+            for process in psutil.process_iter():
+                if str(folder) in _title(process):
+                    process.kill()
             shutil.rmtree(folder, ignore_errors=True)

@@ -161,14 +161,16 @@ class _Wire:
         self.out: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._silence_s = silence_s
         self._heard_at = time.monotonic()
+        self._gone = False
         self._answered = threading.Condition()
         self._answer = Answer()
         self._told = 0
 
     @property
     def silent(self) -> bool:
-        """Whether the tuner is gone."""
-        return time.monotonic() - self._heard_at > self._silence_s
+        """Whether the tuner is gone, or was: the trial is being ended then."""
+        self._gone = self._gone or time.monotonic() - self._heard_at > self._silence_s
+        return self._gone
 
     @property
     def level(self) -> int:
