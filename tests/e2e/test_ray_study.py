@@ -44,7 +44,7 @@ def tuner(home: Path, plan: dict[str, Any]) -> subprocess.Popen[str]:
 
 def events(home: Path, kind: str) -> list[str]:
     with sqlite3.connect(f"file:{home / 'autotune.sqlite'}?mode=ro", uri=True) as database:
-        return [row[0] for row in database.execute("SELECT message FROM events WHERE kind = ?", (kind,))]
+        return [json.loads(row[0]) for row in database.execute("SELECT message FROM events WHERE kind = ?", (kind,))]
 
 
 def cycles(home: Path) -> set[tuple[int, int, int]]:

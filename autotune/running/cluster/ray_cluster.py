@@ -65,6 +65,8 @@ class RayCluster:
                 )
             except Exception as error:
                 raise MachineError(f"--ray {address}: no cluster answers: {_first_line(error)}") from None
+        # What its daemons report would be written between the lines of --json; it is in their logs.
+        ray._private.worker._worker_logs_enabled = False
 
     def close(self) -> None:
         """Gives everything back."""
