@@ -20,7 +20,6 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
-from autotune.domain.places import PLACE
 from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
