@@ -80,7 +80,7 @@ def _freeze(study: Study, process: Process, rng: random.Random) -> None:
 def _second_tuner(study: Study, process: Process, rng: random.Random) -> list[str]:
     """The same command once more, beside the first."""
     second = study.begin(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _, said = second.communicate(timeout=120)
+    _, said = second.communicate(timeout=600)
     if second.returncode == MachineError.exit_code and "is being run by" in said:
         return []
     ended = process.poll() is not None  # the first was through before the second began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -64,8 +65,11 @@ def run(name: str, minutes: float, seed: int) -> int:
         assert text.count(mutant.old) == 1, f"{mutant.file} has changed"
         file.write_text(text.replace(mutant.old, mutant.new))
         began = time.monotonic()
-        words = ["--minutes", str(minutes), "--seed", str(seed), "--until-wrong"]
-        done = subprocess.run([sys.executable, "-m", "tests.campaign", *words], cwd=copy, check=False)
-    caught = done.returncode == 1
-    print(f"mutant {name} ({mutant.what}): {'caught' if caught else 'NOT caught'} in {time.monotonic() - began:.0f} s")
-    return 0 if caught else 1
+        record = Path(folder) / "record.json"
+        words = ["--minutes", str(minutes), "--seed", str(seed), "--until-wrong", "--record", str(record)]
+        subprocess.run([sys.executable, "-m", "tests.campaign", *words], cwd=copy, check=False)
+        seconds = time.monotonic() - began
+        studies = json.loads(record.read_text())["studies"]
+    wrong = [sentence for study in studies for run in study["runs"] for sentence in run["wrong"]]
+    print(f"mutant {name} ({mutant.what}): {f'caught: {wrong[0]}' if wrong else 'NOT caught'} ({seconds:.0f} s)")
+    return 0 if wrong else 1

@@ -26,7 +26,7 @@ from tests.support.trl_trials import ONE_THREAD, build_tiny, training_python
 
 CYCLE_S = 0.04
 """Real seconds of a scripted cycle, so that a fault can come between two."""
-LONGEST_S = 300.0
+LONGEST_S = 900.0
 """A run of the tuner that takes longer hangs."""
 DISK = "size=64m,mode=0700"
 
