@@ -12,6 +12,7 @@ from fractions import Fraction
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.knobs import defaults
 from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.build import ENGINES
 
 TOLERANCE_PERCENT = 5
 """How far rows per update may be from the baseline's where the ranks do not divide them."""
@@ -49,7 +50,7 @@ def training_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
     processes = resources.training_processes
     engine = values.get("rollout_engine", unset.get("rollout_engine"))
     mode = values.get("rollout_mode", unset.get("rollout_mode"))
-    if engine == "vllm" and mode == "server" and resources.gpus:
+    if engine in ENGINES and mode == "server" and resources.gpus:
         processes -= _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
     return max(1, processes)
 

@@ -155,6 +155,7 @@ def test_ranks_that_share_a_sequence_have_rows_together() -> None:
         ("++actor_rollout_ref.model.override_config={attn_implementation:sdpa}", "attn_implementation", "sdpa"),
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.disable_custom_all_reduce=true", "custom_all_reduce", False),
         ("actor_rollout_ref.rollout.max_model_len=null", "max_model_len", None),
+        ("actor_rollout_ref.rollout.name=sglang", "rollout_engine", "sglang"),
     ],
 )
 def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
@@ -164,7 +165,7 @@ def test_each_word_of_verls(line: str, knob: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("actor_rollout_ref.rollout.name=sglang", "SGLang is not supported: a verl trial generates with vLLM"),
+        ("actor_rollout_ref.rollout.name=trtllm", "TensorRT-LLM is not supported: verl's vLLM and SGLang are"),
         ("trainer.v1.trainer_mode=separate_async", "say how many with actor_rollout_ref.rollout.n_gpus_per_node"),
         ("actor_rollout_ref.actor.strategy=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
         ("model_engine=megatron", "Megatron is not supported: a verl trial trains with FSDP"),
