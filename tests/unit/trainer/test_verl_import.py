@@ -331,3 +331,13 @@ def test_gpus_that_generate_only_are_counted_or_asked_for(key: str) -> None:
             ConfigError, match=f"mine.txt, line [0-9]+: actor_rollout_ref.rollout.{key}: expected a whole"
         ):
             read(*(word for word in ASYNC if f".{key}=" not in word), f"actor_rollout_ref.rollout.{key}={value}")
+
+
+@pytest.mark.parametrize(("value", "said"), [("true", 1), ("false", 0)])
+def test_a_controller_that_moves_gpus_is_told_of(value: str, said: int) -> None:
+    key = "trainer.v1.separate_async.hybrid_rollout.enable_switch"
+    found = read(f"{key}={value}")
+    assert found.passthrough[key] is (value == "true")
+    assert (
+        sum("no trial runs so, and a plan and an export have the split that is set" in n for n in found.notes) == said
+    )
