@@ -41,10 +41,14 @@ def quantized(settings: Mapping[str, Any]) -> str:
 def not_guessed(framework: str, settings: Mapping[str, Any]) -> str:
     """The key and value among the user's ``settings`` beside which no tokens can be guessed ahead; empty if none.
 
-    vLLM refuses ``min_p`` (0.31, vllm/sampling_params.py:1112). A way of guessing that is the user's own stays.
+    vLLM refuses ``min_p`` and ``logit_bias`` (0.31, vllm/sampling_params.py:1112). A way of guessing that is the user's
+    own stays.
     """
-    if settings.get("min_p"):
-        return f"min_p {settings['min_p']}"
+    own = settings.get("generation_kwargs")
+    for place, before in ((settings, ""), (own if isinstance(own, Mapping) else {}, "generation_kwargs.")):
+        for key in ("min_p", "logit_bias"):
+            if place.get(key):
+                return f"{before}{key} {place[key]}"
     key = _OWN_GUESSES.get(framework, "")
     if inside(settings, key):
         return f"a {key} of your own"

@@ -132,6 +132,7 @@ def test_an_export_for_verl_reads_back() -> None:
     [
         ("trl", {}, ""),
         ("trl", {"min_p": 0.1}, "min_p 0.1"),
+        ("trl", {"generation_kwargs": {"min_p": 0.1}}, "generation_kwargs.min_p 0.1"),
         ("ms_swift", {"min_p": 0.0}, ""),
         ("ms_swift", {"vllm_engine_kwargs": {"seed": 1}}, ""),
         (
