@@ -49,7 +49,7 @@ def events(home: Path, kind: str) -> list[str]:
 
 def cycles(home: Path) -> set[tuple[int, int, int]]:
     """(trial, attempt, cycle) of all that is stored."""
-    query = """SELECT trials.number, attempts.number, cycles."index" FROM cycles
+    query = """SELECT trials.number, attempts.number, cycles.position FROM cycles
         JOIN attempts ON attempts.id = cycles.attempt_id JOIN trials ON trials.id = attempts.trial_id"""
     with sqlite3.connect(f"file:{home / 'autotune.sqlite'}?mode=ro", uri=True) as database:
         return set(database.execute(query))

@@ -187,6 +187,10 @@ class RayAgent:
         found: list[Message] = self._call("hear", answer)
         return found
 
+    def alive(self) -> None:
+        with contextlib.suppress(Exception):
+            self._actor.alive.remote()
+
     def close(self) -> tuple[int, ...]:
         left: tuple[int, ...] = self._call("close")
         return left
