@@ -17,7 +17,6 @@ from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store
 from autotune.proposals import SweepProposer, make_proposer
-from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
 from autotune.running.cluster.gathering import Spread, gather, on_every_node, take
 from autotune.running.job import Graces
@@ -213,7 +212,8 @@ def lanes_of(spec: StudySpec, at_once: int) -> tuple[Lane, ...]:
     if at_once == 1:
         return ()
     cpus = sorted(os.sched_getaffinity(0))[: max(1, hardware.usable_cores())]
-    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit)
+    numbers = [gpu.index for gpu in hardware.visible_gpus()] if spec.resources.gpus else []
+    return lanes(at_once, spec.resources.gpus, cpus, hardware.usable_memory(), spec.memory_limit, numbers)
 
 
 def keeper_for(study: Study, settings: Settings, clock: Clock, place: int | None) -> WarmWorkerPool | None:
@@ -231,9 +231,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
         return sweep_proposer(spec, rows=None)
     use_one_thread()
     task = Task.of(spec)
-    return ProposesAhead(
-        make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
-    )
+    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.domain import FailureReason, Outcome, Study
+from autotune.domain.places import GPUS
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
@@ -29,6 +30,7 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
+from search_spaces.batch import held_gpus
 from trainer.child import contract
 from trainer.child.contract import (
     ContractError,
@@ -148,12 +150,15 @@ class LocalRunner:
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
             try:
-                gpus = self._held(assignment.study)
+                held = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
+                gpus = self._held(assignment.study)[:held]
                 companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
             except MachineError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, str(error))
+            if gpus:
+                watcher.record(NoteRecord(GPUS, {"held": [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]}))
             spec = spec if companion is None else companion.spec
             try:
                 write_atomic(paths.config, dumps(spec))

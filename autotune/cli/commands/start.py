@@ -76,6 +76,7 @@ def start(asked: StartOptions) -> None:
     with _places(asked, say) as spread:
         limits = replace(limits, at_once=(asked.at_once or 1) if spread is None else len(spread.places))
         request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
+        request = replace(request, objective=asked.objective)
         here = limits if spread is None else replace(limits, at_once=1)
         with leaving(notice):
             check_store(settings)

@@ -11,6 +11,7 @@ import typer
 
 from autotune.cli.options import HomeOption
 from autotune.cli.stopping import GRACE_S
+from autotune.domain import Objective
 from search_spaces.framework_names import SHORT
 
 BudgetOption = Annotated[
@@ -137,6 +138,13 @@ SamplerOption = Annotated[
         metavar="NAME",
     ),
 ]
+ObjectiveOption = Annotated[
+    Objective,
+    typer.Option(
+        "--objective",
+        help="What configurations are ranked by. They differ where training_gpus or rollout_gpus change the GPUs held.",
+    ),
+]
 NoHistoryOption = Annotated[
     bool, typer.Option("--no-history", help="Begin with nothing that earlier studies measured.")
 ]
@@ -259,6 +267,7 @@ class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
     at_once: AtOnceOption = None
     ray: RayOption = None
     sampler: SamplerOption = None
+    objective: ObjectiveOption = Objective.PER_HOUR
     no_history: NoHistoryOption = False
     new: NewOption = False
     no_serve: NoServeOption = False
