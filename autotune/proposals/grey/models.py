@@ -19,7 +19,7 @@ from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import Features as TimeTable
 from autotune.proposals.times import PhaseTimes, probed, roofline
-from autotune.proposals.translation import Observation, OptunaTrialStatus
+from autotune.proposals.translation import Observation, selected
 from autotune.statistics import early_stopping
 from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
@@ -143,12 +143,7 @@ def cycle_seconds(trial: Trial) -> float | None:
 
 def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, ...]:
     """Of a long history, by number, the fastest and the newest; ``known`` says which are fast."""
-    if len(trials) <= TOLD_FASTEST + TOLD_NEWEST:
-        return tuple(trials)
-    there = {t.number for t in trials}
-    held = [e for e in known if e.number in there and e.standing is OptunaTrialStatus.FEASIBLE]
-    held.sort(key=lambda e: (-e.value, e.number))
-    kept = {e.number for e in held[:TOLD_FASTEST]} | {t.number for t in trials[-TOLD_NEWEST:]}
+    kept = {e.number for e in selected(known, TOLD_FASTEST, TOLD_NEWEST)}
     return tuple(t for t in trials if t.number in kept)
 
 
