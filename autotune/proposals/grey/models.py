@@ -162,6 +162,7 @@ def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[
 
     Args:
         held: measured; may be empty.
+        logs: of the seconds of a cycle, or GPU-seconds where the objective is tokens per GPU-hour.
     """
     if not held:
         return 0.0, -math.inf

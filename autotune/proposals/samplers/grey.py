@@ -5,7 +5,7 @@ See docs/decisions/0031-grey-box-sampler.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -94,6 +94,11 @@ class FittedGrey(StudySampler):
         """Of trials that run or wait, whose forecast stands in for what they will measure."""
         return [e.configuration for e in self._known if e.standing is OptunaTrialStatus.PENDING]
 
+    def divisors(self, configurations: Sequence[Configuration]) -> Array:
+        """``Task.log_divisors``."""
+        models = self._models
+        return np.zeros(len(configurations)) if models is None else models.task.log_divisors(configurations)
+
     @property
     def needs_local_search(self) -> bool:  # type: ignore[override]
         """While nothing forecasts what comes next; the forecasts need no moves."""
@@ -145,7 +150,8 @@ class FittedGrey(StudySampler):
         if self.times is None:
             return indices
         forecast = times_at(self.times, grid, indices)
-        hope, fits = forecast.spread - forecast.log_seconds, self.fits(grid, indices)
+        divisors = self.divisors([grid.candidates[i] for i in indices.tolist()])
+        hope, fits = forecast.spread - forecast.log_seconds - divisors, self.fits(grid, indices)
         hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
         return indices[np.argsort(-hope, kind="stable")]
 
@@ -245,13 +251,14 @@ class _Pool:
         if times is None:
             return None
         measured = self.fitted.evidence_of(held[:COMPARED])
-        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured)
+        divisors = self.fitted.divisors
+        forecast, (level, best) = _forecast(times, self.grid, self.indices, measured, divisors)
         restarts = self._restarts()
         seconds = self.fitted.costs.seconds(np.exp(forecast.log_seconds), restarts, forecast.restart_s)
-        value = level - forecast.log_seconds
+        value = level - forecast.log_seconds - divisors([self.grid.candidates[i] for i in self.indices])
         outlook = Outlook(value, forecast.spread, self.fitted.fits(self.grid, self.indices), seconds, restarts)
         pending = self.fitted.pending
-        stand_ins = level - times.forecast(pending).log_seconds if pending else ()
+        stand_ins = level - times.forecast(pending).log_seconds - divisors(pending) if pending else ()
         return outlook, max([best if held else float(value.min()), *stand_ins])
 
     def outlook(self, found: Predictions) -> Outlook:
@@ -267,13 +274,18 @@ class _Pool:
 
 
 def _forecast(
-    times: TimeModel, grid: CandidateGrid, pool: Indices, held: Sequence[Observation]
+    times: TimeModel,
+    grid: CandidateGrid,
+    pool: Indices,
+    held: Sequence[Observation],
+    divisors: Callable[[Sequence[Configuration]], Array],
 ) -> tuple[TimeForecast, tuple[float, float]]:
     """Of ``pool``; and ``held`` compared with its own."""
+    own = [e.configuration for e in held]
     among = [i for e in held if (i := grid.index(e.configuration)) is not None]
     if len(among) < len(held):
-        of_held = times.forecast([e.configuration for e in held])
-        return times_at(times, grid, pool), compared(held, of_held.log_seconds, of_held.spread)
+        of_held = times.forecast(own)
+        return times_at(times, grid, pool), compared(held, of_held.log_seconds + divisors(own), of_held.spread)
     both, size = times_at(times, grid, np.concatenate([pool, np.array(among, dtype=np.int64)])), len(pool)
     first, rest = both.part(slice(0, size)), both.part(slice(size, None))
-    return first, compared(held, rest.log_seconds, rest.spread)
+    return first, compared(held, rest.log_seconds + divisors(own), rest.spread)
