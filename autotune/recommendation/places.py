@@ -77,8 +77,8 @@ def places_now(
 
 
 def busy_words(place: PlaceNow) -> str:
-    """``GPU 97 % busy``; empty where it was not sampled."""
-    return "" if place.busy is None else f"GPU {place.busy:.0%} busy".replace("%", " %")
+    """``GPU busy 97 %``; empty where it was not sampled."""
+    return "" if place.busy is None else f"GPU busy {100 * place.busy:.0f} %"
 
 
 def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def idle_words(places: Sequence[PlaceNow]) -> tuple[str, ...]:
         if place.state is PlaceState.FREE:
             found.append(f"{place.at.short} is free")
         elif place.state is PlaceState.LEFT:
-            found.append(f"{place.at.short} gets no more trials: {place.why}".rstrip(": "))
+            found.append(f"{place.at.short} gets no more trials: {place.why.removeprefix(f'{place.at.short}: ')}")
     return tuple(clean(sentence) for sentence in found)
 
 

@@ -67,7 +67,7 @@ def test_each_place_has_its_trial_or_is_free_or_left_with_why(found: StudyReadin
     ]
     assert idle_words(found.places) == (
         "GPU 5 is free",
-        "GPU 7 gets no more trials: GPU 7: it has fallen off the bus (XID 79)",
+        "GPU 7 gets no more trials: it has fallen off the bus (XID 79)",
     )
     assert found.avoided_gpus == ("trials avoid GPU 7: it has fallen off the bus (XID 79)",)
 
