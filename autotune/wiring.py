@@ -17,7 +17,6 @@ from autotune.machine.lanes import Lane, lanes
 from autotune.machine.linear_algebra import use_one_thread
 from autotune.ports import Clock, Observer, Proposer, StopToken, Store, TrialRunner
 from autotune.proposals import SweepProposer, make_proposer
-from autotune.proposals.ahead import ProposesAhead
 from autotune.proposals.forecasts import Background, Task
 from autotune.running.job import Graces
 from autotune.running.local import LocalRunner, end_study, home_tag
@@ -209,9 +208,7 @@ def proposer_for(spec: StudySpec, known: Background | None = None) -> Proposer:
         return sweep_proposer(spec, rows=None)
     use_one_thread()
     task = Task.of(spec)
-    return ProposesAhead(
-        make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
-    )
+    return make_proposer(space, spec.baseline, spec.resources, spec.sampler, spec.seed, task=task, background=known)
 
 
 def sweep_proposer(spec: StudySpec, *, rows: int | None, same_learning: bool = False) -> SweepProposer:

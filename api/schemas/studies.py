@@ -37,6 +37,7 @@ class Study(Shape):
     device: str
     memory_limit_bytes: Bytes | None
     sampler: str
+    objective: str = Field(description="What it ranks by: `tokens-per-hour`, or `tokens-per-gpu-hour`.")
     seed: int
     python: str = Field(description="Training interpreter.")
     baseline: dict[str, Knob] = Field(description="Knob name to value.")

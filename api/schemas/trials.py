@@ -54,6 +54,8 @@ class Trial(Shape):
     changes: dict[str, Change] = Field(description="Knobs that differ from the baseline.")
     rows_per_update: int
     tokens_per_hour: Rate | None
+    gpus: int = Field(description="Held, a rollout server's included; 0 on a CPU.")
+    tokens_per_hour_per_gpu: Rate | None
     at_most_tokens_per_hour: Rate | None = Field(
         description="Of a PRUNED trial, which was stopped because it cannot win: what it can reach at most."
     )

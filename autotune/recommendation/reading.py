@@ -19,6 +19,7 @@ from autotune.ports import Store
 from autotune.recommendation.places import PlaceNow, read_places
 from autotune.recommendation.recommend import recommend, row_of
 from autotune.statistics import evidence
+from autotune.statistics.nodes import levelled
 from autotune.wording.text import clean, differing, knob_value
 
 NO_LIMITS = Budget()
@@ -188,7 +189,7 @@ def read_study(store: Store, study: Study) -> StudyReading:
     run = last_run(store, study, trials)
     return StudyReading(
         study=study,
-        trials=trials,
+        trials=levelled(trials),
         spent=store.spent(study.id),
         limits=run.limits,
         avoided_gpus=run.avoided_gpus,

@@ -30,6 +30,7 @@ from autotune.running.spawn import Spawn, spawn
 from autotune.running.supervisor import Supervisor
 from autotune.running.tail import MetricsTail
 from autotune.running.warm_pool import WarmWorkerPool, doubt_used_process, worker_key
+from search_spaces.batch import held_gpus
 from trainer.child import contract
 from trainer.child.contract import (
     ContractError,
@@ -149,7 +150,8 @@ class LocalRunner:
         for _ in range(PORT_TRIES):
             spent = self.clock.monotonic() - began
             try:
-                gpus = self._held(assignment.study)
+                held = held_gpus(assignment.trial.configuration, assignment.study.spec.resources)
+                gpus = self._held(assignment.study)[:held]
                 companion = self._companion(assignment, spec, gpus)
             except (ValueError, OSError) as error:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")

@@ -72,6 +72,7 @@ def start(asked: StartOptions) -> None:
     settings = settings_for(asked.home)
     using = FrameworkOptions(asked.framework, asked.accelerate, asked.openr1, asked.published, asked.server)
     request = request_of(asked, using, asked.sampler or DEFAULT_SAMPLER, Path.cwd(), limits.at_once)
+    request = replace(request, objective=asked.objective)
     say: Say = (lambda _: None) if asked.quiet else console.say
     notice = notice_of(asked)
     with leaving(notice):

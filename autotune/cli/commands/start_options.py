@@ -11,6 +11,7 @@ import typer
 
 from autotune.cli.options import HomeOption
 from autotune.cli.stopping import GRACE_S
+from autotune.domain import Objective
 from search_spaces.framework_names import SHORT
 
 BudgetOption = Annotated[
@@ -126,6 +127,13 @@ SamplerOption = Annotated[
         help="Who proposes: grey (forecasts phases and memory; the default), tpe, random, grid, or "
         "module:Class for an Optuna sampler of your own.",
         metavar="NAME",
+    ),
+]
+ObjectiveOption = Annotated[
+    Objective,
+    typer.Option(
+        "--objective",
+        help="What configurations are ranked by. They differ where training_gpus or rollout_gpus change the GPUs held.",
     ),
 ]
 NoHistoryOption = Annotated[
@@ -249,6 +257,7 @@ class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
 
     at_once: AtOnceOption = 1
     sampler: SamplerOption = None
+    objective: ObjectiveOption = Objective.PER_HOUR
     no_history: NoHistoryOption = False
     new: NewOption = False
     no_serve: NoServeOption = False

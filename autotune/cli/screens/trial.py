@@ -28,7 +28,7 @@ from autotune.insights.usage import trial_use
 from autotune.insights.usage_words import LEGEND as USAGE_LEGEND
 from autotune.insights.usage_words import Cells, energy_words, speed_sentence, usage_of
 from search_spaces import legality
-from search_spaces.batch import training_gpus
+from search_spaces.batch import serving_gpus, training_gpus
 from trainer.child.contract import NoteRecord, StartupPart
 
 BAR_WIDTH = 20
@@ -300,13 +300,13 @@ def gpu_words(trial: Trial, study: Study, notes: Sequence[NoteRecord]) -> str:
     resources = study.spec.resources
     if resources.gpus < 2:
         return ""
-    training = training_gpus(trial.configuration, resources)
-    served = resources.gpus - training
+    training, served = training_gpus(trial.configuration, resources), serving_gpus(trial.configuration, resources)
+    idle = f", {resources.gpus - training - served} idle" if resources.gpus > training + served else ""
     split = f", {served} generate{'s' if served == 1 else ''}" if served else ""
     peaks: Mapping[str, int] = next((note.data.get("bytes", {}) for note in notes if note.name == "gpu_peaks"), {})
     seen = f"; most in use {', '.join(f'{size / 2**30:.1f}' for size in peaks.values())} GiB" if peaks else ""
-    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / resources.gpus)} for each"
-    return f"{training} train{'s' if training == 1 else ''}{split}{each}{seen}"
+    each = "" if trial.tokens_per_hour is None else f"; {rate(trial.tokens_per_hour / (training + served))} for each"
+    return f"{training} train{'s' if training == 1 else ''}{split}{idle}{each}{seen}"
 
 
 def timeline_words(timeline: MemoryTimeline | None) -> str:
