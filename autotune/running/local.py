@@ -158,8 +158,8 @@ class LocalRunner:
             except MachineError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, str(error))
             if gpus:
-                held = [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]
-                watcher.record(NoteRecord(GPUS, {"held": held}))
+                told = [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]
+                watcher.record(NoteRecord(GPUS, {"held": told}))
             spec = spec if companion is None else companion.spec
             try:
                 write_atomic(paths.config, dumps(spec))
