@@ -17,8 +17,8 @@ from autotune.charts.memory_time import over_time
 from autotune.charts.phase_bars import by_cycle
 from autotune.documents.memory_timeline import MemoryTimeline
 from autotune.documents.study import plain, timestamp
-from autotune.domain import PLACE, Configuration, Trial, TrialState
-from autotune.domain.places import GPUS, TrialPlace, place_of
+from autotune.domain import Configuration, Trial, TrialState
+from autotune.domain.places import GPUS, PLACE, TrialPlace, place_of
 from autotune.insights.phases import limit_sentence
 from autotune.insights.roofline import roof_of
 from autotune.insights.standings import outcome_word

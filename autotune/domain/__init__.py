@@ -5,6 +5,7 @@ Seconds, bytes and tokens throughout; timestamps are UTC seconds since the epoch
 
 from autotune.domain.comparability import Fingerprint, Workload
 from autotune.domain.outcomes import Ceiling, Outcome
+from autotune.domain.places import PLACE
 from autotune.domain.recommendations import ALONE, Gain, LengthFigure, Recommendation, RecommendationRow
 from autotune.domain.studies import (
     SWEEP,
@@ -17,7 +18,7 @@ from autotune.domain.studies import (
     StudySpec,
     StudyStatus,
 )
-from autotune.domain.trials import PLACE, Trial, TrialDraft, TrialKind, TrialState
+from autotune.domain.trials import Trial, TrialDraft, TrialKind, TrialState
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import (
     CycleKind,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain.trials import PLACE
 from trainer.child.contract import NoteRecord
 
+PLACE = "place"
+"""Note of a trial that ran in one of several places: ``where``, and on which ``node`` if there are several."""
 GPUS = "gpus"
 """Note of a trial on GPUs: ``held``, each with its ``index`` and ``uuid``."""
 

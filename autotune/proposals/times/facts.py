@@ -18,6 +18,7 @@ from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from search_spaces.knobs.build import ENGINES
 
 WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
 STATES = {
@@ -164,7 +165,7 @@ def _trainable(task: Task) -> float:
 
 
 def _engine(task: Task, get: Get, values: Mapping[str, KnobValue], ranks: float) -> dict[str, float]:
-    vllm = get("rollout_engine") == "vllm"
+    vllm = get("rollout_engine") in ENGINES
     server = vllm and get("rollout_mode") == "server"
     tensor = max(1.0, _number(get("tensor_parallel_size"), 1.0)) if vllm else 1.0
     dtype = WIDTH.get(str(get("rollout_dtype") or "auto"), 2.0)
@@ -228,7 +229,7 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
     def get(name: str) -> object:
         return configuration.get(name, unset.get(name))
 
-    vllm = get("rollout_engine") == "vllm"
+    vllm = get("rollout_engine") in ENGINES
     found = {
         ProcessKind.VLLM: vllm,
         ProcessKind.SERVER: vllm and get("rollout_mode") == "server",
