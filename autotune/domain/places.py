@@ -41,7 +41,8 @@ class TrialPlace:
     @property
     def short(self) -> str:
         """The same, and its node if there are several."""
-        return ", ".join(part for part in (self.title, f"node {self.node}" if self.node else "") if part)
+        told = not self.node or self.title.startswith(self.node)
+        return ", ".join(part for part in (self.title, "" if told else f"node {self.node}") if part)
 
     @property
     def whole(self) -> str:
