@@ -66,7 +66,8 @@ class Campaign:
                 runs.append(_run(study, faults, rng))
                 if is_over(study):
                     break
-            wrong = list(invariants.at_the_end(study, self.whole(plan.undisturbed)))
+            over = is_over(study)
+            wrong = list(invariants.at_the_end(study, self.whole(plan.undisturbed))) if over else ["it did not end"]
         finally:
             study.close()
         runs.append({"code": 0, "met": [], "wrong": wrong})
