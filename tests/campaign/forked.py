@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from queue import SimpleQueue
 
 from tests.support.node import TESTS
 
@@ -44,6 +46,18 @@ class Forked:
         writing.close()
         self.stdout = os.fdopen(os.dup(reading.fileno()), errors="replace")
         self.pid = int(self._process.pid or 0)
+
+    def lines(self) -> Iterator[str]:
+        """Of stdout; it is read however long the caller takes, because a full pipe would hold the program up."""
+        read: SimpleQueue[str | None] = SimpleQueue()
+
+        def reading() -> None:
+            for line in self.stdout:
+                read.put(line)
+            read.put(None)
+
+        threading.Thread(target=reading, daemon=True).start()
+        return iter(read.get, None)
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

@@ -114,7 +114,7 @@ class Study(Node):
         alarm = threading.Timer(LONGEST_S, self._hangs, [run, process])
         alarm.start()
         records, acted = 0, None
-        for line in process.stdout:
+        for line in process.lines():
             records += self._told(run, line)
             while waiting and records >= waiting[0][0] and process.poll() is None:
                 _, name, act = waiting.pop(0)
