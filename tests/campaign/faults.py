@@ -80,6 +80,7 @@ def _freeze(study: Study, process: Forked, rng: random.Random) -> None:
 def _second_tuner(study: Study, process: Forked, rng: random.Random) -> list[str]:
     """The same command once more, beside the first."""
     second = study.begin(errors="second")
+    second.lines()
     code, said = second.wait(600), second.errors.read_text()
     if code == MachineError.exit_code and "is being run by" in said:
         return []
