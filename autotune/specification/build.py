@@ -12,6 +12,7 @@ from typing import Any
 from autotune.domain import (
     Configuration,
     Fingerprint,
+    Objective,
     Resources,
     StudySpec,
     Workload,
@@ -313,7 +314,9 @@ def check_passthrough(request: Request, baseline: Configuration, resources: Reso
 def specification(
     request: Request, workload: Workload, space: SearchSpace, baseline: Configuration, resources: Resources
 ) -> StudySpec:
-    """The whole specification."""
+    """The whole specification. Raises ``UsageError``: GPU-hours of a CPU run."""
+    if request.objective is Objective.PER_GPU_HOUR and not resources.gpus:
+        raise UsageError(f"--objective {request.objective} counts GPU-hours, and this is a CPU run; leave it out")
     return StudySpec(
         name=study_name(request),
         workload=workload,
@@ -322,6 +325,7 @@ def specification(
         baseline=baseline,
         resources=resources,
         sampler=request.sampler,
+        objective=request.objective,
         seed=request.seed,
         protocol=request.protocol,
         memory_limit=request.memory_limit,

@@ -83,6 +83,18 @@ KNOBS = (
         summary="GPUs given to the rollout server; the others train",
     ),
     Knob(
+        name="training_gpus",
+        kind=Kind.INT,
+        unit="GPUs",
+        effect=Effect.SPEED,
+        phases=ROLLOUT | UPDATE,
+        restart=Restart.PROCESS,
+        memory=training(0, ANY),
+        bounds=(1, 65536),
+        frameworks=same(native("CUDA_VISIBLE_DEVICES of the training")),
+        summary="GPUs that train; unset: all the rollout server leaves. What a trial does not hold stays idle",
+    ),
+    Knob(
         name="gpu_memory_utilization",
         kind=Kind.FLOAT,
         unit="share of device memory",

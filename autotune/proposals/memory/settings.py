@@ -98,6 +98,8 @@ def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
     vllm = columns.has("rollout_engine", *ENGINES)
     server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
     ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))
+    asked = columns.number("training_gpus") * float(machine.gpus > 0)
+    ranks = np.where(asked > 0, np.minimum(ranks, asked), ranks)
     rows = np.maximum(1.0, columns.number("micro_batch_size", 1.0))
     parallel = np.maximum(1.0, columns.number("sequence_parallel_size", 1.0))
     data = np.maximum(1.0, ranks // parallel)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from enum import IntFlag
 from typing import Any
 
 from autotune.domain import Phase, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory.dimensions import dimensions, trainable
+from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
 from search_spaces.knobs.build import ENGINES
 
-KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-"""What products are computed in, by place: the column ``kind``."""
 WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
 STATES = {
     "sgd": 0.0,
@@ -58,7 +58,7 @@ USED: Mapping[str, tuple[str, ...]] = {
 Get = Callable[[str], Any]
 
 
-_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "sequence_parallel_size")
+_RANKS = ("rollout_engine", "rollout_mode", "rollout_gpus", "training_gpus", "sequence_parallel_size")
 _OF_BATCH = (*BATCH_KNOBS, *_RANKS)
 _OF_TRAINING = (
     *("precision", "tf32", "master_weights", "zero_stage", "fsdp", "fsdp_reshard_after_forward", "fsdp_offload"),
@@ -212,8 +212,14 @@ def _number(value: object, otherwise: float) -> float:
     return float(value)
 
 
-ProcessKind = tuple[bool, bool, bool, bool, bool]
-"""vLLM; as a server; engine compiles; trainer compiles; trainer is sharded."""
+class ProcessKind(IntFlag):
+    """What a start-up depends on."""
+
+    VLLM = 1
+    SERVER = 2
+    ENGINE_COMPILES = 4
+    TRAINER_COMPILES = 8
+    SHARDED = 16
 
 
 def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
@@ -224,10 +230,11 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
         return configuration.get(name, unset.get(name))
 
     vllm = get("rollout_engine") in ENGINES
-    return (
-        vllm,
-        vllm and get("rollout_mode") == "server",
-        vllm and get("enforce_eager") is not True,
-        get("torch_compile") is True,
-        get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
-    )
+    found = {
+        ProcessKind.VLLM: vllm,
+        ProcessKind.SERVER: vllm and get("rollout_mode") == "server",
+        ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
+        ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
+        ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+    }
+    return ProcessKind(sum(kind for kind, needed in found.items() if needed))

@@ -36,8 +36,8 @@ CHECKPOINTING = ("gradient_checkpointing_kwargs", "use_reentrant")
 ZERO = frozenset(PLACES) - {"zero_prefetch_bucket"}
 """What DeepSpeed's configuration says; ms-swift prefetches nothing for GRPO, whatever it is told."""
 FSDP = frozenset({"fsdp", *places_in(FRAMEWORK, "fsdp")})
-SERVER = frozenset({"rollout_gpus"})
-"""Follows from the server's replicas."""
+SERVER = frozenset({"rollout_gpus", "training_gpus"})
+"""Of the launch: the GPUs of the server's replicas, and of the training."""
 
 BUCKET_VARIABLE = "SWIFT_UPDATE_WEIGHTS_BUCKET_SIZE"
 ENVIRONMENT = frozenset({*keys_of(FRAMEWORK, Reach.ENVIRONMENT), "weight_sync_bucket_mib"})
