@@ -258,12 +258,13 @@ def token_budget(case: Case) -> str | None:
 def guessed_tokens(case: Case) -> str | None:
     """vLLM is told how many tokens to guess, and nothing keeps it from guessing.
 
-    On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's, and none without guesses.
+    On a CPU vLLM 0.31 gave 59 of 1,024 tokens log-probs up to 4.2 away from the model's: those drawn where a guess was
+    rejected. Greedy tokens are right, and so are all without guesses.
     """
     if not case.vllm or case.get("speculative_decoding") in (None, "none"):
         return None
     if not case.on_gpu:
-        return "speculative_decoding needs a GPU: on a CPU vLLM's log-probs of guessed rows are not the model's"
+        return "speculative_decoding needs a GPU: on a CPU vLLM's log-probs after a rejected guess are not the model's"
     if case.resources.not_guessed:
         return f"speculative_decoding cannot be used with {case.resources.not_guessed}"
     if case.values.get("speculative_tokens") is None:

@@ -112,7 +112,7 @@ def test_the_engine_has_the_weights_the_trainer_has(roomy: Ran) -> None:
 
 
 def test_guesses_on_a_cpu_are_found_out(guessing: Ran) -> None:
-    """There vLLM 0.31's log-probs of guessed rows are not the model's; the rule ``guessed_tokens`` says so before.
+    """There vLLM 0.31's log-probs after a rejected guess are not the model's; the rule ``guessed_tokens`` says so.
 
     If this passes no more, vLLM guesses rightly on a CPU, and the rule can go.
     """

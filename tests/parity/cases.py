@@ -69,7 +69,7 @@ LEFT_OUT: Mapping[str, str] = {
     "torch_compile_mode": f"its modes differ in CUDA graphs and in Triton's tuning: {_GPU}",
     **dict.fromkeys(
         ("speculative_decoding", "speculative_tokens", "speculative_lookup"),
-        f"on a CPU vLLM gives guessed rows other log-probs, and no trial guesses there: {_GPU}",
+        f"on a CPU vLLM's log-probs after a rejected guess are wrong, and no trial guesses there: {_GPU}",
     ),
     "sleep_level": f"frees GPU memory: {_GPU}",
     "hub_kernels": f"kernels for GPUs, fetched from the hub: {_GPU}",
