@@ -230,11 +230,27 @@ class Usage(Shape):
     roofline_share: float | None = Field(description="Of what this GPU could do at most; `null` if it is not known.")
 
 
+class Gpu(Shape):
+    """A GPU of a trial."""
+
+    index: int = Field(description="As `nvidia-smi` counts on its machine.")
+    uuid: str
+
+
+class Place(Shape):
+    """Where a trial runs or ran."""
+
+    name: str | None = Field(description="`null` of one that has a machine without GPUs to itself.")
+    node: str | None = Field(description="The machine; `null` where there is only one.")
+    gpus: list[Gpu] = Field(description="That the trial was given; empty on a CPU.")
+
+
 class TrialWithCycles(Trial):
     """A trial with how it measured and every cycle."""
 
     protocol: Protocol
     cycles: list[Cycle]
+    place: Place
     usage: Usage | None = Field(description="`null` where it was not recorded.")
 
 

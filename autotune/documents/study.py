@@ -28,6 +28,7 @@ from autotune.domain import (
     Study,
     Trial,
 )
+from autotune.domain.places import TrialPlace
 
 Document = dict[str, Any]
 
@@ -142,6 +143,15 @@ def trial_json(trial: Trial, baseline: Configuration, *, cycles: bool = False) -
         document["protocol"] = protocol_json(trial.protocol)
         document["cycles"] = [cycle_json(cycle) for cycle in trial.cycles]
     return document
+
+
+def place_json(place: TrialPlace) -> Document:
+    """Where a trial runs or ran; ``null`` where there is nothing to tell apart."""
+    return {
+        "name": plain(place.title) or None,
+        "node": plain(place.node) or None,
+        "gpus": [{"index": gpu.index, "uuid": plain(gpu.uuid)} for gpu in place.gpus],
+    }
 
 
 def outcome_json(outcome: Outcome) -> Document:

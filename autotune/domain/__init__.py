@@ -17,7 +17,7 @@ from autotune.domain.studies import (
     StudySpec,
     StudyStatus,
 )
-from autotune.domain.trials import PLACE, Trial, TrialDraft, TrialKind, TrialState
+from autotune.domain.trials import Trial, TrialDraft, TrialKind, TrialState
 from search_spaces.configuration import Configuration, Resources
 from trainer.child.contract import (
     CycleKind,
@@ -35,7 +35,6 @@ from trainer.child.contract import (
 
 __all__ = [
     "ALONE",
-    "PLACE",
     "SWEEP",
     "Beforehand",
     "Budget",

@@ -46,10 +46,6 @@ class TrialState(StrEnum):
         return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 
-PLACE = "place"
-"""Note of a trial that ran in one of several places: ``where``, and ``node`` where there are several machines."""
-
-
 @dataclass(frozen=True)
 class TrialDraft:
     """A trial before it has a number."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.domain import FailureReason, Outcome, Study
+from autotune.domain.places import GPUS
 from autotune.errors import MachineError
 from autotune.machine import gpu_choice, hardware
 from autotune.machine.hardware import Gpu
@@ -156,6 +157,9 @@ class LocalRunner:
                 return Ending(None, spent, Stop.NOT_STARTED, f"the rollout server cannot be started: {error}")
             except MachineError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, str(error))
+            if gpus:
+                held = [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]
+                watcher.record(NoteRecord(GPUS, {"held": held}))
             spec = spec if companion is None else companion.spec
             try:
                 write_atomic(paths.config, dumps(spec))

@@ -84,14 +84,15 @@ class SqliteFile:
         return engine
 
     def _url(self) -> URL:
-        if not self._read_only():
+        read_only = self._read_only()
+        if self._create and not read_only:
             return URL.create("sqlite", database=str(self._path))
         log = self._path.with_name(f"{self._path.name}-wal")
-        # Where no log can be made, SQLite reads a file in its mode only if told that nobody changes it.
-        options = {} if log.exists() else {"immutable": "1"}
-        return URL.create(
-            "sqlite", database=f"file:{quote(str(self._path))}", query={"mode": "ro", **options, "uri": "true"}
-        )
+        options = {"mode": "rw"}  # or SQLite would make a file where there was one when it was looked for
+        if read_only:
+            # Where no log can be made, SQLite reads a file in its mode only if told that nobody changes it.
+            options = {"mode": "ro", **({} if log.exists() else {"immutable": "1"})}
+        return URL.create("sqlite", database=f"file:{quote(str(self._path))}", query={**options, "uri": "true"})
 
     def _read_only(self) -> bool:
         """The file is there, and it or its folder cannot be written."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.domain import (
-    PLACE,
     Budget,
     Event,
     FailureReason,
@@ -19,6 +19,7 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
+from autotune.domain.places import PLACE
 from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
@@ -38,6 +39,7 @@ from autotune.study import neighbours, schedule
 from autotune.study.budget import Ledger, Spent, Uncounted
 from autotune.study.control import queue_retries, take_up
 from autotune.study.crews import Alone
+from autotune.study.forward import ForwardClock
 from autotune.study.halting import MachineFaults
 from autotune.study.history import History
 from autotune.study.judging import judge_of
@@ -63,6 +65,8 @@ class StudyResult:
 
 LOOK_S = 1.0
 """With several places: requests are looked at this often."""
+LAST_EVENTS = 20
+"""Of an earlier run of the tuner: no time of this one is before theirs."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,9 @@ class StudyLoop:
         self._ran: dict[int, list[int]] = {place: [] for place in range(len(self._crew.places))}
         self._left: set[int] = set()
         self._settled = False
-        self._clock = clock
+        self._clock = ForwardClock(clock)
+        for event in store.events(study.id, max(0, store.last_event_id(study.id) - LAST_EVENTS)):
+            self._clock.not_before(event.at)
         self._observer = observer
         self._stop = stop
         self._directory_of = directory_of
@@ -203,6 +209,7 @@ class StudyLoop:
             max_trials=limits.max_trials,
             gpu_hours=limits.gpu_hours,
             at_once=limits.at_once,
+            places=list(self._crew.places),
         )
 
     def _run_trials(self, ledger: Ledger) -> str:
@@ -317,8 +324,9 @@ class StudyLoop:
         """A place with a fault gets no more trials, while there is another."""
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
-            why = f": {report.place_lost}" if report.place_lost else ""
-            self._say("place_left", f"{self._crew.places[place]} gets no more trials{why}", None)
+            name, why = self._crew.places[place], report.place_lost or "; ".join(report.gpu_faults)
+            lost = f": {report.place_lost}" if report.place_lost else ""
+            self._say("place_left", f"{name} gets no more trials{lost}", None, place=name, why=why)
 
     def _say_neighbours(self, trial: Trial) -> None:
         """What the copies of the baseline showed, after the last of them."""
@@ -416,11 +424,11 @@ class StudyLoop:
         self._store.save_recommendation(self._study.id, found)
         return found
 
-    def _say(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> None:
+    def _say(self, kind: str, message: str, trial: Trial | None, **data: Any) -> None:
         event = self._event(kind, message, trial, **data)
         self._observer.event(self._store.add_event(self._study.id, event))
 
-    def _event(self, kind: str, message: str, trial: Trial | None, **data: int | float | str | None) -> Event:
+    def _event(self, kind: str, message: str, trial: Trial | None, **data: Any) -> Event:
         number = None if trial is None else trial.number
         return Event(kind=kind, message=message, data=data, trial=number, at=self._clock.now())
 

@@ -14,13 +14,14 @@ from rich.text import Text
 from autotune.cli.screens.bars import LEGEND, stacked
 from autotune.cli.screens.durations import format_duration
 from autotune.cli.screens.grid import LabelGrid
-from autotune.cli.screens.process import place_words, process_words
+from autotune.cli.screens.process import process_words
 from autotune.cli.screens.sizes import format_size
 from autotune.cli.screens.tables import plain_table
 from autotune.cli.screens.text import clean, in_order, knob_value, rate
 from autotune.documents.memory_timeline import MemoryTimeline, moment_words, peak
 from autotune.documents.study import cycle_rate
 from autotune.domain import Configuration, CycleKind, CycleRecord, Peaks, Protocol, Study, Trial
+from autotune.domain.places import place_of
 from autotune.insights.limits import lower_limits
 from autotune.insights.roofline import Roof
 from autotune.insights.usage import trial_use
@@ -95,7 +96,7 @@ def _add_told(
         "numerics": numerics_words(notes),
         "beware": beware_words(notes),
         "process": process_words(notes),
-        "place": place_words(notes),
+        "place": clean(place_of(notes).whole),
         "log": beside["log"],
     }
     for name, words in told.items():

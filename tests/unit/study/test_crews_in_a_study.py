@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from autotune.domain import Budget, Outcome, StudyStatus, Trial, TrialKind, TrialState
+from autotune.domain.places import PLACE
 from autotune.ports import Assignment, Observer, RunReport, StopToken, Watcher
 from autotune.proposals import make_proposer
 from autotune.store import open_store
 from autotune.study import neighbours
 from autotune.study.budget import GRACE_S
 from autotune.study.control import Action, Control
-from autotune.study.loop import PLACE, StudyLoop, StudyResult
+from autotune.study.loop import StudyLoop, StudyResult
 from benchmarks.decisions.runner import LaneClock, SimulatedCrew
 from search_spaces.space import SearchSpace
 from tests.support import factories as f
