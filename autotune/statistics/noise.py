@@ -129,7 +129,7 @@ def _log(cycle: CycleRecord) -> float:
     return math.log(3600.0 * cycle.completion_tokens / cycle.seconds)
 
 
-def _hours(cycle: CycleRecord, divisor: int) -> dict[str, float]:
+def _hours(cycle: CycleRecord, divisor: float) -> dict[str, float]:
     return {name: divisor * seconds / 3600.0 / cycle.completion_tokens for name, seconds in cycle.phases.items()}
 
 
