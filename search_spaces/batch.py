@@ -12,6 +12,7 @@ from fractions import Fraction
 from search_spaces.configuration import KnobValue, Resources
 from search_spaces.knobs import defaults
 from search_spaces.knobs.batch import ACCUMULATION
+from search_spaces.knobs.build import ENGINES
 
 TOLERANCE_PERCENT = 5
 """How far rows per update may be from the baseline's where the ranks do not divide them."""
@@ -55,7 +56,7 @@ def serving_gpus(values: Mapping[str, KnobValue], resources: Resources) -> int:
     unset = defaults(resources.framework)
     engine = values.get("rollout_engine", unset.get("rollout_engine"))
     mode = values.get("rollout_mode", unset.get("rollout_mode"))
-    if engine != "vllm" or mode != "server" or not resources.gpus:
+    if engine not in ENGINES or mode != "server" or not resources.gpus:
         return 0
     return _whole(values.get("rollout_gpus", unset.get("rollout_gpus")), 0)
 

@@ -48,6 +48,12 @@ LOCKS = (
         "The tool and what develops it, for Python 3.11 and newer.",
     ),
     Lock(
+        "requirements/ray.txt",
+        ("pyproject.toml",),
+        ("--extra", "dev", "--extra", "ray", "--universal", "--generate-hashes", *wheels_only()),
+        "The tool and what develops it, with Ray: for the tests of studies on a cluster.",
+    ),
+    Lock(
         "requirements/train-cpu.txt",
         ("requirements/train-cpu.in",),
         (

@@ -210,13 +210,6 @@ class TwoTrackProposer:
             self._keys[id(grid)] = [restart_key(c, Restart.NONE, self._framework) for c in grid.candidates]
         return np.array([key == process for key in self._keys[id(grid)]], dtype=np.bool_)
 
-    def prepare(self, history: Sequence[Trial], number: int) -> None:
-        """Compute ahead what ``propose`` will need for ``number`` when the newest trial of ``history`` has ended."""
-        if self._sampler.forecasts:
-            trials, grid = self._as_candidates(history), self._order(number)[0].grid
-            grid.without((), self._regions(trials))  # which keeps what each region rules out
-            self._sampler.fit(trials, evidence(trials, self._read)).prepare(grid)
-
     def _opening(self, point: _Point) -> tuple[Configuration, str] | None:
         taken, regions = point.out
         for configuration, source in self._openings(point.known):

@@ -158,8 +158,7 @@ class LocalRunner:
             except MachineError as error:
                 return Ending(None, spent, Stop.NOT_STARTED, str(error))
             if gpus:
-                held = [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]
-                watcher.record(NoteRecord(GPUS, {"held": held}))
+                watcher.record(NoteRecord(GPUS, {"held": [{"index": gpu.index, "uuid": gpu.uuid} for gpu in gpus]}))
             spec = spec if companion is None else companion.spec
             try:
                 write_atomic(paths.config, dumps(spec))
@@ -226,11 +225,8 @@ class LocalRunner:
         required = None if self.keeper is None else worker_key(study, trial, spec, job, self.python)
         guard = job.guard
         if self.keeper is not None and required is not None:
-            place = "" if self.lane is None else f"{self.lane.index}-"
-            argv, tag = (
-                launch.worker_command(self.python, self.start),
-                f"{study_tag(self.home, study.id)}worker:{place}",
-            )
+            argv = launch.worker_command(self.python, self.start)
+            tag = f"{study_tag(self.home, study.id)}{self._worker_name}"
             ending, guard = self.keeper.run(supervisor, replace(job, argv=argv, tag=tag), required, watcher, stop)
         else:
             self._end_worker()
@@ -242,6 +238,16 @@ class LocalRunner:
         if isinstance(guard, GpuGuard) and guard.peaks:
             watcher.record(NoteRecord("gpu_peaks", {"bytes": guard.peaks}))
         return ending
+
+    def tags(self, assignment: Assignment) -> tuple[str, ...]:
+        """Tags of the processes an attempt may have; one with a dash at its end is the beginning of several."""
+        prefix, trial = study_tag(self.home, assignment.study.id), assignment.trial
+        return f"{prefix}{trial.number}:{trial.attempt}", f"{prefix}{self._worker_name}"
+
+    @property
+    def _worker_name(self) -> str:
+        """Of the workers in this part of the machine, but for their number."""
+        return "worker:" if self.lane is None else f"worker:{self.lane.index}-"
 
     def _starter(self, stop: StopToken) -> Spawn:
         return self.spawn if self.preloads is None else self.preloads.starter(stop)

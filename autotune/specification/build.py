@@ -26,7 +26,7 @@ from search_spaces.batch import data_ranks, fit, rows_allowed
 from search_spaces.configuration import KnobValue, ModelFacts
 from search_spaces.knobs import KNOBS, defaults, key_of
 from search_spaces.legality import passthrough
-from search_spaces.objective import per_micro_batch, quantized
+from search_spaces.objective import not_guessed, per_micro_batch, quantized
 from search_spaces.space import ACCUMULATION, SearchSpace, preset_for
 from trainer.frameworks.common.imported import located
 
@@ -258,6 +258,7 @@ def resources_for(machine: Resources, request: Complete, facts: ModelFacts, soft
         software=dict(software),
         per_micro_batch=per_micro_batch(request.framework, request.passthrough),
         quantized=quantized(request.passthrough),
+        not_guessed=not_guessed(request.framework, request.passthrough),
     )
 
 

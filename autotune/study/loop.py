@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain import (
+    PLACE,
     Budget,
     Event,
     FailureReason,
@@ -19,14 +20,12 @@ from autotune.domain import (
     TrialDraft,
     TrialState,
 )
-from autotune.domain.places import PLACE
 from autotune.errors import MachineError
 from autotune.ports import (
     Assignment,
     Clock,
     Crew,
     Observer,
-    PreparingProposer,
     Proposer,
     Requests,
     RunReport,
@@ -290,9 +289,6 @@ class StudyLoop:
         judge = judge_of(self._study.spec, trial, trials, lambda: until - self._clock.monotonic())
         recorder = Recorder(self._store, self._observer, ledger, self._study, self._budget, trial, judge)
         assignment = Assignment(self._study, trial, self._directory_of(trial), bound.seconds)
-        if len(self._ran) == 1 and isinstance(self._proposer, PreparingProposer):
-            before = (t for t in trials if t.number != trial.number)
-            self._proposer.prepare((*before, trial), trial.number + 1)
         self._running[place] = _Attempt(trial, bound, recorder)
         self._crew.start(place, assignment, recorder)
 
@@ -324,7 +320,7 @@ class StudyLoop:
         """A place with a fault gets no more trials, while there is another."""
         if (report.gpu_faults or report.place_lost) and len(self._ran) - len(self._left) > 1:
             self._left.add(place)
-            name, why = self._crew.places[place], report.place_lost or "; ".join(report.gpu_faults)
+            name, why = self._crew.places[place], "; ".join(report.gpu_faults) or report.place_lost
             lost = f": {report.place_lost}" if report.place_lost else ""
             self._say("place_left", f"{name} gets no more trials{lost}", None, place=name, why=why)
 

@@ -71,7 +71,7 @@ def server_gpus(case: Case) -> str | None:
 def tensor_parallel_heads(case: Case) -> str | None:
     """Attention heads can be shared out evenly."""
     heads, size = case.resources.model.attention_heads, case.at_least_one("tensor_parallel_size")
-    if not case.vllm or not heads or heads % size == 0:
+    if not case.engine or not heads or heads % size == 0:
         return None
     return f"the model's {heads} attention heads are not divisible by tensor_parallel_size {size}"
 
@@ -81,7 +81,7 @@ def tensor_parallel_node(case: Case) -> str | None:
     """A replica stays within a machine, or takes whole ones where the framework starts an engine over several."""
     size, each = case.at_least_one("tensor_parallel_size"), max(1, case.resources.gpus)
     whole = case.facts.engine_spans_nodes and size % each == 0
-    if not case.vllm or case.resources.nodes == 1 or each % size == 0 or whole:
+    if not case.engine or case.resources.nodes == 1 or each % size == 0 or whole:
         return None
     return f"tensor_parallel_size {size} does not divide the {each} GPUs of a node"
 

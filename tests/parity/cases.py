@@ -49,6 +49,9 @@ TOLERANCES: Mapping[str, tuple[Tolerance, str]] = {
     "chunked_prefill": (WEIGHED, "as rollout_engine"),
     "kv_cache_memory_bytes": (WEIGHED, "as rollout_engine"),
     "rollout_load_format": (WEIGHED, "as rollout_engine"),
+    **dict.fromkeys(
+        ("speculative_decoding", "speculative_tokens", "speculative_lookup"), (WEIGHED, "as rollout_engine")
+    ),
 }
 """Knob -> how closely the update has to agree, and why no closer; of several the loosest counts."""
 
@@ -75,6 +78,7 @@ LEFT_OUT: Mapping[str, str] = {
 VALUES_LEFT_OUT: Mapping[str, Mapping[KnobValue, str]] = {
     "attn_implementation": dict.fromkeys(("flash_attention_2", "flash_attention_3"), _GPU),
     "optimizer": {"paged_adamw_32bit": _GPU},
+    "rollout_engine": {"sglang": "TRL has no such engine"},
     "rollout_load_format": dict.fromkeys(
         KNOBS["rollout_load_format"].others, "the same weights from a file of another kind, or from elsewhere"
     ),
@@ -188,6 +192,13 @@ ENGINES: tuple[Case, ...] = (
             "kv_cache_memory_bytes": 2 * _MIB,
             "rollout_load_format": "dummy",
         },
+        prompts=LONG,
+        ask=True,
+        against="long",
+    ),
+    Case(
+        "guessed",
+        {**ENGINE, "speculative_decoding": "ngram", "speculative_tokens": 3, "speculative_lookup": 1},
         prompts=LONG,
         ask=True,
         against="long",

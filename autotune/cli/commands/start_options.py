@@ -28,12 +28,21 @@ TrialsOption = Annotated[
     ),
 ]
 AtOnceOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--at-once",
         min=1,
-        help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory.",
+        help="Trials side by side, each on --gpus GPUs of its own and an equal share of CPUs and memory; with --ray as "
+        "many as fit, if left out.",
         metavar="N",
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Trials run on the nodes of this Ray cluster: host:port; auto is that of RAY_ADDRESS or this machine's.",
+        metavar="ADDRESS",
     ),
 ]
 GpuHoursOption = Annotated[float | None, typer.Option("--gpu-hours", help="GPU time: GPUs held x hours.", metavar="H")]
@@ -255,7 +264,8 @@ class StudyOptions:
 class StartOptions(StudyOptions, FrameworkOptions, BudgetOptions):
     """All of ``autotune start``."""
 
-    at_once: AtOnceOption = 1
+    at_once: AtOnceOption = None
+    ray: RayOption = None
     sampler: SamplerOption = None
     objective: ObjectiveOption = Objective.PER_HOUR
     no_history: NoHistoryOption = False

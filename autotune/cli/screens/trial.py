@@ -249,11 +249,12 @@ def _add_figures(grid: LabelGrid, trial: Trial) -> None:
 
 
 def limit_words(lengths: Sequence[int]) -> str:
-    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows``."""
+    """``max_completion_length 512 would cut 10% of rows and save 31% of tokens, 768 5% and 12%; by 128 rows; ...``."""
     found = lower_limits(lengths)
     told = [f"{n.tokens} would cut {n.rows_cut:.0%} of rows and save {n.tokens_saved:.0%} of tokens" for n in found[:1]]
     told += [f"{one.tokens} {one.rows_cut:.0%} and {one.tokens_saved:.0%}" for one in found[1:]]
-    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows, and another algorithm" if told else ""
+    tried = "another algorithm, which a study of its own tries (`start --max-completion-length`)"
+    return f"max_completion_length {', '.join(told)}; by {len(lengths)} rows; {tried}" if told else ""
 
 
 def engine_words(cycles: Sequence[CycleRecord]) -> str:

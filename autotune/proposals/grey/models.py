@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,38 +15,6 @@ from autotune.proposals.forecasts import Background, PeakForecast, PeakModel, Ta
 from autotune.proposals.memory import MemoryModel
 from autotune.proposals.times import Features as TimeTable
 from autotune.proposals.times import PhaseTimes, probed, roofline
-
-Value = TypeVar("Value")
-
-KEPT = 8
-
-
-class Memo(Generic[Value]):
-    """The newest ``KEPT`` results by their arguments; safe for several threads."""
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._results: OrderedDict[Hashable, Future[Value]] = OrderedDict()
-
-    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """What ``compute`` gives for ``key``; whatever it raises, and then nothing is kept."""
-        with self._lock:
-            result = self._results.get(key)
-            mine = result is None
-            if result is None:
-                result = self._results[key] = Future()
-                while len(self._results) > self._kept:
-                    self._results.popitem(last=False)
-        if mine:
-            try:
-                result.set_result(compute())
-            except BaseException as error:
-                with self._lock:
-                    self._results.pop(key, None)
-                result.set_exception(error)
-        return result.result()
-
 
 Candidates = tuple[Configuration, ...]
 Places = NDArray[np.int64]
@@ -100,7 +64,8 @@ class KeptTimes:
     """``PhaseTimes`` that reads candidates once."""
 
     inner: PhaseTimes
-    tables: Memo[TimeTable] = field(default_factory=Memo, compare=False)
+    tables: dict[int, tuple[Candidates, TimeTable]] = field(default_factory=dict, compare=False)
+    """By the id of the candidates, which are held, so that no others get it."""
 
     @property
     def trusted(self) -> bool:
@@ -108,48 +73,31 @@ class KeptTimes:
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> KeptTimes:
         same = task == self.inner.known.task
-        return KeptTimes(self.inner.fitted(task, trials), self.tables if same else Memo())
+        return KeptTimes(self.inner.fitted(task, trials), self.tables if same else {})
 
     def forecast(self, configurations: Sequence[Configuration]) -> TimeForecast:
         return self.inner.forecast(configurations)
 
     def at(self, candidates: Candidates, places: Places) -> TimeForecast:
-        task = self.inner.known.task
-        # The table holds the tuple itself, so no other can get its id.
-        table = self.tables.get(id(candidates), lambda: times.features(task, candidates))
-        phases = {name: replace(rows, index=rows.index[places]) for name, rows in table.phases.items()}
-        few = places.tolist()
-        part = TimeTable(tuple([candidates[i] for i in few]), phases, tuple([table.starts[i] for i in few]))
-        return self.inner.forecast_of(part)
-
-
-@dataclass
-class Newest:
-    """The model that was fitted last, by whichever thread: what it read of trials is not read again."""
-
-    model: MemoryModel | None = None
+        if id(candidates) not in self.tables:
+            self.tables[id(candidates)] = candidates, times.features(self.inner.known.task, candidates)
+        return self.inner.forecast_of(self.tables[id(candidates)][1].part(places))
 
 
 @dataclass(frozen=True)
 class KeptPeaks:
-    """``MemoryModel`` that reads candidates once, and trials."""
+    """``MemoryModel`` that reads candidates once."""
 
     inner: MemoryModel
-    tables: Memo[tuple[Candidates, memory.Matrix]] = field(default_factory=Memo, compare=False)
-    newest: Newest = field(default_factory=Newest, compare=False)
+    tables: dict[int, tuple[Candidates, memory.Matrix]] = field(default_factory=dict, compare=False)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> KeptPeaks:
-        if task != self.inner.task:
-            return KeptPeaks(self.inner.fitted(task, trials))
-        # What a model knew already does not matter to its fit.
-        fitted = (self.newest.model or self.inner).fitted(task, trials)
-        self.newest.model = fitted
-        return KeptPeaks(fitted, self.tables, self.newest)
+        return KeptPeaks(self.inner.fitted(task, trials), self.tables if task == self.inner.task else {})
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
         return self.inner.forecast(configurations)
 
     def at(self, candidates: Candidates, places: Places) -> PeakForecast:
-        task = self.inner.task
-        _, matrix = self.tables.get(id(candidates), lambda: (candidates, memory.features(task, candidates)))
-        return self.inner.forecast_of(matrix[:, places])
+        if id(candidates) not in self.tables:
+            self.tables[id(candidates)] = candidates, memory.features(self.inner.task, candidates)
+        return self.inner.forecast_of(self.tables[id(candidates)][1][:, places])

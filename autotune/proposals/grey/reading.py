@@ -1,10 +1,10 @@
-"""Reads grids and trials for the grey-box sampler: axes, places, shortlists, which trials its models see."""
+"""Reads grids and trials for the grey-box sampler: axes, places, which trials its models see."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from autotune.domain import FailureReason, Trial, TrialState
 from autotune.proposals.candidate_grid import CandidateGrid
 from autotune.proposals.grey.choice import likely_from
-from autotune.proposals.grey.models import Models, peaks_at, times_at
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.translation import Observation, OptunaTrialStatus
 from autotune.statistics import early_stopping
@@ -20,8 +19,6 @@ from autotune.statistics.noise import CYCLE_SPREAD, PROCESS_SPREAD
 
 TOLD_FASTEST, TOLD_NEWEST = 40, 60
 """Of a longer history the models are told the fastest and the newest trials, which bounds what a fit costs."""
-SHORTLIST = 8192
-"""Candidates of a shortlist."""
 MEASURED = PROCESS_SPREAD**2 + CYCLE_SPREAD**2 / early_stopping.LOOKS[0]
 """Variance of a trial's log tokens/hour."""
 
@@ -62,41 +59,10 @@ def told(trials: Sequence[Trial], known: Sequence[Observation]) -> tuple[Trial, 
     return tuple(t for t in trials if t.number in kept)
 
 
-def identity(trials: Sequence[Trial]) -> Hashable:
-    """All that a model may learn from trials, to be looked up by."""
-    return tuple([_identity(t) for t in trials])
-
-
-def _identity(trial: Trial) -> Hashable:
-    outcome = trial.outcome
-    cycles = [(c.seconds, c.completion_tokens, *sorted(c.phases.items())) for c in trial.speed_cycles()]
-    return (
-        *(trial.number, trial.configuration.key, trial.state, trial.at_most, trial.host_peak),
-        (outcome.reason, outcome.phase, outcome.pool) if outcome is not None else None,
-        *(tuple(cycles), *sorted(trial.startup.items())),
-    )
-
-
 def likely_enough(trials: Sequence[Trial]) -> float:
     """``choice.likely_from`` of those that held, whose peaks are known, and those that ran out of memory."""
     held = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials)
     return likely_from(held, sum(map(ran_out, trials)))
-
-
-def ranked(models: Models | None, grid: CandidateGrid, trials: Sequence[Trial], least: float) -> NDArray[np.int64]:
-    """Candidates in the order of what they may reach, by the models told of ``trials``; what hardly fits comes last.
-
-    ``least``: the probability of fitting that is likely enough.
-    """
-    every = np.arange(len(grid), dtype=np.int64)
-    if models is None or models.times is None:
-        return every[:SHORTLIST]
-    forecast = times_at(models.times.fitted(models.task, trials), grid, every)
-    hope = forecast.spread - forecast.log_seconds - models.task.log_divisors(grid.candidates)
-    if models.peaks is not None:
-        fits = peaks_at(models.peaks.fitted(models.task, trials), grid, every).fits
-        hope = np.where(fits >= least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
-    return np.argsort(-hope, kind="stable")[:SHORTLIST]
 
 
 def compared(held: Sequence[Observation], logs: Array, spreads: Array) -> tuple[float, float]:

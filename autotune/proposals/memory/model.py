@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,10 +58,6 @@ class MemoryModel:
     task: Task
     posteriors: tuple[Posterior, ...]
     """By pool (``features.pools``)."""
-    known: Mapping[Configuration, int] = field(default_factory=dict, repr=False)
-    """Configurations that were tried: their places in ``rows``."""
-    rows: Matrix | None = field(default=None, repr=False)
-    """Their features, so that they are computed once."""
     earlier: tuple[Observations, ...] = field(default=(), repr=False)
     """By pool, what earlier studies of the same pools measured (``carried_over``)."""
 
@@ -74,20 +70,17 @@ class MemoryModel:
         return cls(task, found, earlier=earlier)
 
     def fitted(self, task: Task, trials: Sequence[Trial]) -> MemoryModel:
-        """See ``PeakModel``. Neither the order of ``trials`` nor what this model knew already matters."""
-        known, rows = (self.known, self.rows) if task == self.task else ({}, None)
-        new = [c for c in dict.fromkeys(t.configuration for t in trials) if c not in known]
-        matrix = features(task, new)
-        rows = matrix if rows is None else np.concatenate([rows, matrix], axis=1)
-        known = {**known, **{c: len(known) + place for place, c in enumerate(new)}}
+        """See ``PeakModel``. The order of ``trials`` does not matter."""
+        told = list(dict.fromkeys(t.configuration for t in trials))
+        places = {configuration: place for place, configuration in enumerate(told)}
         start, has_device = prior(task), bool(task.resources.gpus)
         alone = task.resources.training_processes == 1 and not has_device
         posteriors = []
-        earlier = self.earlier or (None,) * len(rows)
-        for own, pool, limit, other in zip(rows, pools(task), limits(task), earlier, strict=True):
-            seen = observations(trials, pool, limit, Rows(known, own), alone=alone, has_device=has_device)
+        earlier = self.earlier or (None,) * len(pools(task))
+        for own, pool, limit, other in zip(features(task, told), pools(task), limits(task), earlier, strict=True):
+            seen = observations(trials, pool, limit, Rows(places, own), alone=alone, has_device=has_device)
             posteriors.append(begun(start, seen, other))
-        return MemoryModel(task, tuple(posteriors), known, rows, self.earlier)
+        return MemoryModel(task, tuple(posteriors), self.earlier)
 
     def forecast(self, configurations: Sequence[Configuration]) -> PeakForecast:
         """See ``PeakModel``; who asks often about the same keeps ``features`` and asks ``forecast_of``."""

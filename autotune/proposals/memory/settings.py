@@ -11,6 +11,7 @@ from autotune.domain import Configuration
 from autotune.proposals.forecasts import Column, Task
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, defaults
+from search_spaces.knobs.build import ENGINES
 
 
 class Columns:
@@ -94,7 +95,7 @@ def settings(task: Task, configurations: Sequence[Configuration]) -> Settings:
     """The columns of ``configurations``."""
     machine = task.resources
     columns = Columns(configurations, machine.framework, machine.device)
-    vllm = columns.has("rollout_engine", "vllm")
+    vllm = columns.has("rollout_engine", *ENGINES)
     server = vllm * columns.has("rollout_mode", "server") * float(machine.gpus > 0)
     ranks = np.maximum(1.0, machine.training_processes - server * columns.number("rollout_gpus"))
     asked = columns.number("training_gpus") * float(machine.gpus > 0)

@@ -20,16 +20,16 @@ from autotune.proposals.forecasts import Background, PeakModel, Task, TimeForeca
 from autotune.proposals.grey.choice import Outlook, likely
 from autotune.proposals.grey.costs import TrialCosts, trial_costs
 from autotune.proposals.grey.learnt import TOLD_FASTEST, TOLD_NEWEST, Predictions, Tried, fastest
-from autotune.proposals.grey.models import Memo, Models, models_for, peaks_at, times_at
+from autotune.proposals.grey.models import Models, models_for, peaks_at, times_at
 from autotune.proposals.grey.points import Params
-from autotune.proposals.grey.reading import axes, compared, cycle_seconds, identity, likely_enough, places, ranked, told
+from autotune.proposals.grey.reading import axes, compared, cycle_seconds, likely_enough, places, told
 from autotune.proposals.grey.surfaces import Array, Axes
 from autotune.proposals.samplers.base import StudySampler, Turn
 from autotune.proposals.samplers.grey_box import GreyBoxSampler
 from autotune.proposals.translation import NUMBER, Observation, OptunaTrialStatus, distributions, selected
 
 WEIGHED = 768
-"""Candidates looked at where more are left: the first of a shortlist, or drawn evenly where there is none ..."""
+"""Candidates looked at where more are left: the most promising, or drawn evenly where nothing is forecast ..."""
 NEIGHBOURS = 128
 """... and those nearest to the fastest trial."""
 COMPARED = 16
@@ -50,13 +50,12 @@ class GreySampler(StudySampler):
 
     def __init__(self, models: Models | None = None) -> None:
         self._models = models
-        self._shortlists: Memo[Indices] = Memo()
 
     def bind(self, task: Task | None, background: Background | None = None) -> GreySampler:
         return self if task is None else GreySampler(models_for(task, background))
 
     def fit(self, trials: Sequence[Trial], known: Sequence[Observation]) -> FittedGrey:
-        return FittedGrey(self._models, trials, known, self._shortlists)
+        return FittedGrey(self._models, trials, known)
 
 
 class FittedGrey(StudySampler):
@@ -68,15 +67,12 @@ class FittedGrey(StudySampler):
 
     forecasts = True
 
-    def __init__(
-        self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation], shortlists: Memo[Indices]
-    ) -> None:
+    def __init__(self, models: Models | None, trials: Sequence[Trial], known: Sequence[Observation]) -> None:
         self._known = known
         numbers = {e.number for e in known}
         self.trials = sorted((t for t in trials if t.number in numbers), key=lambda t: t.number)
         self.read = told(self.trials, known)
         self._models = models
-        self._shortlists = shortlists
         resources = models.task.resources if models is not None else None
         self._place = (resources.framework, resources.device) if resources is not None else ("trl", "")
         self.costs: TrialCosts = trial_costs(self.trials, *self._place)
@@ -141,20 +137,14 @@ class FittedGrey(StudySampler):
         found = [e if elsewhere or e.number in numbers else replace(e, comparable=False) for e in known]
         return selected(found, TOLD_FASTEST, TOLD_NEWEST)
 
-    def prepare(self, grid: CandidateGrid) -> None:
-        """Have ready what does not depend on how the newest trial ends."""
-        if len(grid) > WEIGHED and self._models is not None and self._models.times is not None:
-            self.shortlist(grid)
-
-    def shortlist(self, grid: CandidateGrid) -> Indices:
-        """The candidates worth a closer look, best first, by all but the newest trial.
-
-        So it can be made while that one runs, and is the same whether it was or not.
-        """
-        before = self.trials[:-1]
-        read, least = told(before, self._known), likely_enough(before)
-        key = (id(grid), identity(read), least)
-        return self._shortlists.get(key, lambda: ranked(self._models, grid, read, least))
+    def promising(self, grid: CandidateGrid, indices: Indices) -> Indices:
+        """Candidates in the order of what they may reach; what hardly fits comes last."""
+        if self.times is None:
+            return indices
+        forecast = times_at(self.times, grid, indices)
+        hope, fits = forecast.spread - forecast.log_seconds, self.fits(grid, indices)
+        hope = np.where(fits >= self.least, hope, hope - 100.0 + np.log(np.maximum(fits, 1e-12)))
+        return indices[np.argsort(-hope, kind="stable")]
 
     def likely(self, turn: Turn, own: Sequence[Observation]) -> Mask:
         held = [e for e in own if e.standing is OptunaTrialStatus.FEASIBLE]
@@ -214,12 +204,8 @@ def _looked_at(fitted: FittedGrey, turn: Turn, best: Params | None) -> Indices:
         return indices[likely(fitted.fits(grid, indices), fitted.least)]
     if len(indices) <= WEIGHED:
         return indices
-    shortlist = fitted.shortlist(grid)
-    first = shortlist[left[shortlist]][:WEIGHED]
-    listed = np.zeros_like(left)
-    listed[shortlist] = left[shortlist]
-    near = _around(grid, listed, best) if len(first) else indices[:WEIGHED]
-    return np.unique(np.concatenate([first, near]))
+    first = fitted.promising(grid, indices)[:WEIGHED]
+    return np.unique(np.concatenate([first, _around(grid, left, best)]))
 
 
 def _around(grid: CandidateGrid, left: Mask, best: Params | None) -> Indices:

@@ -1,8 +1,8 @@
 """What a prior makes of measured trials, phase by phase: of a study's own, and of earlier ones it begins with. Pure.
 
 A prior is trusted unless the residuals speak against it. Each measured configuration's cycle is predicted from all
-others, once with the prior and once with a constant in its place (the same columns, a level of any height: a ridge
-regression of log seconds). The prior is not trusted when its summed logarithmic score is clearly the lower one.
+others, once with the prior and once with a constant in its place (the same knobs, a level of any height). The prior is
+not trusted when its summed logarithmic score is clearly the lower one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from autotune.proposals.times import machine
 from autotune.proposals.times.features import PHASES, Features, PhaseRows, features
 from autotune.proposals.times.learning import (
     LEVEL_SD,
-    Carried,
-    MeasuredRows,
     PhasePosterior,
-    Residuals,
+    Rows,
     learn,
     measured_rows,
     residuals,
@@ -35,8 +33,6 @@ from autotune.proposals.times.world import Observed, Prior, World
 
 FLAT_LEVEL_SD = 10.0
 """Of a level without a prior."""
-
-
 LEAST_CONFIGURATIONS = 4
 """Fewer say nothing of either."""
 MARGIN = 2.0
@@ -52,18 +48,13 @@ class Account:
     learnt: Mapping[str, PhasePosterior]
     foretold: Mapping[str, Column]
     """Prior seconds of each trial, by ``Phase`` value."""
-    told: Mapping[str, MeasuredRows]
-    """Which rows were measured, by ``Phase`` value."""
 
 
-def enough_to_judge(found: Measured) -> bool:
-    """Whether there is anything to judge by."""
-    return found.different >= LEAST_CONFIGURATIONS
-
-
-def prior_holds(ours: Account, plain: Account) -> bool:
-    """Whether our prior may be trusted; ``plain`` is what none made of the same trials."""
-    return score(ours) >= score(plain) - MARGIN
+def prior_holds(ours: Account) -> bool:
+    """Whether our prior may be trusted: it does no worse than none on the same trials, or there are too few of them."""
+    if ours.found.different < LEAST_CONFIGURATIONS:
+        return True
+    return score(ours) >= score(without_prior(ours)) - MARGIN
 
 
 def score(account: Account) -> float:
@@ -72,12 +63,13 @@ def score(account: Account) -> float:
     moment = np.zeros(len(found.whole))
     seconds: dict[str, Column] = {}
     for phase, known in account.learnt.items():
-        occurs = known.rows >= 0
+        rows = known.told.of_trials
+        occurs = rows >= 0
         seconds[phase] = np.where(occurs, 0.0, found.seconds[phase])
         if not np.any(occurs):
             continue
-        mean, variance = known.posterior.left_out()
-        place = known.rows[occurs]
+        mean, variance = known.known.left_out()
+        place = rows[occurs]
         seconds[phase][occurs] = account.foretold[phase][occurs] * np.exp(np.clip(mean[place], -50.0, 50.0))
         moment[occurs] += np.square(seconds[phase][occurs]) * variance[place]
     total = np.sum(list(seconds.values()), axis=0)
@@ -88,12 +80,7 @@ def score(account: Account) -> float:
 
 
 def account(
-    prior: Prior,
-    world: World,
-    table: Features,
-    found: Measured,
-    *,
-    carried: Mapping[str, Carried] | None = None,
+    prior: Prior, world: World, table: Features, found: Measured, carried: Mapping[str, Rows] | None = None
 ) -> Account:
     """Each phase's learnt part.
 
@@ -103,23 +90,21 @@ def account(
         carried: by phase, what earlier studies measured.
     """
     found, seconds = foretold(prior, world, table, found)
-    told = {phase: measured_rows(phase, table.phases[phase], seconds[phase], found) for phase in PHASES}
     learnt = {}
     for phase in PHASES:
         sd = FLAT_LEVEL_SD if prior is flat else math.hypot(LEVEL_SD[phase], world.spread)
-        begun = (carried or {}).get(phase)
-        learnt[phase] = learn(phase, told[phase], seconds[phase], found, sd, carried=begun)
-    return Account(found, learnt, seconds, told)
+        told = measured_rows(phase, table.phases[phase], seconds[phase], found)
+        learnt[phase] = learn(phase, told, seconds[phase], found, sd, (carried or {}).get(phase))
+    return Account(found, learnt, seconds)
 
 
 def without_prior(ours: Account) -> Account:
-    """The same trials with no opinion but which phases occur, for a comparison; no knobs are looked at together."""
+    """The same trials with no opinion but which phases occur, for a comparison."""
     seconds = {phase: np.where(column > 0, 1.0, 0.0) for phase, column in ours.foretold.items()}
     learnt = {
-        phase: learn(phase, ours.told[phase], seconds[phase], ours.found, FLAT_LEVEL_SD, pairs=False)
-        for phase in PHASES
+        phase: learn(phase, ours.learnt[phase].told, seconds[phase], ours.found, FLAT_LEVEL_SD) for phase in PHASES
     }
-    return Account(ours.found, learnt, seconds, ours.told)
+    return Account(ours.found, learnt, seconds)
 
 
 def foretold(prior: Prior, world: World, table: Features, found: Measured) -> tuple[Measured, dict[str, Column]]:
@@ -144,23 +129,14 @@ def _placed(found: Measured, seconds: Mapping[str, Column]) -> Measured:
     return replace(found, seconds={phase: kept[phase] for phase in PHASES})
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Of one earlier study and phase."""
-
-    told: MeasuredRows
-    seen: Residuals
-    distance: float
-
-
-def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: Sequence[Earlier]) -> dict[str, Carried]:
+def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: Sequence[Earlier]) -> dict[str, Rows]:
     """By phase, what earlier studies measured over the prior of their own task and device; empty where nothing was.
 
     Args:
         hardware: its device, if it is known; an earlier study on such a device without a probe of its own has it too.
     """
-    found: dict[str, list[_Rows]] = {phase: [] for phase in PHASES}
-    for one in earlier:
+    found: dict[str, Rows] = {}
+    for study, one in enumerate(earlier):
         told = measured(sorted(one.trials, key=lambda t: t.number))
         if not told.trials:
             continue
@@ -169,8 +145,10 @@ def carried_over(prior: Prior, task: Task, hardware: Hardware | None, earlier: S
         told, seconds = foretold(prior, world, table, told)
         for phase in PHASES:
             rows = measured_rows(phase, table.phases[phase], seconds[phase], told)
-            found[phase].append(_Rows(rows, residuals(phase, rows, seconds[phase], told), one.distance))
-    return {phase: _joined(studies) for phase, studies in found.items() if studies}
+            own, _ = residuals(phase, rows, seconds[phase], told, study)
+            own = replace(own, noise=own.noise + row_variance(one.distance))
+            found[phase] = found[phase].joined(own) if phase in found else own
+    return found
 
 
 def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
@@ -185,14 +163,3 @@ def _device(one: Earlier, task: Task, hardware: Hardware | None) -> Hardware:
         there.device_memory,
     )
     return hardware if hardware is not None and same else machine.presumed(there)
-
-
-def _joined(studies: Sequence[_Rows]) -> Carried:
-    names = studies[0].told.own
-    return Carried(
-        own={name: np.concatenate([s.told.own[name] for s in studies]) for name in names},
-        values=np.concatenate([s.seen.values for s in studies]),
-        noise=np.concatenate([s.seen.noise + row_variance(s.distance) for s in studies]),
-        study=np.concatenate([np.full(len(s.seen.values), i, dtype=np.intp) for i, s in enumerate(studies)]),
-        studies=len(studies),
-    )

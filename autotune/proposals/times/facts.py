@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from enum import IntFlag
 from typing import Any
 
 from autotune.domain import Phase, Resources
 from autotune.proposals.forecasts import Task
 from autotune.proposals.memory.dimensions import dimensions, trainable
+from autotune.proposals.times.machine import KINDS
 from search_spaces.adapters import is_lora
 from search_spaces.batch import BATCH_KNOBS, batch_of, training_gpus
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import defaults
+from search_spaces.knobs.build import ENGINES
 
-KINDS = ("fp32", "tf32", "bf16", "fp16", "fp8")
-"""What products are computed in, by place: the column ``kind``."""
 WIDTH = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "auto": 2.0, "fp8": 1.0, "none": 0.0}
 STATES = {
     "sgd": 0.0,
@@ -164,7 +165,7 @@ def _trainable(task: Task) -> float:
 
 
 def _engine(task: Task, get: Get, values: Mapping[str, KnobValue], ranks: float) -> dict[str, float]:
-    vllm = get("rollout_engine") == "vllm"
+    vllm = get("rollout_engine") in ENGINES
     server = vllm and get("rollout_mode") == "server"
     tensor = max(1.0, _number(get("tensor_parallel_size"), 1.0)) if vllm else 1.0
     dtype = WIDTH.get(str(get("rollout_dtype") or "auto"), 2.0)
@@ -211,8 +212,14 @@ def _number(value: object, otherwise: float) -> float:
     return float(value)
 
 
-ProcessKind = tuple[bool, bool, bool, bool, bool]
-"""vLLM; as a server; engine compiles; trainer compiles; trainer is sharded."""
+class ProcessKind(IntFlag):
+    """What a start-up depends on."""
+
+    VLLM = 1
+    SERVER = 2
+    ENGINE_COMPILES = 4
+    TRAINER_COMPILES = 8
+    SHARDED = 16
 
 
 def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessKind:
@@ -222,11 +229,12 @@ def process_kind(task: Task, configuration: Mapping[str, KnobValue]) -> ProcessK
     def get(name: str) -> object:
         return configuration.get(name, unset.get(name))
 
-    vllm = get("rollout_engine") == "vllm"
-    return (
-        vllm,
-        vllm and get("rollout_mode") == "server",
-        vllm and get("enforce_eager") is not True,
-        get("torch_compile") is True,
-        get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
-    )
+    vllm = get("rollout_engine") in ENGINES
+    found = {
+        ProcessKind.VLLM: vllm,
+        ProcessKind.SERVER: vllm and get("rollout_mode") == "server",
+        ProcessKind.ENGINE_COMPILES: vllm and get("enforce_eager") is not True,
+        ProcessKind.TRAINER_COMPILES: get("torch_compile") is True,
+        ProcessKind.SHARDED: get("zero_stage") in (1, 2, 3) or get("fsdp") in ("fsdp1", "fsdp2"),
+    }
+    return ProcessKind(sum(kind for kind, needed in found.items() if needed))

@@ -8,10 +8,9 @@ candidates and used for every fit (``PhaseTimes.forecast_of``).
 from __future__ import annotations
 
 import math
-import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from autotune.domain import Configuration, Phase
 from autotune.proposals.forecasts import Column, Task
-from autotune.proposals.times.facts import READ, USED, Kept, ProcessKind, facts_of, process_kind
+from autotune.proposals.times.facts import READ, USED, Kept, facts_of, process_kind
 from search_spaces.configuration import KnobValue
 from search_spaces.knobs import KNOBS, Kind, Knob, defaults
 
@@ -56,10 +55,14 @@ class PhaseRows:
 class Features:
     """Of a sequence of configurations, in their order."""
 
-    configurations: tuple[Configuration, ...]
     phases: Mapping[str, PhaseRows]
-    starts: tuple[ProcessKind, ...]
-    """What each one's start-up depends on."""
+    starts: NDArray[np.intp]
+    """``ProcessKind`` of each."""
+
+    def part(self, places: NDArray[np.int64]) -> Features:
+        """Some of the configurations, in the order of ``places``."""
+        phases = {phase: replace(rows, index=rows.index[places]) for phase, rows in self.phases.items()}
+        return Features(phases, self.starts[places])
 
 
 @lru_cache(maxsize=1)
@@ -86,30 +89,14 @@ def is_number(name: str) -> bool:
     return knob.kind in (Kind.INT, Kind.FLOAT) and knob.unit not in ("stage", "level")
 
 
-@dataclass(frozen=True)
-class PhaseColumns:
-    """Configurations as numbers, before it is asked which of them differ in a phase; a row depends on no other."""
-
-    values: NDArray[np.float64]
-    """By configuration; first the knobs, then the facts."""
-    starts: tuple[ProcessKind, ...]
-
-    def joined(self, others: PhaseColumns) -> PhaseColumns:
-        """These, then others."""
-        return PhaseColumns(np.concatenate([self.values, others.values]), self.starts + others.starts)
-
-    def at(self, places: NDArray[np.intp]) -> PhaseColumns:
-        """Some of them, in the order of ``places``."""
-        return PhaseColumns(self.values[places], tuple([self.starts[i] for i in places.tolist()]))
-
-
 def features(task: Task, configurations: Sequence[Configuration]) -> Features:
     """The columns of ``configurations``; pure, and the only part whose time grows with their number."""
-    return tabled(configurations, read(task, configurations))
+    return tabled(read(task, configurations))
 
 
-def read(task: Task, configurations: Sequence[Configuration]) -> PhaseColumns:
-    """What there is to know of each configuration; most of the time ``features`` takes."""
+def read(task: Task, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+    """What there is to know of each configuration, a row each: its knobs, its facts, its ``ProcessKind``. A row depends
+    on no other."""
     unset = defaults(task.resources.framework, task.resources.device)
     rows = [dict(configuration.items()) for configuration in configurations]
     given = {name for row in rows for name in row}
@@ -124,14 +111,13 @@ def read(task: Task, configurations: Sequence[Configuration]) -> PhaseColumns:
     columns = [_column(name, said, unset, len(rows), groups) for name in _knobs()]
     columns.append(np.log2(np.array([fact["generations"] for fact in facts], dtype=np.float64)))
     columns += [np.array([fact[name] for fact in facts], dtype=np.float64) for name in _facts()]
-    return PhaseColumns(np.column_stack(columns), tuple([few[key][1] for key in looked]))
+    return np.column_stack([*columns, [float(few[key][1]) for key in looked]])
 
 
-def tabled(configurations: Sequence[Configuration], columns: PhaseColumns) -> Features:
-    """The same by phase, each different row once; ``columns`` is what was read of ``configurations``."""
-    codes = _codes(columns.values)
-    phases = {phase: _rows_of(phase, columns.values, codes) for phase in PHASES}
-    return Features(tuple(configurations), phases, columns.starts)
+def tabled(values: NDArray[np.float64]) -> Features:
+    """What was read of configurations by phase, each different row once."""
+    codes = _codes(values)
+    return Features({phase: _rows_of(phase, values, codes) for phase in PHASES}, values[:, -1].astype(np.intp))
 
 
 @lru_cache(maxsize=1)
@@ -251,7 +237,7 @@ def coded(value: KnobValue) -> float:
 
 
 class FeatureCache:
-    """What ``features`` reads of configurations, kept, so that a fit reads only new ones; safe for several threads.
+    """What ``features`` reads of configurations, kept, so that a fit reads only new ones.
 
     Args:
         task: of the study; a configuration reads differently in another.
@@ -259,20 +245,15 @@ class FeatureCache:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._lock = threading.Lock()
         self._places: dict[str, int] = {}
-        self._columns = read(task, ())
+        self._values = read(task, ())
 
     def features(self, task: Task, configurations: Sequence[Configuration]) -> Features:
         """As ``features.features``; of another task nothing is kept."""
         if task is not self._task and task != self._task:
             return features(task, configurations)
-        keys = [configuration.key for configuration in configurations]
-        with self._lock:
-            new = {k: c for k, c in zip(keys, configurations, strict=True) if k not in self._places}
-            if new:
-                self._columns = self._columns.joined(read(task, tuple(new.values())))
-                self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
-            columns = self._columns
-            places = np.array([self._places[key] for key in keys], dtype=np.intp)
-        return tabled(configurations, columns.at(places))
+        new = {c.key: c for c in configurations if c.key not in self._places}
+        if new:
+            self._values = np.concatenate([self._values, read(task, tuple(new.values()))])
+            self._places.update(zip(new, range(len(self._places), len(self._values)), strict=True))
+        return tabled(self._values[[self._places[c.key] for c in configurations]])

@@ -16,9 +16,9 @@ import numpy as np
 from autotune.domain import Configuration, Trial
 from autotune.proposals.forecasts import Column, Task, TimeForecast
 from autotune.proposals.times import machine
-from autotune.proposals.times.accounts import Account, account, enough_to_judge, prior_holds, without_prior
+from autotune.proposals.times.accounts import Account, account, prior_holds
 from autotune.proposals.times.features import PHASES, FeatureCache, Features, features
-from autotune.proposals.times.learning import ENOUGH, Carried, PhasePosterior
+from autotune.proposals.times.learning import ENOUGH, PhasePosterior, Rows
 from autotune.proposals.times.machine import Hardware
 from autotune.proposals.times.observed import lengths_of, measured
 from autotune.proposals.times.restart import Starts, starts_of
@@ -45,7 +45,7 @@ class PhaseTimes:
     learnt: Mapping[str, PhasePosterior] = field(default_factory=dict)
     starts: Starts = field(default_factory=Starts)
     trusted: bool = True
-    carried: Mapping[str, Carried] = field(default_factory=dict)
+    carried: Mapping[str, Rows] = field(default_factory=dict)
     """By phase, what earlier studies measured (``carried_over``); left aside where trials speak against it."""
     noise: float = 0.0
     """Standard deviation of one trial's log cycle seconds around its configuration's."""
@@ -57,10 +57,8 @@ class PhaseTimes:
         world = World(task, self.hardware or machine.presumed(task.resources), lengths_of(task, found))
         table = self._read(task, found.configurations)
         carried = self.carried if self.carried and found.different < ENOUGH else {}
-        ours = account(self.prior, world, table, found, carried=carried)
-        trusted = True
-        if self.prior is not flat and enough_to_judge(found):
-            trusted = prior_holds(ours, without_prior(ours))
+        ours = account(self.prior, world, table, found, carried)
+        trusted = self.prior is flat or prior_holds(ours)
         starts = starts_of(found, table.starts)
         noise = _noise(ours)
         return replace(self, world=world, learnt=ours.learnt, starts=starts, trusted=trusted, noise=noise)
@@ -80,7 +78,7 @@ class PhaseTimes:
 
     def forecast_of(self, table: Features) -> TimeForecast:
         """The same of candidates whose columns were computed before, by ``features`` of the same task."""
-        size = len(table.configurations)
+        size = len(table.starts)
         seconds: dict[str, Column] = {}
         variance: dict[str, Column] = {}
         for phase in PHASES:
@@ -90,7 +88,7 @@ class PhaseTimes:
             seconds[phase] = np.where(prior > 0, prior * np.exp(mean), 0.0)[rows.index]
             variance[phase] = spread[rows.index]
         whole = np.sum(list(seconds.values()), axis=0) if size else np.zeros(0)
-        level = {phase: self.learnt[phase].level_variance for phase in PHASES}
+        level = {phase: self.learnt[phase].known.level_variance for phase in PHASES}
         spread = _spread(seconds, variance, level, whole)
         restart = self.starts.seconds(self.known.task, table.starts, whole)
         return TimeForecast(np.log(whole), spread, seconds, restart)

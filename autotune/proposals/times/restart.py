@@ -8,10 +8,11 @@ together took beyond theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.proposals.forecasts import Column, Task
 from autotune.proposals.times.facts import ProcessKind
@@ -41,10 +42,11 @@ class Starts:
     counts: Mapping[ProcessKind, int] = field(default_factory=dict)
     warm_up: float = WARM_UP
 
-    def seconds(self, task: Task, kinds: Sequence[ProcessKind], cycle_s: Column) -> Column:
+    def seconds(self, task: Task, kinds: NDArray[np.intp], cycle_s: Column) -> Column:
         """Of processes of these kinds, whose cycles take ``cycle_s``."""
-        start = {kind: self._start(task, kind) for kind in set(kinds)}
-        return np.array([start[kind] for kind in kinds], dtype=np.float64) + self.warm_up * cycle_s
+        several, place = np.unique(kinds, return_inverse=True)
+        start = np.array([self._start(task, ProcessKind(int(kind))) for kind in several], dtype=np.float64)
+        return start[place] + self.warm_up * cycle_s
 
     def _start(self, task: Task, key: ProcessKind) -> float:
         beyond = [self.logs[k] - n * math.log(presumed_s(task, k)) for k, n in self.counts.items()]
@@ -54,7 +56,7 @@ class Starts:
         return math.exp((math.log(presumed_s(task, key)) + shift + own) / (1.0 + count))
 
 
-def starts_of(found: Measured, kinds: Sequence[ProcessKind]) -> Starts:
+def starts_of(found: Measured, kinds: NDArray[np.intp]) -> Starts:
     """Of trials that came as far as their first timed cycle, and the kinds of their processes.
 
     A process tells once how long it took to be there. Where any does, a trial without that ran in a process another
@@ -64,7 +66,7 @@ def starts_of(found: Measured, kinds: Sequence[ProcessKind]) -> Starts:
     logs: dict[ProcessKind, float] = {}
     counts: dict[ProcessKind, int] = {}
     ratios = [WARM_UP]
-    for trial, kind, cycle_s in zip(found.trials, kinds, found.whole.tolist(), strict=True):
+    for trial, kind, cycle_s in zip(found.trials, map(ProcessKind, kinds.tolist()), found.whole.tolist(), strict=True):
         seconds, warm = sum(trial.startup.values()), warm_up_s(trial)
         if seconds > 0 and (SPAWN in trial.startup or not told):
             logs[kind] = logs.get(kind, 0.0) + math.log(seconds)
@@ -77,6 +79,11 @@ def starts_of(found: Measured, kinds: Sequence[ProcessKind]) -> Starts:
 def presumed_s(task: Task, key: ProcessKind) -> float:
     """Before anything was measured."""
     device = "cpu" if task.resources.device == "cpu" else "cuda"
-    vllm, server, compiled, trainer, sharded = key
-    seconds = BASE_S[device] + vllm * ENGINE_S[device] + server * SERVER_S + (vllm and compiled) * COMPILED_S[device]
-    return seconds + trainer * TRAINER_COMPILES_S + sharded * SHARDED_S
+    more = {
+        ProcessKind.VLLM: ENGINE_S[device],
+        ProcessKind.SERVER: SERVER_S,
+        ProcessKind.ENGINE_COMPILES: COMPILED_S[device],
+        ProcessKind.TRAINER_COMPILES: TRAINER_COMPILES_S,
+        ProcessKind.SHARDED: SHARDED_S,
+    }
+    return BASE_S[device] + sum(seconds for kind, seconds in more.items() if kind & key)

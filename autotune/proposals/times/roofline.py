@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from autotune.domain import Phase
 from autotune.proposals.forecasts import Column
-from autotune.proposals.times.facts import KINDS
 from autotune.proposals.times.features import PhaseRows
 from autotune.proposals.times.lengths import load, longest_sum
+from autotune.proposals.times.machine import KINDS
 from autotune.proposals.times.world import Observed, World
 
 OF_BANDWIDTH = 0.65
